@@ -16,8 +16,10 @@ from typing import Self
 from kwire.net.listener import Address
 from kwire.testing import waits
 from kwire.testing.errors import BrokerError
+from kwire.testing.faults import Faults
 from kwire.testing.loop_thread import LoopThread
 from kwire.testing.nodes import LocalCluster, open_nodes
+from kwire.testing.request_log import RequestLog
 from kwire.testing.waits import TIMEOUT_S
 
 
@@ -45,6 +47,8 @@ class _Threaded:
             raise BrokerError(f"the broker has failed: {self._loop.failure!r}") from (
                 self._loop.failure
             )
+        if error is None:
+            self.faults.check()
 
     @property
     def _nodes(self) -> LocalCluster:
@@ -56,6 +60,19 @@ class _Threaded:
     def bootstrap_servers(self) -> str:
         """The addresses for clients, as in ``bootstrap.servers``."""
         return self._nodes.bootstrap_servers
+
+    @property
+    def faults(self) -> Faults:
+        """The faults that the test arranges: ``broker.faults.fail("Produce", "...")``.
+
+        One that has not happened at the end of the context raises BrokerError.
+        """
+        return self._nodes.faults
+
+    @property
+    def requests(self) -> RequestLog:
+        """The requests of clients: ``broker.requests.count("Produce")``."""
+        return self._nodes.requests
 
     @property
     def log_lines(self) -> list[str]:
@@ -144,6 +161,7 @@ class _Threaded:
     def reset(self) -> None:
         """Delete all topics, groups and transactions, and settings changed at run time.
 
+        Faults and the record of requests are cleared too.
         Connections of clients stay open.
         """
         self._loop.call(self._nodes.reset)

@@ -19,14 +19,19 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Dispatcher
+from kwire.metrics import Metrics
+from kwire.net.limits import Limits
 from kwire.net.listener import Address
-from kwire.node.environment import Environment
+from kwire.node.environment import Environment, Listeners
 from kwire.node.run import leaves
 from kwire.node.server import Server, make_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import CannotOpenError, format_node
 from kwire.testing.errors import BrokerError
+from kwire.testing.faults import Faults
+from kwire.testing.interception import InterceptingListeners, Interception
 from kwire.testing.log_lines import LogLines
+from kwire.testing.request_log import RequestLog
 from kwire.testing.settings import CLIENTS, node_config
 from kwire.testing.wire import key_of
 from kwire.types import uuid_bytes
@@ -45,6 +50,8 @@ class LocalNode:
     settings: Mapping[str, str]
     environment: Callable[[], Environment]
     log: LogLines
+    faults: Faults
+    requests: RequestLog
     port: int = attrs.field(init=False)
     """The clients' port; 0 until the first start if any free one may be used."""
     server: Server | None = None
@@ -101,7 +108,7 @@ class LocalNode:
         self._scope, self._ended = trio.CancelScope(), trio.Event()
         with self.log.writing():
             try:
-                server = make_node(config, self.environment())
+                server = make_node(config, self._intercept(self.environment()))
                 await nursery.start(self._run, server)
             except (CannotOpenError, ConfigError, OSError) as error:
                 raise BrokerError(f"the broker cannot start: {error}") from error
@@ -111,6 +118,21 @@ class LocalNode:
                     raise BrokerError(f"the broker cannot start: {first}") from first
                 raise
         self.port = server.address.port
+
+    def _intercept(self, environment: Environment) -> Environment:
+        """Return the environment with listeners that record requests and apply the faults."""
+        interception = Interception(
+            self.id,
+            self.faults,
+            self.requests,
+            image=lambda: self.image,
+            now_ms=environment.clock.now_ms,
+        )
+
+        def open_listeners(limits: Limits, metrics: Metrics) -> Listeners:
+            return InterceptingListeners(interception, environment.open_listeners(limits, metrics))
+
+        return attrs.evolve(environment, open_listeners=open_listeners)
 
     async def _run(
         self, server: Server, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED

@@ -21,13 +21,15 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.errors import BY_CODE, UnknownServerError, UnknownTopicOrPartition, kafka_name
 from kwire.net.listener import Address
-from kwire.node.environment import Environment, this_computer
+from kwire.node.environment import this_computer
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.testing.clock import MockTime
 from kwire.testing.errors import BrokerError
+from kwire.testing.faults import Faults
 from kwire.testing.folders import temporary_folder
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
+from kwire.testing.request_log import RequestLog
 from kwire.testing.resets import reset_configs, reset_quotas
 from kwire.testing.settings import kafka_settings, setting_texts
 from kwire.types import random_uuid, uuid_text
@@ -46,6 +48,10 @@ class LocalCluster:
     nodes: Mapping[int, LocalNode]
     """The nodes by id, whether or not they run."""
     log: LogLines
+    faults: Faults
+    """The faults that the test arranges for its clients' requests."""
+    requests: RequestLog
+    """The requests of clients."""
     _nursery: trio.Nursery
 
     @property
@@ -184,11 +190,13 @@ class LocalCluster:
     async def reset(self) -> None:
         """Delete all topics, groups and transactions, and settings and quotas set at run time.
 
-        Groups and transactions go with the internal topics that store them. Connections of clients
-        stay open.
+        Groups and transactions go with the internal topics that store them. Faults and the record
+        of requests are cleared too. Connections of clients stay open.
         """
         image = self.running[0].image
         await self.delete_topics(*image.topic_ids)
+        self.faults.clear()
+        self.requests.clear()
         for request in (reset_configs(image), reset_quotas(image)):
             if request is not None:
                 await self.running[0].call(request, 1)
@@ -215,6 +223,7 @@ async def open_broker(
     """
     async with open_nodes(1, settings, port=port, data=data, clock=clock) as cluster:
         yield cluster
+        cluster.faults.check()
 
 
 @asynccontextmanager
@@ -224,6 +233,7 @@ async def open_cluster(
     """Run a cluster of ``count`` nodes in this trio loop; see :func:`open_broker`."""
     async with open_nodes(count, settings, clock=clock) as cluster:
         yield cluster
+        cluster.faults.check()
 
 
 @asynccontextmanager
@@ -238,7 +248,7 @@ async def open_nodes(
     """Run nodes as :func:`open_broker` does; ``port`` and ``data`` are those of a single one."""
     if not 1 <= count <= NODES_AT_MOST:
         raise BrokerError(f"a cluster has from 1 to {NODES_AT_MOST} nodes, not {count}")
-    settings, log = kafka_settings(arguments), LogLines()
+    settings, log, faults, requests = kafka_settings(arguments), LogLines(), Faults(), RequestLog()
     error: Exception | None = None
     with log.attach(), temporary_folder() as folder:
         directory = None if data is None else Path(data)
@@ -246,9 +256,24 @@ async def open_nodes(
 
             def new_nodes(attempt: int) -> LocalCluster:
                 place = directory or folder / str(attempt)
-                make = partial(_new_node, place, settings, partial(this_computer, clock=clock), log)
                 plan = _plan(count, port)
-                return LocalCluster({m.id: make(plan, m) for m in plan.members}, log, nursery)
+                nodes = {
+                    member.id: LocalNode(
+                        plan=plan,
+                        member=member,
+                        data=place if count == 1 else folder_of(place, member.id),
+                        settings=settings,
+                        environment=partial(this_computer, clock=clock),
+                        log=log,
+                        faults=faults,
+                        requests=requests,
+                    )
+                    for member in plan.members
+                }
+                if count > 1:
+                    for node in nodes.values():
+                        node.format()
+                return LocalCluster(nodes, log, faults, requests, nursery)
 
             try:
                 cluster = await _start(new_nodes)
@@ -269,21 +294,6 @@ def _plan(count: int, port: int) -> Plan:
     members = tuple(Member(i + 1, port, number) for i, number in enumerate(controller_ports))
     ids = {member.id: uuid_text(random_uuid(os.urandom)) for member in members}
     return Plan(uuid_text(random_uuid(os.urandom)), port, members, ids)
-
-
-def _new_node(
-    place: Path,
-    settings: Mapping[str, str],
-    environment: Callable[[], Environment],
-    log: LogLines,
-    plan: Plan,
-    member: Member,
-) -> LocalNode:
-    if len(plan.members) == 1:
-        return LocalNode(plan, member, place, settings, environment, log)
-    node = LocalNode(plan, member, folder_of(place, member.id), settings, environment, log)
-    node.format()
-    return node
 
 
 async def _start(new_nodes: Callable[[int], LocalCluster]) -> LocalCluster:

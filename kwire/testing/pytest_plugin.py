@@ -44,6 +44,14 @@ class Brokers:
         for broker in self._counts:
             self._counts[broker] = broker.log_line_count
 
+    def check_faults(self, *, has_failed: bool) -> None:
+        """Remove the faults of the test; raise BrokerError for one that has not happened."""
+        for broker in self._counts:
+            if has_failed:
+                broker.faults.clear()
+            else:
+                broker.faults.check()
+
     def log_sections(self) -> Iterator[tuple[str, str]]:
         """Yield the title and the text of what each broker has logged since the test began."""
         for broker, before in self._counts.items():
@@ -68,6 +76,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     item.config.stash[_BROKERS].begin_test()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    has_failed = True
+    try:
+        yield
+        has_failed = False
+    finally:
+        item.config.stash[_BROKERS].check_faults(has_failed=has_failed)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,7 @@ _EARLIEST: Final = -2
 
 
 class NotYet(Exception):
-    """What is waited for is not the case yet; the text says what is."""
+    """The state that a wait is for has not come yet; the text says what there is."""
 
 
 async def wait_until(what: str, look: Callable[[], Awaitable[None]], timeout: float) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 PLUGIN: Final = "tests/testing/test_pytest_plugin.py"
+FAULTS: Final = "tests/testing/test_faults.py"
 WAITS: Final = "tests/testing/test_waits.py"
 BROKER: Final = "tests/testing/test_broker.py"
 MUTATIONS = (
@@ -79,5 +80,37 @@ MUTATIONS = (
         old='            expected = ("Stable",) if members else',
         new='            expected = ("Stable", "CompletingRebalance") if members else',
         test=f"{WAITS}::test_a_group_is_waited_for_until_its_members_have_an_assignment",
+    ),
+    Mutation(
+        name="fault-that-did-not-happen-passes",
+        invariants=(),
+        path="kwire/testing/faults.py",
+        old="        if unused:\n",
+        new="        if not self.faults and unused and False:\n",
+        test=f"{FAULTS}::test_a_fault_that_does_not_happen_is_an_error_at_the_end",
+    ),
+    Mutation(
+        name="faults-hit-the-brokers-among-themselves",
+        invariants=(),
+        path="kwire/testing/interception.py",
+        old="        if name != CLIENTS:\n",
+        new='        if name == "CONTROLLER":\n',
+        test=f"{FAULTS}::test_faults_of_a_cluster_leave_its_nodes_alone",
+    ),
+    Mutation(
+        name="fault-after-the-effect-comes-before-it",
+        invariants=(),
+        path="kwire/testing/interception.py",
+        old='        if fault.drops == "after" and not self.only_reads(frame):\n',
+        new='        if fault.drops == "never":\n',
+        test=f"{FAULTS}::test_a_connection_drops_before_or_after_the_request_has_had_its_effect",
+    ),
+    Mutation(
+        name="fetch-fails-as-a-whole",
+        invariants=(),
+        path="kwire/testing/request_bodies.py",
+        old='    if api.name == "Fetch" and request.topics:\n',
+        new='    if api.name == "Fetch" and not request.topics:\n',
+        test=f"{FAULTS}::test_a_fetch_fails_in_its_partitions",
     ),
 )

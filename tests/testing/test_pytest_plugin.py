@@ -175,6 +175,18 @@ def test_nothing_is_imported_before_a_broker_is_used(run: Run) -> None:
     result.assert_outcomes(passed=1)
 
 
+def test_a_fault_that_does_not_happen_fails_its_test_only(run: Run) -> None:
+    result = run("""
+        def test_one(kafka):
+            kafka.faults.drop("Produce", topic="orders")
+
+        def test_next(kafka, kafka_fresh):
+            assert not kafka.faults.faults
+    """)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*BrokerError: faults that did not happen: drop Produce *"])
+
+
 def test_a_broker_that_cannot_start_is_one_clear_error(run: Run) -> None:
     result = run("""
         import pytest

@@ -1,0 +1,204 @@
+"""Faults that a test arranges, the record of requests, and faults that did not happen."""
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire.codec.apis import ListenerType
+from kwire.codec.frame import read_header, read_response
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.heartbeat import HeartbeatRequest
+from kwire.codec.messages.metadata import MetadataRequest
+from kwire.errors import BY_CODE, NotLeaderOrFollower, RebalanceInProgress
+from kwire.handlers import served_on
+from kwire.net.framing import Disconnect
+from kwire.testing import Broker, BrokerError, Cluster
+from kwire.testing.faults import Faults, Subjects
+from kwire.testing.request_bodies import refuse
+from kwire.testing.wire import Closed, WireClient
+from tests.support.testing.clients import commit, end_offset, produce
+
+FRAMES = Path(__file__).parents[1] / "vectors" / "frames.jsonl.gz"
+WITHOUT_REFUSAL = {"AlterReplicaLogDirs"}
+"""APIs whose handler cannot fail as a whole."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Iterator[str]:
+    with broker.topic(2) as name:
+        yield name
+    broker.faults.check()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    broker.requests.clear()
+    with WireClient(*broker.address, client_id="shop") as client:
+        yield client
+
+
+def test_a_request_fails_as_often_as_the_test_wants(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic=topic, times=2)
+    assert [produce(client, topic) for _ in range(3)] == [NotLeaderOrFollower.code] * 2 + [0]
+    assert end_offset(client, topic) == 1
+
+
+def test_the_nth_request_fails(broker: Broker, client: WireClient, topic: str) -> None:
+    broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", partition=0, nth=2)
+    assert [produce(client, topic) for _ in range(3)] == [0, NotLeaderOrFollower.code, 0]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [{"topic": "another"}, {"partition": 1}, {"client_id": "another"}, {"node": 2}],
+    ids=str,
+)
+def test_other_requests_do_not_fail(
+    broker: Broker, client: WireClient, topic: str, condition: dict[str, object]
+) -> None:
+    broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", **condition)  # type: ignore[arg-type]
+    broker.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER")
+    assert produce(client, topic) == 0
+    broker.faults.clear()
+
+
+def test_a_fetch_fails_in_its_partitions(broker: Broker, client: WireClient, topic: str) -> None:
+    """Named by id, as the newest clients name topics."""
+    broker.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic=topic, partition=1)
+    metadata = client.call(MetadataRequest(topics=None), 12)
+    (topic_id,) = [each.topic_id for each in metadata.topics if each.name == topic]
+    shape = FetchRequest.FetchTopic
+    partition = shape.FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        topics=[shape(topic_id=topic_id, partitions=[partition])],
+    )
+    response = client.call(request, 13)
+    assert response.error_code == 0
+    assert response.responses[0].topic_id == topic_id
+    assert response.responses[0].partitions[0].error_code == NotLeaderOrFollower.code
+
+
+def test_a_request_of_a_group_fails(broker: Broker, client: WireClient, topic: str) -> None:
+    commit(client, "g", topic, 0)
+    broker.faults.fail("Heartbeat", "REBALANCE_IN_PROGRESS", group="g", times=None)
+    codes = [
+        client.call(HeartbeatRequest(group_id=group, generation_id=0, member_id="m"), 4).error_code
+        for group in ("g", "other", "g")
+    ]
+    assert [code == RebalanceInProgress.code for code in codes] == [True, False, True]
+
+
+def test_a_request_is_delayed(broker: Broker, client: WireClient, topic: str) -> None:
+    broker.faults.delay("Produce", 0.1, topic=topic)
+    begin = time.monotonic()
+    assert produce(client, topic) == 0
+    assert time.monotonic() - begin >= 0.1
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_connection_drops_before_or_after_the_request_has_had_its_effect(
+    broker: Broker, client: WireClient, topic: str, after: bool, acks: int
+) -> None:
+    broker.faults.drop("Produce", after=after, topic=topic)
+    with pytest.raises(Closed):
+        produce(client, topic, acks=acks)
+    with WireClient(*broker.address) as other:
+        assert end_offset(other, topic) == int(after)
+
+
+def test_requests_are_recorded(broker: Broker, client: WireClient, topic: str) -> None:
+    produce(client, topic)
+    produce(client, topic)
+    with WireClient(*broker.address, client_id="other") as other:
+        produce(other, topic)
+    assert broker.requests.count("Produce") == 3
+    assert broker.requests.count("Produce", client_id="shop") == 2
+    assert broker.requests.count("Fetch") == 0
+    last = broker.requests.of("Produce")[-1]
+    assert (last.api, last.version, last.client_id, last.node) == ("Produce", 9, "other", 1)
+    assert abs(last.time_ms / 1000 - time.time()) < 60
+    broker.requests.clear()
+    assert broker.requests.count() == 0
+
+
+def test_a_fault_that_does_not_happen_is_an_error_at_the_end() -> None:
+    pattern = r"did not happen: fail Produce topic=orders \(happened 0 of 2 times\)"
+    with pytest.raises(BrokerError, match=pattern), Broker() as broker:
+        broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2)
+
+
+def test_a_fault_that_does_not_happen_does_not_hide_the_tests_own_error() -> None:
+    def fail(broker: Broker) -> None:
+        broker.faults.drop("Produce")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Broker() as broker:
+        fail(broker)
+
+
+def test_a_wrong_name_is_a_clear_error(broker: Broker) -> None:
+    with pytest.raises(BrokerError, match="Produse is not one of Kafka's APIs"):
+        broker.faults.drop("Produse")
+    with pytest.raises(BrokerError, match="NOT_LEADER is not one of Kafka's errors"):
+        broker.faults.fail("Produce", "NOT_LEADER")
+
+
+def test_a_fault_counts_only_what_matches_all_its_conditions() -> None:
+    faults = Faults()
+    fault = faults.fail("Produce", "REQUEST_TIMED_OUT", topic="a", partition=1, group=None)  # type: ignore[arg-type]
+    assert not fault.concerns(Subjects(frozenset({("a", 0), ("b", 1)})))
+    assert fault.concerns(Subjects(frozenset({("a", 0), ("a", 1)})))
+
+
+def test_every_api_can_fail_in_every_version() -> None:
+    """The response can be encoded, and read by a client."""
+    served = served_on(ListenerType.BROKER)
+    versions = set()
+    for line in gzip.decompress(FRAMES.read_bytes()).splitlines():
+        recorded = json.loads(line)
+        api = served.get(recorded["api_key"])
+        if recorded["kind"] != "request" or api is None or not api.is_stable(recorded["version"]):
+            continue
+        if api.name in WITHOUT_REFUSAL:
+            continue
+        frame = memoryview(bytes.fromhex(recorded["hex"]))[4:]
+        try:
+            parts = refuse(frame, BY_CODE[7]())
+        except Disconnect:  # Produce without acknowledgement.
+            parts = None
+        if parts is not None:
+            correlation_id, _ = read_response(
+                api.key, recorded["version"], b"".join(map(bytes, parts))[4:]
+            )
+            assert correlation_id == read_header(frame)[0].correlation_id
+        versions.add((api.name, recorded["version"]))
+    assert {name for name, _ in versions} == {a.name for a in served.values()} - WITHOUT_REFUSAL
+    assert len(versions) > 200
+
+
+@pytest.mark.slow
+def test_faults_of_a_cluster_leave_its_nodes_alone() -> None:
+    """Followers fetch on a listener of their own."""
+    with Cluster(3) as cluster:
+        cluster.create_topic("orders")
+        cluster.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=None)
+        leader = cluster.wait_leader("orders")
+        with WireClient(*cluster.addresses[leader - 1]) as client:
+            assert produce(client, "orders") == 0
+        assert cluster.requests.count("Fetch") == 0
+        cluster.faults.clear()
