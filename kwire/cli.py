@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from kwire import __version__
 
 if TYPE_CHECKING:
+    from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.configs.broker import BrokerConfig
     from kwire.node.run import StopSignals
 
@@ -293,7 +294,13 @@ def add_format(form: argparse.ArgumentParser) -> None:
         help="the level of a feature in the new cluster; may be repeated",
     )
     form.add_argument(
-        "--add-scram", "-S", action="append", metavar="CREDENTIAL", help="not supported yet"
+        "--add-scram",
+        "-S",
+        action="append",
+        default=[],
+        metavar="CREDENTIAL",
+        help="a user of the new cluster: SCRAM-SHA-256=[name=NAME,password=PASSWORD]; may be "
+        "repeated",
     )
     first = form.add_mutually_exclusive_group()
     first.add_argument(
@@ -519,14 +526,31 @@ def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
     return "" if file is None else f"{file}: "
 
 
+def scram_records(
+    credentials: Sequence[str], features: Mapping[str, int]
+) -> "tuple[MetadataRecord, ...]":
+    """Return the records of the users that --add-scram names."""
+    if not credentials:
+        return ()
+    from kwire.raftmeta.storage.levels import SCRAM, level_of
+    from kwire.security.scram import NONCE_BYTES, secret_text
+    from kwire.security.scram_arguments import parse_credential
+
+    if level_of(features) < SCRAM:
+        fail("--add-scram needs metadata.version 3.5-IV2; give --release-version 3.5 or newer")
+    salts = (secret_text(os.urandom(NONCE_BYTES)).encode() for _ in credentials)
+    try:
+        return tuple(map(parse_credential, credentials, salts))
+    except ValueError as error:
+        fail(f"--add-scram: {error}")
+
+
 def format_(options: argparse.Namespace) -> None:
     from kwire.configs.declare import ConfigError
     from kwire.raftmeta.controller.features import RAISABLE
     from kwire.storage_format.directories import CannotOpenError, format_node
     from kwire.storage_format.releases import BadLevelError, feature_levels
 
-    if options.add_scram:
-        fail("--add-scram: kwire does not authenticate clients yet")
     config = parse_config(read_properties(options.config), options.config, ())
     try:
         how = options.initial_controllers
@@ -536,7 +560,12 @@ def format_(options: argparse.Namespace) -> None:
             options.release_version, options.feature, RAISABLE, dynamic=not config.voters
         )
         for line in format_node(
-            config, options.cluster_id, options.ignore_formatted, how=how, features=features
+            config,
+            options.cluster_id,
+            options.ignore_formatted,
+            how=how,
+            features=features,
+            extra=scram_records(options.add_scram, features),
         ):
             print(line)
     except (ConfigError, BadLevelError) as error:

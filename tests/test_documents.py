@@ -34,8 +34,8 @@ NOT_OURS = {
 }
 """Names of Kafka, Java, Spark and Delta."""
 NOT_YET = {
-    "kwire/handlers/describe_user_scram_credentials.py",
-    "tests/handlers/test_describe_user_scram_credentials.py",
+    "kwire/handlers/describe_delegation_token.py",
+    "tests/handlers/test_describe_delegation_token.py",
 }
 """Files that the example of CONTRIBUTING.md adds."""
 OF_USERS = ("./kwire-", "kwire-cluster/", "lake/")

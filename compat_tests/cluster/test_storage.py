@@ -29,6 +29,12 @@ DYNAMIC = [
     ((S, "-r", "4.3", "-f", "metadata.version=29"), False),
     ((S, "-r", "3.9", "-f", "eligible.leader.replicas.version=1"), False),
     ((S, "--add-scram", "SCRAM-SHA-999=[name=a,password=b]"), False),
+    (
+        (S, "-S", "SCRAM-SHA-256=[name=a,password=b]", "-S", "SCRAM-SHA-512=[name=b,password=c]"),
+        True,
+    ),
+    ((S, "--add-scram", "SCRAM-SHA-256=[name=a,password=b,iterations=4095]"), False),
+    ((S, "-r", "3.4", "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"), False),
     (("--initial-controllers", "garbage"), False),
 ]
 NOT_SERVED = (S, "--feature", "group.version=1")

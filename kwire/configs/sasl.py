@@ -2,7 +2,7 @@
 
 Pure. A setting of a mechanism begins with the mechanism, in lower case, after the listener: the
 secrets are in JAAS lines such as ``listener.name.clients.plain.sasl.jaas.config``. An error never
-shows such a line.
+shows such a line. The users of SCRAM are in the cluster's metadata, so it needs no JAAS line.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,15 @@ from typing import Final, NamedTuple
 
 from kwire.configs.declare import ConfigError
 from kwire.configs.security import SecurityConfig, own_settings, prefix
+from kwire.security import scram
 from kwire.security.jaas import LoginModule, parse_login_module
 from kwire.security.plain import LOGIN_MODULE, PLAIN
+from kwire.security.scram import BY_NAME
 
 _ENABLED: Final = "sasl.enabled.mechanisms"
 _JAAS: Final = "sasl.jaas.config"
 _LIFETIME: Final = SecurityConfig.connections_max_reauth_ms
-_LOGIN_MODULES: Final = {PLAIN: LOGIN_MODULE}
+_LOGIN_MODULES: Final = {PLAIN: LOGIN_MODULE, **dict.fromkeys(BY_NAME, scram.LOGIN_MODULE)}
 """The mechanisms that kwire has, with their login modules."""
 
 
@@ -56,8 +58,11 @@ def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[Mechani
 def _module(own: Mapping[str, str], listener: str, mechanism: str) -> LoginModule:
     plain_name = f"{mechanism.lower()}.{_JAAS}"
     name, expected = prefix(listener) + plain_name, _LOGIN_MODULES[mechanism]
-    example = f'{name}={expected} required user_alice="PASSWORD";'
+    users = ' user_alice="PASSWORD"' if mechanism == PLAIN else ""
+    example = f"{name}={expected} required{users};"
     text = own.get(plain_name)
+    if text is None and mechanism != PLAIN:
+        return LoginModule(expected, {})
     if text is None:
         raise ConfigError(
             f"listener {listener} has the mechanism {mechanism} but no users; set {example}"

@@ -17,7 +17,7 @@ class SecurityConfig(Config):
 
     sasl_enabled_mechanisms = strings(
         ("GSSAPI",),
-        "Mechanisms with which clients log in: PLAIN.",
+        "Mechanisms with which clients log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
         scope=Scope.PER_BROKER,
     )
     sasl_server_max_receive_size = integer(

@@ -19,8 +19,6 @@ UNSERVED: Final = {
     39: _SECURITY,  # RenewDelegationToken
     40: _SECURITY,  # ExpireDelegationToken
     41: _SECURITY,  # DescribeDelegationToken
-    50: _SECURITY,  # DescribeUserScramCredentials
-    51: _SECURITY,  # AlterUserScramCredentials
     68: _NEW_GROUPS,  # ConsumerGroupHeartbeat
     69: _NEW_GROUPS,  # ConsumerGroupDescribe
     71: _TELEMETRY,  # GetTelemetrySubscriptions

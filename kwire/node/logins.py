@@ -13,6 +13,15 @@ from kwire.node.core import Core
 from kwire.security.conversation import Mechanism
 from kwire.security.exchange import Exchange
 from kwire.security.plain import PlainServer, passwords_of
+from kwire.security.scram import (
+    BY_NAME,
+    NONCE_BYTES,
+    Credential,
+    Decoys,
+    ScramMechanism,
+    ScramServer,
+    secret_text,
+)
 
 
 def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnection:
@@ -22,7 +31,7 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
     rules = LoginRules(
         mechanisms={
             mechanism.name: Mechanism(
-                begin=_exchanges(mechanism), lifetime_ms=mechanism.lifetime_ms
+                begin=_exchanges(core, mechanism), lifetime_ms=mechanism.lifetime_ms
             )
             for mechanism in mechanisms_of(properties, listener)
         },
@@ -41,6 +50,25 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
     return for_connection
 
 
-def _exchanges(mechanism: MechanismConfig) -> Callable[[], Exchange]:
+def _exchanges(core: Core, mechanism: MechanismConfig) -> Callable[[], Exchange]:
     """Return a function that begins an exchange with a client."""
-    return partial(PlainServer, passwords_of(mechanism.module))
+    scram = BY_NAME.get(mechanism.name)
+    if scram is None:
+        return partial(PlainServer, passwords_of(mechanism.module))
+    return _scram_exchanges(core, scram)
+
+
+def _scram_exchanges(core: Core, mechanism: ScramMechanism) -> Callable[[], Exchange]:
+    """Return a function that begins a SCRAM exchange; the users are those in the metadata."""
+    decoys, random_bytes = Decoys(core.random.randbytes(32)), core.random.randbytes
+
+    def find(user: str) -> Credential | None:
+        record = core.current.image.scram.get((mechanism.number, user))
+        if record is None:
+            return None
+        return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
+
+    def begin() -> ScramServer:
+        return ScramServer(mechanism, find, decoys, secret_text(random_bytes(NONCE_BYTES)))
+
+    return begin

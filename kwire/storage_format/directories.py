@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, parse_address
@@ -339,12 +340,20 @@ def format_directory(
     new_id: bytes,
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
+    extra: tuple[MetadataRecord, ...] = (),
     *,
     disks: Disks,
 ) -> None:
-    """Write a new directory's files; ``meta.properties`` comes last and marks it as formatted."""
+    """Write a new directory's files; ``meta.properties`` comes last and marks it as formatted.
+
+    ``extra`` are further records of a new cluster.
+    """
     parameters = Format(
-        cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features
+        cluster_id=cluster_id,
+        node_id=config.node_id,
+        voters=voters,
+        features=features,
+        extra=extra,
     )
     disk = disks.open(path)
     try:
@@ -365,10 +374,12 @@ def format_node(
     *,
     how: str | None = None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
+    extra: tuple[MetadataRecord, ...] = (),
     random_bytes: RandomBytes = os.urandom,
 ) -> Iterator[str]:
     """Format every unformatted directory and report each one, as Kafka's storage tool does.
 
+    ``extra`` are further records of a new cluster, such as credentials.
     Raises CannotOpenError if a formatted directory belongs to another node or cluster.
     """
     check_cluster_id(cluster_id)
@@ -390,5 +401,5 @@ def format_node(
         if path not in formatted:
             is_metadata = path == os.path.abspath(config.metadata_directory)
             own = metadata if is_metadata else random_uuid(random_bytes)
-            format_directory(config, path, cluster_id, own, voters, features, disks=disks)
+            format_directory(config, path, cluster_id, own, voters, features, extra, disks=disks)
             yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"

@@ -304,7 +304,8 @@ def test_version_is_printed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--add-scram", "SCRAM-SHA-256=[name=a,password=b]"], "--add-scram"),
+        (["--add-scram", "SCRAM-SHA-999=[name=a,password=b]"], "--add-scram"),
+        (["--add-scram", "SCRAM-SHA-256=[name=a,password=b]", "-r", "3.4"], "3.5-IV2"),
         (["--feature", "foo.version=1"], "foo.version"),
         (["--release-version", "9.9"], "9.9"),
         (["--standalone", "--no-initial-controllers"], "--standalone"),

@@ -6,6 +6,7 @@ from tests.mutations.table import Mutation
 
 CONVERSATION: Final = "tests/security/test_conversation.py"
 PLAIN: Final = "tests/security/test_plain.py"
+SCRAM: Final = "tests/security/test_scram.py"
 CONNECTION: Final = "tests/net/test_log_in.py"
 MUTATIONS = (
     Mutation(
@@ -63,5 +64,56 @@ MUTATIONS = (
         old="        elif now > expires_at:\n",
         new="        elif now < 0:\n",
         test=f"{CONNECTION}::test_session_ends_unless_it_is_renewed",
+    ),
+    Mutation(
+        name="proof-not-checked",
+        invariants=(105,),
+        path="kwire/security/scram.py",
+        old="if not is_right or not challenge.is_known:",
+        new="if not challenge.is_known:",
+        test=f"{SCRAM}::test_final_message_must_fit_the_first",
+    ),
+    Mutation(
+        name="messages-of-another-log-in",
+        invariants=(105,),
+        path="kwire/security/scram.py",
+        old="if nonce != challenge.nonce:",
+        new="if not nonce:",
+        test=f"{SCRAM}::test_final_message_must_fit_the_first",
+    ),
+    Mutation(
+        name="channel-binding-not-checked",
+        invariants=(105,),
+        path="kwire/security/scram.py",
+        old="if _decode(binding) != challenge.first.header.encode():",
+        new="if not _decode(binding):",
+        test=f"{SCRAM}::test_final_message_must_fit_the_first",
+    ),
+    Mutation(
+        name="unknown-users-fail-at-once",
+        invariants=(105,),
+        path="kwire/security/scram.py",
+        old="        chosen = credential if credential is not None and is_usable else decoy\n",
+        new="        if credential is None:\n"
+        '            raise AuthenticationFailed("Invalid client credentials")\n'
+        "        chosen = credential if is_usable else decoy\n",
+        test=f"{SCRAM}::test_wrong_password_and_unknown_user_look_the_same",
+    ),
+    Mutation(
+        name="credentials-with-few-iterations",
+        invariants=(105,),
+        path="kwire/security/scram.py",
+        old="credential is not None and credential.iterations >= ITERATIONS_MIN",
+        new="credential is not None",
+        test=f"{SCRAM}::test_credential_with_too_few_iterations_never_logs_in",
+    ),
+    Mutation(
+        name="scram-before-its-release",
+        invariants=(105,),
+        path="kwire/raftmeta/controller/scram_credentials.py",
+        old="if level_of(state.image.features) < SCRAM:",
+        new="if not SCRAM:",
+        test="tests/handlers/test_user_scram_credentials.py"
+        "::test_cluster_of_an_old_release_has_no_credentials",
     ),
 )

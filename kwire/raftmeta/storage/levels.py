@@ -38,6 +38,8 @@ _NO_CORDONS: Final[tuple[_Absent, ...]] = tuple(
     (kind, "cordoned_log_dirs", None)
     for kind in (r.RegisterBrokerRecord, r.BrokerRegistrationChangeRecord)
 )
+SCRAM: Final = 11
+"""The level that introduced SCRAM credentials: 3.5-IV2."""
 ELR: Final = "eligible.leader.replicas.version"
 NEEDS: Final[Mapping[str, int]] = {ELR: ELIGIBLE_REPLICAS}
 """The lowest metadata.version at which a feature may be above 0."""

@@ -1,0 +1,235 @@
+"""SCRAM (RFC 5802, KIP-84): credentials, and the server's side of a log-in.
+
+The server stores no password: a log-in proves that the client has it, and costs the server two
+HMACs. Only who makes a credential computes the expensive salted password (:func:`salt_password`).
+
+A user that does not exist gets a salt as well, always the same one, and fails only at the proof:
+a client cannot tell that from a wrong password. Channel binding is not supported ("n"), extensions
+are ignored.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from hashlib import new as new_hash
+from hashlib import pbkdf2_hmac
+from hmac import compare_digest, digest
+from typing import Final, NamedTuple
+
+import attrs
+
+from kwire.security.exchange import AuthenticationFailed
+
+LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 16384
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SECRET_DIGITS: Final = 26
+NONCE_BYTES: Final = 17
+"""The random bytes for a salt or a nonce; its 26 digits hold 134 bits."""
+
+
+class ScramMechanism(NamedTuple):
+    """A variant of SCRAM."""
+
+    name: str
+    number: int
+    """The mechanism in records and requests."""
+    hash_name: str
+
+
+MECHANISMS: Final = (
+    ScramMechanism("SCRAM-SHA-256", 1, "sha256"),
+    ScramMechanism("SCRAM-SHA-512", 2, "sha512"),
+)
+BY_NAME: Final = {mechanism.name: mechanism for mechanism in MECHANISMS}
+BY_NUMBER: Final = {mechanism.number: mechanism for mechanism in MECHANISMS}
+
+
+class Credential(NamedTuple):
+    """The proof of a password, without the password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+def secret_text(random_bytes: bytes) -> str:
+    """Return random bytes as letters and digits, the form of Kafka's salts and nonces."""
+    number = int.from_bytes(random_bytes, "big")
+    digits = []
+    for _ in range(_SECRET_DIGITS):
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(digits)
+
+
+def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the salted password; takes milliseconds, so it must not run on the event loop."""
+    return pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+
+
+def make_credential(
+    mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
+) -> Credential:
+    """Return the credential that belongs to a salted password."""
+    name = mechanism.hash_name
+    client_key = digest(salted_password, b"Client Key", name)
+    return Credential(
+        salt,
+        stored_key=new_hash(name, client_key).digest(),
+        server_key=digest(salted_password, b"Server Key", name),
+        iterations=iterations,
+    )
+
+
+@attrs.frozen(eq=False, repr=False)
+class Decoys:
+    """The credentials of users that do not exist: always the same one for a name, for no password.
+
+    ``key`` are secret random bytes.
+    """
+
+    key: bytes
+
+    def credential(self, mechanism: ScramMechanism, user: str) -> Credential:
+        name = mechanism.hash_name
+        secret = digest(self.key, f"{name} {user}".encode(), name)
+        salt = secret_text(secret).encode()
+        return Credential(salt, digest(self.key, secret, name), secret, ITERATIONS_MIN)
+
+
+@attrs.define(eq=False, repr=False)
+class ScramServer:
+    """The server's side of one log-in."""
+
+    mechanism: ScramMechanism
+    find: Callable[[str], Credential | None]
+    """Returns the credential of a user."""
+    decoys: Decoys
+    server_nonce: str
+    """Random, and new for each log-in."""
+    user: str | None = None
+    _challenge: "_Challenge | None" = None
+
+    def answer(self, token: bytes) -> bytes:
+        """Return the server's first or final message; raise AuthenticationFailed."""
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise AuthenticationFailed("a SCRAM message that is not UTF-8") from None
+        if self._challenge is None:
+            self._challenge = self._begin(text)
+            return self._challenge.server_first.encode()
+        return self._finish(self._challenge, text)
+
+    def _begin(self, text: str) -> "_Challenge":
+        first = _ClientFirst.parse(text)
+        decoy = self.decoys.credential(self.mechanism, first.user)
+        credential = self.find(first.user)
+        is_usable = credential is not None and credential.iterations >= ITERATIONS_MIN
+        chosen = credential if credential is not None and is_usable else decoy
+        nonce = first.nonce + self.server_nonce
+        salt = b64encode(chosen.salt).decode()
+        return _Challenge(
+            first, nonce, f"r={nonce},s={salt},i={chosen.iterations}", chosen, is_usable
+        )
+
+    def _finish(self, challenge: "_Challenge", text: str) -> bytes:
+        without_proof, mark, proof_text = text.rpartition(",p=")
+        parts = without_proof.split(",", 2)
+        if not mark or len(parts) < 2:
+            raise AuthenticationFailed("a malformed final SCRAM message")
+        binding, nonce = _value("c", parts[0]), _value("r", parts[1])
+        if _decode(binding) != challenge.first.header.encode():
+            raise AuthenticationFailed("the final SCRAM message has another channel binding")
+        if nonce != challenge.nonce:
+            raise AuthenticationFailed("the final SCRAM message has another nonce")
+        credential, name = challenge.credential, self.mechanism.hash_name
+        messages = (challenge.first.bare, challenge.server_first, without_proof)
+        transcript = ",".join(messages).encode()
+        proof, signature = _decode(proof_text), digest(credential.stored_key, transcript, name)
+        if len(proof) != len(signature):
+            raise AuthenticationFailed("a SCRAM proof of another length")
+        client_key = xor(proof, signature)
+        is_right = compare_digest(new_hash(name, client_key).digest(), credential.stored_key)
+        if not is_right or not challenge.is_known:
+            raise AuthenticationFailed("Invalid client credentials")
+        self.user = challenge.first.user
+        return b"v=" + b64encode(digest(credential.server_key, transcript, name))
+
+
+@attrs.frozen(eq=False, repr=False)
+class _ClientFirst:
+    """A client's first message."""
+
+    header: str
+    """The GS2 header, which the final message repeats as its channel binding."""
+    bare: str
+    user: str
+    nonce: str
+
+    @classmethod
+    def parse(cls, text: str) -> "_ClientFirst":
+        parts = text.split(",", 4)
+        if len(parts) < 4 or parts[0] != "n":
+            raise AuthenticationFailed("a malformed first SCRAM message")
+        user, nonce = decode_name(_value("n", parts[2])), _value("r", parts[3])
+        if not nonce.isascii() or not nonce.isprintable() or " " in nonce:
+            raise AuthenticationFailed("a malformed SCRAM nonce")
+        if parts[1] and decode_name(_value("a", parts[1])) != user:
+            raise AuthenticationFailed(
+                "another authorization id",
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username",
+            )
+        header = f"{parts[0]},{parts[1]},"
+        return cls(header, text[len(header) :], user, nonce)
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Challenge:
+    """A log-in between its two messages."""
+
+    first: _ClientFirst
+    nonce: str
+    """The client's nonce and then the server's."""
+    server_first: str
+    credential: Credential
+    is_known: bool
+    """False if the credential is a decoy."""
+
+
+def encode_name(user: str) -> str:
+    """Return a user's name as it stands in messages."""
+    return user.replace("=", "=3D").replace(",", "=2C")
+
+
+def decode_name(text: str) -> str:
+    """Return the user's name that stands in a message; raise AuthenticationFailed."""
+    parts = text.split("=")
+    for part in parts[1:]:
+        if part[:2] not in ("2C", "3D"):
+            raise AuthenticationFailed("a malformed user name")
+    return text.replace("=2C", ",").replace("=3D", "=")
+
+
+def xor(a: bytes, b: bytes) -> bytes:
+    """Return the bitwise difference of two equally long byte strings."""
+    number = int.from_bytes(a, "big") ^ int.from_bytes(b, "big")
+    return number.to_bytes(len(a), "big")
+
+
+def _value(name: str, part: str) -> str:
+    """Return the value of an attribute; raise AuthenticationFailed for another or empty one."""
+    key, equals, value = part.partition("=")
+    if key != name or not equals or not value or "\0" in value:
+        raise AuthenticationFailed(f"a SCRAM message without a valid attribute {name}")
+    return value
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise AuthenticationFailed("a SCRAM message with invalid base64") from None
