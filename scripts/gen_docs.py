@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
+from kwire.configs.authorizer import AuthorizerConfig  # noqa: E402
 from kwire.configs.broker import OWN, BrokerConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
@@ -23,6 +24,7 @@ from kwire.configs.topic import TopicConfig  # noqa: E402
 from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
 from kwire_pipeline.config.reference import reference  # noqa: E402
+from scripts.gen_authorization import authorization  # noqa: E402
 from scripts.gen_compatibility import compatibility  # noqa: E402
 from scripts.gen_invariants import invariants  # noqa: E402
 from scripts.gen_raft_roles import raft_roles  # noqa: E402
@@ -33,8 +35,7 @@ INTRODUCTION = """\
 
 Settings have Kafka 4.3's names, types, defaults and bounds. Those marked *no effect* are
 accepted and shown, but nothing acts on them yet. `kwire serve` warns about names that Kafka does
-not know, and refuses settings that ask for protection it does not have (authorizers, SSL,
-policies).
+not know, and refuses settings that ask for protection it does not have (SSL, policies).
 """
 
 
@@ -61,6 +62,7 @@ def configuration() -> str:
         (
             table("Nodes", (k for k in BrokerConfig.keys().values() if k.name not in OWN)),
             table("Nodes, beyond Kafka's", (BrokerConfig.keys()[name] for name in OWN)),
+            table("The authorizer", AuthorizerConfig.keys().values()),
             table("Topics", TopicConfig.keys().values()),
             table("Groups", GroupConfig.keys().values()),
             table("Client metrics", ClientMetricsConfig.keys().values()),
@@ -138,6 +140,7 @@ def pipeline() -> str:
 
 
 DOCUMENTS = {
+    "docs/authorization.md": authorization,
     "docs/compatibility.md": compatibility,
     "docs/configuration.md": configuration,
     "docs/invariants.md": invariants,

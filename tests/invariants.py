@@ -122,7 +122,6 @@ INVARIANTS: Final = {
 WAITS_FOR: Final = {
     74: "the new group protocol (KIP-848)",
     75: "share groups (KIP-932)",
-    104: "request_percentage and connection_creation_rate; the other quotas are tested",
-    105: "ACLs; log-ins and re-authentication are tested",
+    104: "request_percentage; the other quotas are tested",
 }
 """Parts of kwire that a number's test, or a part of it, needs first."""

@@ -120,6 +120,8 @@ class BrokerConfig(Config):
         "PLAINTEXT", "The protocol between brokers when no listener is named for it.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     )
+    early_start_listeners = optional_strings("Listeners opened before the ACLs are loaded.")
+    authorizer_class_name = string("", "What decides by ACLs; empty: everybody may do everything.")
     unstable_api_versions_enable = boolean(
         False, "Offers versions of requests that may still change.", internal=True, effective=False
     )

@@ -1,12 +1,13 @@
 """Checks of a node's settings together, and of settings for features that kwire lacks.
 
-A file that asks for protection must never result in an open broker: authorization, encryption,
-authentication and policies that kwire does not have are errors, not warnings.
+A file that asks for protection must never result in an open broker: encryption, authentication,
+policies and authorizers that kwire does not have are errors, not warnings.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from kwire.configs.authorizer import authorizer_key, check_authorizer
 from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
 from kwire.configs.remedies import REQUIRED
@@ -14,7 +15,6 @@ from kwire.configs.remedies import REQUIRED
 _PROTECTIVE: Final = frozenset(
     {
         "alter.config.policy.class.name",
-        "authorizer.class.name",
         "client.quota.callback.class",
         "create.topic.policy.class.name",
         "delegation.token.secret.key",
@@ -63,14 +63,14 @@ def is_for_login(name: str) -> bool:
 def check_values(properties: Mapping[str, str]) -> None:
     """Reject invalid values, even of settings without effect, as Kafka does."""
     for name, text in properties.items():
-        if (key := broker_key(name)) is not None:
+        if (key := broker_key(name) or authorizer_key(name)) is not None:
             key.parse(text)
 
 
 def warnings(properties: Mapping[str, str]) -> Iterator[str]:
     """Yield warnings about properties that do not keep the node from starting."""
     for name, text in properties.items():
-        key = broker_key(name)
+        key = broker_key(name) or authorizer_key(name)
         if key is None and name.startswith(_LISTENERS_OWN):
             key = broker_key(_plain(name))
             if key is not None or is_for_login(name):
@@ -99,6 +99,7 @@ def check_node(config: BrokerConfig) -> None:
     _check_roles(config)
     _check_listeners(config)
     _check_logins(config)
+    check_authorizer(config)
     _check_quorum(config)
     _check_log(config)
     _check_times(config)

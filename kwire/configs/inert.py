@@ -19,7 +19,6 @@ from kwire.configs.declare import (
     long,
     optional_integer,
     optional_string,
-    optional_strings,
     string,
     strings,
 )
@@ -45,7 +44,6 @@ class InertConfig(Config):
     add_partitions_to_txn_retry_backoff_max_ms = integer(100, low=0)
     add_partitions_to_txn_retry_backoff_ms = integer(20, low=1)
     alter_config_policy_class_name = optional_string(kind=Kind.CLASS)
-    authorizer_class_name = string("")
     client_quota_callback_class = optional_string(kind=Kind.CLASS)
     config_providers = strings((), scope=CLUSTER_WIDE)
     controller_performance_always_log_threshold_ms = long(2000, low=0, internal=True)
@@ -57,7 +55,6 @@ class InertConfig(Config):
     delegation_token_max_lifetime_ms = long(604800000, low=1)
     delegation_token_secret_key = optional_string(kind=Kind.PASSWORD)
     delete_records_purgatory_purge_interval_requests = integer(1)
-    early_start_listeners = optional_strings("Listeners that are opened before the others.")
     fetch_purgatory_purge_interval_requests = integer(1000)
     follower_fetch_last_tiered_offset_enable = boolean(False, scope=CLUSTER_WIDE)
     group_consumer_assignment_interval_ms = integer(1000, low=0, scope=CLUSTER_WIDE)

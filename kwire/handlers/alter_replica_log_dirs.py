@@ -32,7 +32,23 @@ UNIQUE: Final = "0" * 32
 """A unique part as long as that of any future replica's directory name."""
 
 
-@handles(AlterReplicaLogDirsRequest)
+def refuse(request: AlterReplicaLogDirsRequest, error: KafkaError) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[
+            TopicAnswer(
+                topic_name=topic.name,
+                partitions=[
+                    Answer(partition_index=index, error_code=error.code)
+                    for index in topic.partitions
+                ],
+            )
+            for each in request.dirs
+            for topic in each.topics
+        ]
+    )
+
+
+@handles(AlterReplicaLogDirsRequest, refuse=refuse)
 async def alter_replica_log_dirs(
     context: Context, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:

@@ -7,6 +7,7 @@ from kwire.codec.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
@@ -28,7 +29,9 @@ async def create_partitions(
     context: Context, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     allowed, denied = [], []
+    slices = Slices(context.clock.now)
     for topic in request.topics:
+        await slices.pause()
         if context.is_allowed("Alter", "Topic", topic.name):
             allowed.append(topic)
         else:

@@ -9,6 +9,7 @@ from functools import partial
 
 from kwire import errors
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
@@ -28,12 +29,14 @@ def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsRespo
 
 @handles(CreateTopicsRequest, refuse=refuse)
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    refusals = _refusals(context, request)
+    refusals = await _refusals(context, request)
     request.topics = [topic for topic in request.topics if topic.name not in refusals]
     permit = context.mutation_permit(strict_since=6)
     response = await context.decide(partial(decide_create_topics, permit=permit), request)
     response.throttle_time_ms = permit.throttle_ms
+    slices = Slices(context.clock.now)
     for result in response.topics:
+        await slices.pause()
         if result.error_code == errors.NONE and not context.is_allowed(
             "DescribeConfigs", "Topic", result.name
         ):
@@ -44,7 +47,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
     return response
 
 
-def _refusals(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
+async def _refusals(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
     """Return, by name, the results of topics that are rejected without asking the controller."""
     names = [topic.name for topic in request.topics]
     counts: dict[str, int] = {}
@@ -52,7 +55,9 @@ def _refusals(context: Context, request: CreateTopicsRequest) -> dict[str, Resul
         counts[name] = counts.get(name, 0) + 1
     cluster = context.is_allowed("Create", "Cluster", CLUSTER)
     refusals = {}
+    slices = Slices(context.clock.now)
     for name, count in counts.items():
+        await slices.pause()
         code, text = errors.InvalidRequest.code, "Duplicate topic name."
         if count == 1 and name == METADATA_TOPIC:
             text = f"Creation of internal topic {METADATA_TOPIC} is prohibited."

@@ -1,7 +1,7 @@
 """DeleteGroups (API key 42): deletes groups without members, and all their offsets."""
 
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kwire.drive import give_way
+from kwire.drive import Slices, give_way
 from kwire.errors import GroupAuthorizationFailed, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
@@ -19,7 +19,12 @@ def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsRespo
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     await give_way()  # Decoding thousands of names took a slice.
     names = list(dict.fromkeys(request.groups_names))
-    allowed = [name for name in names if context.is_allowed("Delete", "Group", name)]
+    allowed = []
+    slices = Slices(context.clock.now)
+    for name in names:
+        await slices.pause()
+        if context.is_allowed("Delete", "Group", name):
+            allowed.append(name)
     results = {result.group_id: result for result in await context.groups.delete(allowed)}
     refused = GroupAuthorizationFailed.code
     return DeleteGroupsResponse(

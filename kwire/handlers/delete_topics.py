@@ -4,6 +4,7 @@ from functools import partial
 
 from kwire import errors
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
@@ -29,7 +30,9 @@ def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsRespo
 @handles(DeleteTopicsRequest, refuse=refuse)
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     allowed, denied = [], []
+    slices = Slices(context.clock.now)
     for topic in request.topics:
+        await slices.pause()
         refusal = _refusal(context, topic)
         if refusal is None:
             allowed.append(topic)
@@ -55,6 +58,9 @@ def _refusal(context: Context, topic: Topic) -> Result | None:
         return None
     if context.is_allowed("Delete", "Topic", name):
         return None
-    described_name = name if context.is_allowed("Describe", "Topic", name) else topic.name
+    is_described = context.is_allowed("Describe", "Topic", name)
+    if is_described and topic.name is not None and topic.name not in context.image.topic_ids:
+        return None  # The controller rejects the unknown name.
+    described_name = name if is_described else topic.name
     code = errors.TopicAuthorizationFailed.code
     return Result(name=described_name, topic_id=topic.topic_id, error_code=code)

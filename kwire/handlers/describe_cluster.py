@@ -10,7 +10,7 @@ from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.errors import KafkaError
-from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.authorized_operations import cluster_operations
 from kwire.handlers.shared.client_view import any_controller_id, with_endpoints
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
@@ -35,6 +35,8 @@ async def describe_cluster(
     context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     own = BROKERS if context.listener_type is ListenerType.BROKER else CONTROLLERS
+    if own == CONTROLLERS:
+        context.check_allowed("Alter", "Cluster", CLUSTER)
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
         raise errors.UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
     if request.endpoint_type != own:
@@ -67,7 +69,7 @@ async def describe_cluster(
         brokers=nodes,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = authorized_operations(context, "Cluster", CLUSTER)
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 

@@ -57,6 +57,7 @@ async def describe_topic_partitions(
     denied = []
     for name in sorted(name for name in named if name >= first_topic):
         if not context.is_allowed("Describe", "Topic", name):
+            await slices.pause()
             if not is_all:
                 denied.append(_refuse_topic(name, errors.TopicAuthorizationFailed.code))
             continue

@@ -11,7 +11,7 @@ request still has its own session, byte budget and permission to read the topic.
 One partition costs 35 us, from decoding to the pieces to send (``benchmarks/data_path.py``).
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final
 
@@ -19,7 +19,7 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.drive import run_in_slices, run_steps
 from kwire.handlers.shared.client_quotas import FETCHED
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.region import FileRegion
@@ -135,13 +135,28 @@ def _options(context: Context, request: FetchRequest) -> FetchOptions:
         broker_epoch=state.replica_epoch,
         zstd_allowed=request.zstd_allowed,
         reads_followers=reads_followers,
-        may_read=partial(context.is_allowed, "Read", "Topic"),
+        may_read=_permission(context, reader),
     )
     rack = request.rack_id if reads_followers else ""
     if rack and config.replica_selector_class == RACK_AWARE_SELECTOR:
         nearest_follower = partial(_nearest_follower, context, rack)
         options = options._replace(rack=rack, nearest_follower=nearest_follower)
     return options
+
+
+def _permission(context: Context, reader: int) -> Callable[[str, bytes], bool] | None:
+    """Return whether the client may read a topic; followers need a permission on the cluster."""
+    if context.services.authorizer is None:
+        return None
+    if reader >= 0:
+        is_broker = context.is_allowed("ClusterAction", "Cluster", CLUSTER)
+        return lambda topic, topic_id: is_broker
+
+    def may_read(topic: str, topic_id: bytes) -> bool:
+        name = topic or context.topic_name(topic_id)
+        return name is None or context.is_allowed("Read", "Topic", name)
+
+    return may_read
 
 
 def _requested_partitions(

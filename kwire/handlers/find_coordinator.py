@@ -53,6 +53,8 @@ _TOPICS: Final = {
     KeyType.TRANSACTION: TRANSACTION_STATE,
 }
 """The topic whose partitions determine the coordinators, by kind of key."""
+_RESOURCES: Final = {KeyType.GROUP: "Group", KeyType.TRANSACTION: "TransactionalId"}
+"""The type of resource that a client must be allowed to describe, by kind of key."""
 
 
 def _refuse_key(key: str, error: KafkaError) -> Coordinator:
@@ -80,7 +82,11 @@ def find_coordinator(
         raise InvalidRequest(MALFORMED)
     kind = KeyType(request.key_type)
     topic = _TOPICS.get(kind)
-    if topic is not None and context.image.topic(topic) is None:
+    if (
+        topic is not None
+        and context.image.topic(topic) is None
+        and (yield partial(_may_find_some, context, kind, request.coordinator_keys))
+    ):
         yield partial(_create, context, topic)
 
     def answer(key: str) -> Coordinator:
@@ -96,6 +102,16 @@ def find_coordinator(
         if slices.is_over:
             yield slices.pause
     return response
+
+
+async def _may_find_some(context: Context, kind: KeyType, keys: list[str]) -> bool:
+    """Return whether the client may find any of these coordinators."""
+    slices = Slices()
+    for key in keys:
+        if context.is_allowed("Describe", _RESOURCES[kind], key):
+            return True
+        await slices.pause()
+    return False
 
 
 async def _create(context: Context, topic: str) -> None:
@@ -131,10 +147,10 @@ def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
 def _partition(context: Context, kind: KeyType, key: str) -> TopicPartition:
     """Return the partition whose leader coordinates the key."""
     if kind is KeyType.TRANSACTION:
-        context.check_allowed("Describe", "TransactionalId", key)
+        context.check_allowed("Describe", _RESOURCES[kind], key)
         return TopicPartition(TRANSACTION_STATE, context.transactions.partition_of(key))
     if kind is KeyType.GROUP:
-        context.check_allowed("Describe", "Group", key)
+        context.check_allowed("Describe", _RESOURCES[kind], key)
         return TopicPartition(CONSUMER_OFFSETS, context.groups.partition_of(key))
     if key.count(":") < 2:  # group, topic id, partition
         raise InvalidRequest

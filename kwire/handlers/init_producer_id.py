@@ -1,12 +1,14 @@
 """InitProducerId (API key 22): an id for an idempotent or a transactional producer.
 
 Without a transactional id every request gets a new id with epoch 0, whatever id it names, as in
-Kafka. With a transactional id the transaction coordinator decides. Two-phase commit (KIP-939) is
-rejected, as in Kafka unless ``transaction.two.phase.commit.enable`` is set.
+Kafka; a client that may write some topic needs no other permission. With a transactional id the
+transaction coordinator decides. Two-phase commit (KIP-939) is rejected, as in Kafka unless
+``transaction.two.phase.commit.enable`` is set.
 """
 
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.errors import (
+    ClusterAuthorizationFailed,
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
@@ -27,8 +29,10 @@ async def init_producer_id(
     transactional_id = request.transactional_id
     if transactional_id is not None:
         context.check_allowed("Write", "TransactionalId", transactional_id)
-    else:
-        context.check_allowed("IdempotentWrite", "Cluster", CLUSTER)
+    elif not context.is_allowed("IdempotentWrite", "Cluster", CLUSTER) and (
+        not await context.is_some_allowed("Write", "Topic")
+    ):
+        raise ClusterAuthorizationFailed
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise InvalidRequest("an id without its epoch, or the reverse")
     if transactional_id is not None:

@@ -8,7 +8,6 @@ The response shows a single image, however long it takes: 1.8 us per partition, 
 """
 
 import logging
-from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -16,7 +15,7 @@ from kwire import errors
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.authorized_operations import authorized_operations, cluster_operations
 from kwire.handlers.shared.client_view import (
     ClientView,
     any_controller_id,
@@ -52,16 +51,17 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
 @handles(MetadataRequest, refuse=refuse)
 def metadata(context: Context, request: MetadataRequest) -> Steps[MetadataResponse]:
     may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
-    refused: Collection[str] = ()
+    slices = Slices(context.clock.now)
+    refused: dict[str, int] = {}
     if may_create and request.topics:
-        missing = _missing(context, request.topics)
+        missing, refused = yield from _missing(context, request.topics, slices)
         if missing:
-            refused = yield partial(_create, context, missing)
+            refused |= yield partial(_create, context, missing)
     image = context.image
-    topics = yield from _topics(context, image, request)
+    topics = yield from _topics(context, image, request, slices)
     for topic in topics:
-        if topic.name in refused:
-            topic.error_code = errors.InvalidReplicationFactor.code
+        if topic.error_code:
+            topic.error_code = refused.get(topic.name or "", topic.error_code)
     if request.include_topic_authorized_operations:
         for topic in topics:
             denied = topic.error_code == errors.TopicAuthorizationFailed.code
@@ -69,9 +69,11 @@ def metadata(context: Context, request: MetadataRequest) -> Steps[MetadataRespon
                 topic.topic_authorized_operations = authorized_operations(
                     context, "Topic", topic.name
                 )
+            if slices.is_over:
+                yield slices.pause
     operations = _NOT_REQUESTED
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(context, "Cluster", CLUSTER)
+        operations = cluster_operations(context)
     return MetadataResponse(
         brokers=_brokers(context, image),
         cluster_id=context.services.cluster_id,
@@ -81,59 +83,67 @@ def metadata(context: Context, request: MetadataRequest) -> Steps[MetadataRespon
     )
 
 
-def _topics(context: Context, image: MetadataImage, request: MetadataRequest) -> Steps[list[Topic]]:
+def _topics(
+    context: Context, image: MetadataImage, request: MetadataRequest, slices: Slices
+) -> Steps[list[Topic]]:
     """Describe the requested topics, or all that the client may see."""
-    listing: Iterable[TopicImage | Topic]
+    view, topics = ClientView(image, context.listener), []
     if request.topics is None:
-        listing = (
-            topic
-            for topic in image.topics.values()
-            if context.is_allowed("Describe", "Topic", topic.name)
-        )
-    else:
-        by_key = {
-            (requested.name or "", requested.topic_id): requested for requested in request.topics
-        }
-        listing = (_find(context, image, requested) for requested in by_key.values())
-    view, slices, topics = ClientView(image, context.listener), Slices(context.clock.now), []
-    for topic in listing:
-        if isinstance(topic, TopicImage):
-            topic = yield from _topic(view, topic, slices)
-        topics.append(topic)
+        for topic in image.topics.values():
+            if context.is_allowed("Describe", "Topic", topic.name):
+                topics.append((yield from _topic(view, topic, slices)))
+            elif slices.is_over:
+                yield slices.pause
+        return topics
+    by_key = {(requested.name or "", requested.topic_id): requested for requested in request.topics}
+    for requested in by_key.values():
+        description = _find(context, image, requested)
+        if isinstance(description, TopicImage):
+            description = yield from _topic(view, description, slices)
+        topics.append(description)
     return topics
 
 
-def _missing(context: Context, requested: list[MetadataRequest.MetadataRequestTopic]) -> list[str]:
-    """Return the unknown names among the requested topics that the client may create."""
-    missing = []
+def _missing(
+    context: Context, requested: list[MetadataRequest.MetadataRequestTopic], slices: Slices
+) -> Steps[tuple[list[str], dict[str, int]]]:
+    """Return the unknown names among the requested topics that the client may create.
+
+    Also return the error codes of those that it may describe but not create.
+    """
+    missing, refused = [], {}
     for topic in requested:
+        if slices.is_over:
+            yield slices.pause
         name = topic.name
         if name is None or topic.topic_id != ZERO_UUID or name in context.image.topic_ids:
             continue
-        if unknown_topic_code(name) != errors.UnknownTopicOrPartition.code:
+        if not context.is_allowed("Describe", "Topic", name):
             continue
         cluster = context.is_allowed("Create", "Cluster", CLUSTER)
-        if cluster or context.is_allowed("Create", "Topic", name):
+        if not cluster and not context.is_allowed("Create", "Topic", name):
+            refused[name] = errors.TopicAuthorizationFailed.code
+        elif unknown_topic_code(name) == errors.UnknownTopicOrPartition.code:
             missing.append(name)
-    return missing
+    return missing, refused
 
 
-async def _create(context: Context, missing: list[str]) -> Collection[str]:
+async def _create(context: Context, missing: list[str]) -> dict[str, int]:
     """Create topics; those that cannot be created stay unknown.
 
-    Return the names of topics that failed because they cannot have as many replicas as required.
+    Return the error codes of topics that cannot have as many replicas as required.
     """
     try:
         results = await context.topic_creation.ensure_topics(missing, context.requester)
     except KafkaError as error:
         logger.warning("topics not created count=%d error=%r", len(missing), error)
-        return ()
+        return {}
     brokers = len(context.image.brokers)
-    return [
-        name
+    return {
+        name: errors.InvalidReplicationFactor.code
         for name, result in results.items()
         if lacks_replication(result, context.config, brokers)
-    ]
+    }
 
 
 def _find(

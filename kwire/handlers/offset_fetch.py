@@ -59,9 +59,14 @@ async def _all(context: Context, group_id: str, require_stable: bool) -> list[To
     """Return all offsets of a group for the topics that the client may describe."""
     topics = await context.groups.fetch(group_id, None, require_stable=require_stable)
     ids = context.image.topic_ids
+    allowed = []
+    slices = Slices()
     for topic in topics:
         topic.topic_id = ids.get(topic.name, ZERO_UUID)
-    return [topic for topic in topics if context.is_allowed("Describe", "Topic", topic.name)]
+        if context.is_allowed("Describe", "Topic", topic.name):
+            allowed.append(topic)
+        await slices.pause()
+    return allowed
 
 
 async def _some(

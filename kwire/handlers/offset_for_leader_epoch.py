@@ -6,7 +6,7 @@ from kwire.codec.messages.offset_for_leader_epoch import (
 )
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 
 Requested = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
@@ -34,11 +34,13 @@ async def offset_for_leader_epoch(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     slices = Slices(context.clock.now)
+    is_broker = context.is_allowed("ClusterAction", "Cluster", CLUSTER)
 
     async def answer(topic: str, requested: Requested) -> Answer:
         await slices.pause()
         try:
-            context.check_allowed("Describe", "Topic", topic)
+            if not is_broker:
+                context.check_allowed("Describe", "Topic", topic)
             partition = context.replicas.partitions.get(topic, requested.partition)
             partition.check_leader(requested.current_leader_epoch)
             context.replicas.check_lease()

@@ -224,11 +224,9 @@ def produce(
 
 def _find(context: Context, name: str, topic_id: bytes, index: int) -> Partition:
     """Return a partition that the client may write to."""
-    if name:
-        context.check_allowed("Write", "Topic", name)
+    if context.services.authorizer is not None:
+        _check_may_write(context, name, topic_id)
     partition = context.replicas.partitions.look_up(name, topic_id, index)
-    if not name:
-        context.check_allowed("Write", "Topic", partition.topic)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     return partition
@@ -297,6 +295,13 @@ def _refuse_with_hint(
     return answer
 
 
+def _check_may_write(context: Context, name: str, topic_id: bytes) -> None:
+    """Reject a topic that the client may not write, whether or not it exists."""
+    name = name or context.topic_name(topic_id) or ""
+    if name:
+        context.check_allowed("Write", "Topic", name)
+
+
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
     """Return the log start, which a producer needs after a gap, or -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
@@ -310,17 +315,18 @@ async def _verify(
     """Verify the transactional batches of a request; the append does all other checks."""
     batches: list[tuple[Partition, TransactionalBatch]] = []
     partitions = context.replicas.partitions
+    is_allowed = context.is_allowed("Write", "TransactionalId", transactional_id)
     for topic in request.topic_data:
         for requested in topic.partition_data:
             batch = _transactional_batch(requested.records)
             if batch is not None:
+                if not is_allowed:
+                    raise TransactionalIdAuthorizationFailed
                 with suppress(KafkaError):  # The append reports the error.
                     partition = partitions.look_up(topic.name, topic.topic_id, requested.index)
                     batches.append((partition, batch))
     if not batches:
         return {}
-    if not context.is_allowed("Write", "TransactionalId", transactional_id):
-        raise TransactionalIdAuthorizationFailed
     if len({batch[:2] for _, batch in batches}) > 1:
         raise InvalidProducerIdMapping("the batches of a transaction have several producers")
     return await verify(context, transactional_id, batches, request.transaction_support)

@@ -5,7 +5,7 @@ All other APIs of :mod:`kwire.codec.apis` are served; docs/protocol.md shows bot
 
 from typing import Final
 
-_SECURITY: Final = "no listener asks for authentication or authorization yet"
+_SECURITY: Final = "no listener asks for authentication yet"
 _NEW_GROUPS: Final = "groups of the new protocol are not built yet (group.version is 0)"
 _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
@@ -13,8 +13,6 @@ _STREAMS: Final = "streams groups are not built yet (streams.version is 0)"
 _LATER: Final = "not in Kafka 4.3"
 
 UNSERVED: Final = {
-    30: _SECURITY,  # CreateAcls
-    31: _SECURITY,  # DeleteAcls
     38: _SECURITY,  # CreateDelegationToken
     39: _SECURITY,  # RenewDelegationToken
     40: _SECURITY,  # ExpireDelegationToken

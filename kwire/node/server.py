@@ -7,12 +7,13 @@ clear last line.
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from kwire import metrics as m
 from kwire.codec.apis import ListenerType
+from kwire.configs.authorizer import authorizer_config, early_listeners
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.configs.resource_types import BROKER
@@ -28,6 +29,9 @@ from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.speedups import IMPLEMENTATION
 from kwire.storage_format.directories import CannotOpenError, format_node, is_single_voter
+
+if TYPE_CHECKING:
+    from kwire.security.authorizer import Authorizer
 
 __all__ = ["CannotOpenError", "Server", "format_node", "make_node"]
 
@@ -64,6 +68,7 @@ class Server:
         self.ready = trio.Event()
         self._stop = trio.Event()
         core.publisher.add_applier(self._reconfigure)
+        authorizer = self._make_authorizer()
         core.publisher.subscribe(lambda image, delta: self._on_image_published(delta))
         self.broker = BrokerHalf(core) if self.config.is_broker else None
         self.services = Services(
@@ -77,8 +82,17 @@ class Server:
             quorum=core.quorum,
             logs=core.logs,
             broker=None if self.broker is None else self.broker.services,
+            authorizer=authorizer,
         )
         self._requests = {side: Dispatcher(self.services, side) for side in ListenerType}
+
+    def _make_authorizer(self) -> "Authorizer | None":
+        config = authorizer_config(self.config)
+        if config is None:
+            return None
+        from kwire.node.authorization import make_authorizer
+
+        return make_authorizer(config, self.core.publisher)
 
     # Following the metadata -----------------------------------------------------------------
     async def _reconfigure(self, delta: MetadataDelta) -> None:
@@ -168,7 +182,7 @@ class Server:
             nursery.start_soon(self._watch_brokers)
         if core.controller.is_alone:
             await core.register_controller()
-            self._accept_from_nodes()
+            self._accept_from_nodes(early=True)
         else:
             await self._join(nursery)
         if self.broker is not None:
@@ -178,6 +192,9 @@ class Server:
         await nursery.start(core.snapshotter.run)
         for endpoint in self.config.broker_endpoints:
             core.accept(endpoint.name, self._for_connection(endpoint, ListenerType.BROKER))
+        if (authorizer := self.services.authorizer) is not None:
+            await core.publisher.wait_for(lambda image: authorizer.is_loaded)
+            self._accept_from_nodes(early=False)
 
     def _for_connection(self, endpoint: Endpoint, side: ListenerType) -> ForConnection:
         """Return what a listener does with a new connection."""
@@ -188,14 +205,17 @@ class Server:
 
         return with_logins(self.core, endpoint.name, requests)
 
-    def _accept_from_nodes(self) -> None:
-        """Serve the other nodes before the logs are open, which may take minutes.
+    def _accept_from_nodes(self, *, early: bool) -> None:
+        """Serve the other nodes; early means before the logs are open, which may take minutes.
 
         A controller that may fence brokers and is refused connections would take this node for
-        ended.
+        ended. Listeners that ``early.start.listeners`` leaves out wait until the ACLs are loaded.
         """
+        early_names = early_listeners(self.config)
         for endpoint in self.core.controller_listeners:
-            self.core.accept(endpoint.name, self._for_connection(endpoint, ListenerType.CONTROLLER))
+            if (endpoint.name in early_names) is early:
+                requests = self._for_connection(endpoint, ListenerType.CONTROLLER)
+                self.core.accept(endpoint.name, requests)
 
     async def _watch_brokers(self) -> None:
         """Watch the processes of the other brokers, once there are any."""
@@ -211,7 +231,7 @@ class Server:
     async def _join(self, nursery: trio.Nursery) -> None:
         """Join a multi-node quorum; accept connections first, because others need this node."""
         core = self.core
-        self._accept_from_nodes()
+        self._accept_from_nodes(early=True)
         if self.config.is_controller:
             nursery.start_soon(core.register_controller)
         self._warn_of_other_voters()

@@ -67,8 +67,9 @@ class FetchOptions(NamedTuple):
     zstd_allowed: bool
     reads_followers: bool
     """True if a consumer may read from a follower."""
-    may_read: Callable[[str], bool]
-    """Returns whether the client may read a topic, by name."""
+    may_read: Callable[[str, bytes], bool] | None = None
+    """Returns whether the client may read a topic, by its name or, if that is empty, by its id;
+    None if every client may read everything."""
     rack: str = ""
     """The consumer's rack if leaders may redirect it to other replicas, else empty."""
     nearest_follower: Callable[[Leader, int], int | None] | None = None
@@ -156,12 +157,13 @@ class FetchPass:
 
     def _visit(self, requested: FetchPartition) -> Answer:
         requested.is_settled = False
+        may_read = self.options.may_read
         try:
+            if may_read is not None and not may_read(requested.topic, requested.topic_id):
+                raise TopicAuthorizationFailed
             partition = self.replicas.partitions.look_up(
                 requested.topic, requested.topic_id, requested.partition
             )
-            if not self.options.may_read(partition.topic):
-                raise TopicAuthorizationFailed
             if self.is_lease_over:
                 self.replicas.check_lease()
             if self.shared_reads is not None:

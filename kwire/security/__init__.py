@@ -1,4 +1,1 @@
-"""Authentication with SASL: its mechanisms and the conversation around them, as pure logic.
-
-This package is loaded only by a node that has a listener with SASL.
-"""
+"""Who a client is (SASL) and what it may do (ACLs), as pure logic."""

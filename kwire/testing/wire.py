@@ -55,10 +55,18 @@ class WireClient(_Numbered):
     """One blocking connection."""
 
     def __init__(
-        self, host: str, port: int, *, client_id: str | None = "wire", timeout_s: float = 30.0
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = "wire",
+        timeout_s: float = 30.0,
+        source: str | None = None,
     ) -> None:
+        """``source``: the address of this machine from which to connect."""
         super().__init__(client_id)
-        self.sock = socket.create_connection((host, port), timeout_s)
+        own = None if source is None else (source, 0)
+        self.sock = socket.create_connection((host, port), timeout_s, own)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

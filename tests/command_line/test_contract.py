@@ -174,7 +174,7 @@ def test_unknown_property_is_warned_about_by_name(tmp_path: Path) -> None:
     [
         ("num.partitions", "many"),
         ("log.segment.bytes", "1"),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
         ("sasl.enabled.mechanisms", "PLAIN"),
         ("ssl.keystore.location", "/etc/keys"),
         ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT"),

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from kwire.configs.authorizer import authorizer_config
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, Endpoint
@@ -103,6 +104,9 @@ REFUSED = [
     ({"log.dirs": "a,,b"}, "log.dirs"),
     ({"log.dirs": ""}, "log.dirs"),
     ({"authorizer.class.name": "org.example.Authorizer"}, "authorizer.class.name"),
+    ({"super.users": "User:a;root"}, "root"),
+    ({"allow.everyone.if.no.acl.found": "maybe"}, "allow.everyone.if.no.acl.found"),
+    ({"early.start.listeners": "OTHER"}, "early.start.listeners"),
     ({"ssl.keystore.location": "x"}, "ssl.keystore.location"),
     ({"listener.name.plaintext.ssl.keystore.location": "x"}, "ssl.keystore.location"),
     ({"listener.name.a.scram-sha-256.sasl.jaas.config": "x"}, "sasl.jaas.config"),
@@ -123,6 +127,17 @@ def test_wrong_setting_is_named_in_one_line(settings: dict[str, str], named: str
 
 def test_protective_settings_at_their_defaults_ask_for_nothing() -> None:
     assert node(ssl_client_auth="none", sasl_mechanism_inter_broker_protocol="GSSAPI")
+
+
+def test_the_authorizer_of_kafka_is_accepted() -> None:
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    config = authorizer_config(
+        node(authorizer_class_name=standard, super_users="User:a; User:CN=b,O=c;")
+    )
+    assert config is not None
+    assert config.users == {("User", "a"), ("User", "CN=b,O=c")}
+    assert not config.allow_everyone_if_no_acl_found
+    assert authorizer_config(node(super_users="User:a")) is None
 
 
 def test_unknown_names_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
+from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.compile import encode
 from kwire.codec.frame import read_response, request_frame
@@ -16,6 +17,7 @@ from kwire.handlers.envelope import envelope
 from kwire.handlers.shared.context import Context, Principal
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.delivery import LeaderAndEpoch
+from kwire.security.authorizer import AclIndex, Authorizer
 from tests.support.handlers.services import services_of
 
 KEY = 64
@@ -55,9 +57,14 @@ def inside(version: int = 0, key: int = KEY) -> bytes:
 
 
 async def ask(
-    data: bytes, *, active: bool = True, principal: bytes = PRINCIPAL, host: str = "10.1.2.3"
+    data: bytes,
+    *,
+    active: bool = True,
+    principal: bytes = PRINCIPAL,
+    host: str = "10.1.2.3",
+    authorizer: Authorizer | None = None,
 ) -> EnvelopeResponse:
-    services = services_of(quorum=RaftService(active))
+    services = services_of(quorum=RaftService(active), authorizer=authorizer)
     context = Context(
         services=services, listener_type=ListenerType.CONTROLLER, listener="CONTROLLER"
     )
@@ -83,6 +90,14 @@ async def test_request_inside_is_answered_for_the_client(contexts: list[Context]
     assert context.principal == Principal("User", "alice")
     assert (context.client_id, context.client_host) == ("alices-client", "10.1.2.3")
     assert (context.listener_type, context.listener) == (ListenerType.CONTROLLER, "CONTROLLER")
+
+
+async def test_only_nodes_may_send_envelopes(contexts: list[Context]) -> None:
+    """The broker needs the permission ClusterAction; a super user inside does not help."""
+    authorizer = Authorizer(frozenset({("User", "alice")}), False)
+    authorizer.replace_index(AclIndex())
+    answer = await ask(inside(), authorizer=authorizer)
+    assert (answer.error_code, contexts) == (errors.ClusterAuthorizationFailed.code, [])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ APIS: Final = {
     "ApiVersions": "the APIs, of which there is a fixed number",
     "BeginQuorumEpoch": _QUORUM,
     "ControllerRegistration": "one controller",
-    "DescribeAcls": "there are none",
     "DescribeClientQuotas": "a few quotas, which administrators set",
     "DescribeCluster": "the brokers of the cluster",
     "DescribeQuorum": _QUORUM,

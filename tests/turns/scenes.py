@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from tests.support.turns.table import Scene
+from tests.turns.acls import ACLS
 from tests.turns.controller import DECISIONS
 from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
@@ -27,4 +28,5 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     GROUPED,
     MEMBERED,
     DECISIONS,
+    ACLS,
 )

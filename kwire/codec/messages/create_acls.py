@@ -1,5 +1,6 @@
 """CreateAcls (API key 30): its request and its response."""
 
+from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import (
     Array,
     Int8,
@@ -49,3 +50,12 @@ class CreateAclsResponse:
         error_message: NullableString = field("0+", default=None, nullable="0+")
 
     results: Array[AclCreationResult] = field("0+", factory=list)
+
+
+def widen_request(request: CreateAclsRequest, version: int) -> CreateAclsRequest:
+    """Reject codes of 0, which mean unknown; Kafka closes the connection, too."""
+    for acl in request.creations:
+        codes = (acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type)
+        if 0 in codes:
+            raise MalformedError("an ACL with an unknown element")
+    return request

@@ -1,5 +1,6 @@
 """DeleteAcls (API key 31): its request and its response."""
 
+from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import (
     Array,
     Int8,
@@ -63,3 +64,12 @@ class DeleteAclsResponse:
         matching_acls: Array[DeleteAclsMatchingAcl] = field("0+", factory=list)
 
     filter_results: Array[DeleteAclsFilterResult] = field("0+", factory=list)
+
+
+def widen_request(request: DeleteAclsRequest, version: int) -> DeleteAclsRequest:
+    """Reject codes of 0, which mean unknown; Kafka closes the connection, too."""
+    for each in request.filters:
+        codes = (each.resource_type_filter, each.pattern_type_filter, each.operation)
+        if 0 in (*codes, each.permission_type):
+            raise MalformedError("a filter with an unknown element")
+    return request

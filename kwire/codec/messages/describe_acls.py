@@ -1,5 +1,6 @@
 """DescribeAcls (API key 29): its request and its response."""
 
+from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import (
     Array,
     Int8,
@@ -57,3 +58,11 @@ class DescribeAclsResponse:
         acls: Array[AclDescription] = field("0+", factory=list)
 
     resources: Array[DescribeAclsResource] = field("0+", factory=list)
+
+
+def widen_request(request: DescribeAclsRequest, version: int) -> DescribeAclsRequest:
+    """Reject codes of 0, which mean unknown; Kafka closes the connection, too."""
+    codes = (request.resource_type_filter, request.pattern_type_filter, request.operation)
+    if 0 in (*codes, request.permission_type):
+        raise MalformedError("a filter with an unknown element")
+    return request

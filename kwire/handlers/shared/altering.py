@@ -17,6 +17,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.config_resources import (
     ConfigResource,
@@ -50,7 +51,7 @@ class Altering(Generic[Req, Resp]):
         """Change the settings that the client may change; reject the others."""
         order = resources_of(request)
         rest = copy(request)  # The original is to be rejected as a whole if the rest fails.
-        refusals = self._refuse(
+        refusals = await self._refuse(
             rest,
             self.response_type.AlterConfigsResourceResponse,
             lambda kind, name: check_may_alter(context, kind, name),
@@ -70,12 +71,14 @@ class Altering(Generic[Req, Resp]):
         except KafkaError as error:
             return self.refuse(request, error)
 
-    def _refuse(
+    async def _refuse(
         self, request: Req, result_type: Callable[..., Result], check: Callable[[int, str], None]
     ) -> list[Result]:
         """Keep only the resources that pass ``check``; return the results of the others."""
         allowed, results = [], []
+        slices = Slices()
         for resource in request.resources:
+            await slices.pause()
             try:
                 check(resource.resource_type, resource.resource_name)
             except KafkaError as error:

@@ -2,20 +2,9 @@
 
 from typing import Final
 
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.security.acls import OPERATIONS
 
-_BITS: Final = {
-    "Read": 3,
-    "Write": 4,
-    "Create": 5,
-    "Delete": 6,
-    "Alter": 7,
-    "Describe": 8,
-    "ClusterAction": 9,
-    "DescribeConfigs": 10,
-    "AlterConfigs": 11,
-    "IdempotentWrite": 12,
-}
 _OPERATIONS: Final = {
     "Topic": (
         "Read",
@@ -46,5 +35,12 @@ def authorized_operations(context: Context, resource_type: str, name: str) -> in
     bits = 0
     for operation in _OPERATIONS[resource_type]:
         if context.is_allowed(operation, resource_type, name):
-            bits |= 1 << _BITS[operation]
+            bits |= 1 << OPERATIONS[operation]
     return bits
+
+
+def cluster_operations(context: Context) -> int:
+    """Return what the client may do with the cluster; nothing if it may not describe it."""
+    if not context.is_allowed("Describe", "Cluster", CLUSTER):
+        return 0
+    return authorized_operations(context, "Cluster", CLUSTER)

@@ -11,6 +11,7 @@ import attrs
 from kwire.clock import Clock
 from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
+from kwire.drive import run_in_slices
 from kwire.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -34,6 +35,7 @@ from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 
 if TYPE_CHECKING:
     from kwire.group.coordinator import GroupCoordinator
+    from kwire.security.authorizer import Authorizer
     from kwire.transaction.coordinator import TransactionCoordinator
 
 Req = TypeVar("Req")
@@ -103,6 +105,8 @@ class Services:
     logs: LogManager
     broker: BrokerServices | None
     """None on a node that is only a controller."""
+    authorizer: "Authorizer | None" = None
+    """Decides what clients may do; without it, they may do everything."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -171,6 +175,11 @@ class Context:
     def logs(self) -> LogManager:
         return self.services.logs
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic; None if no topic has the id."""
+        topic = self.image.topics.get(topic_id)
+        return None if topic is None else topic.name
+
     async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
         """Have this node's controller decide on a request; raise NotController if not active.
 
@@ -208,8 +217,17 @@ class Context:
 
         Examples: "Read" is an operation, "Topic" a resource type.
         """
-        del operation, resource_type, name
-        return True
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal, self.client_host, operation, resource_type, name
+        )
+
+    async def is_some_allowed(self, operation: str, resource_type: str) -> bool:
+        """Return whether the principal may perform ``operation`` on some resource of a type."""
+        authorizer = self.services.authorizer
+        return authorizer is None or await run_in_slices(
+            authorizer.allowing_some(self.principal, self.client_host, operation, resource_type)
+        )
 
     def check_allowed(self, operation: str, resource_type: str, name: str) -> None:
         """Raise the resource type's error unless the principal may perform ``operation``."""

@@ -51,7 +51,8 @@ async def commit_existing(
 ) -> OffsetCommitResponse:
     """Commit the offsets of the partitions that exist, and answer for all of them."""
     count = sum(len(topic.partitions) for topic in request.topics)
-    images: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
+    finding = _finding(context, request.topics)
+    images = await run_by_size(finding, len(request.topics), _AT_ONCE)
     existing = await run_by_size(_existing(request.topics, images), count, _AT_ONCE)
     reply = await _commit(request, existing, commit)
     return await run_by_size(_answering(request.topics, images, reply), count, _AT_ONCE)
@@ -85,6 +86,16 @@ def _answering(
             )
             yield
     return response
+
+
+def _finding(
+    context: Context, topics: Sequence[RequestTopic]
+) -> Generator[None, None, list[TopicImage | KafkaError]]:
+    images = []
+    for topic in topics:
+        images.append(_find(context, topic))
+        yield
+    return images
 
 
 def _find(context: Context, topic: RequestTopic) -> TopicImage | KafkaError:

@@ -14,10 +14,10 @@ import attrs
 from immutables import Map
 
 from kwire.codec.messages.metadata_records import (
-    AccessControlEntryRecord,
     DelegationTokenRecord,
     UserScramCredentialRecord,
 )
+from kwire.security.acls import Acl
 from kwire.types import NO_LEADER, DirectoryId
 
 
@@ -162,7 +162,8 @@ class MetadataImage:
     quotas: "Map[QuotaEntity, Map[str, float]]" = attrs.field(factory=Map)
     next_producer_id: int = -1
     """The first producer id of the next block; -1 if none has been allocated."""
-    acls: "Map[bytes, AccessControlEntryRecord]" = attrs.field(factory=Map)
+    acls: "Map[bytes, Acl]" = attrs.field(factory=Map)
+    acl_ids: "Map[Acl, bytes]" = attrs.field(factory=Map)
     scram: "Map[tuple[int, str], UserScramCredentialRecord]" = attrs.field(factory=Map)
     tokens: "Map[str, DelegationTokenRecord]" = attrs.field(factory=Map)
 

@@ -25,6 +25,7 @@ from kwire.raftmeta.metadata.image import (
     QuotaEntity,
     TopicImage,
 )
+from kwire.security.acls import Acl
 
 KEEP_LEADER: Final = -2
 """The leader value in a PartitionChangeRecord that keeps the leader."""
@@ -55,7 +56,8 @@ TOPICS: Final = MapName[bytes, TopicImage]("topics")
 TOPIC_IDS: Final = MapName[str, bytes]("topic_ids")
 CONFIGS: Final = MapName[tuple[int, str], "Map[str, str]"]("configs")
 QUOTAS: Final = MapName[QuotaEntity, "Map[str, float]"]("quotas")
-ACLS: Final = MapName[bytes, r.AccessControlEntryRecord]("acls")
+ACLS: Final = MapName[bytes, Acl]("acls")
+ACL_IDS: Final = MapName[Acl, bytes]("acl_ids")
 SCRAM: Final = MapName[tuple[int, str], r.UserScramCredentialRecord]("scram")
 TOKENS: Final = MapName[str, r.DelegationTokenRecord]("tokens")
 
@@ -87,6 +89,8 @@ class MetadataDelta:
     controllers: frozenset[int]
     features: frozenset[str]
     quotas: frozenset[QuotaEntity]
+    acls: frozenset[bytes]
+    """The ids of new and deleted ACLs."""
 
 
 class ImageChange:
@@ -105,6 +109,7 @@ class ImageChange:
         self._controllers: set[int] = set()
         self._features: set[str] = set()
         self._quotas: set[QuotaEntity] = set()
+        self._acls: set[bytes] = set()
         self._next_producer_id = image.next_producer_id
         self._shared: Interned = {}
         """Ids and tuples that many partitions share, each stored once."""
@@ -144,6 +149,7 @@ class ImageChange:
             controllers=frozenset(self._controllers),
             features=frozenset(self._features),
             quotas=frozenset(self._quotas),
+            acls=frozenset(self._acls),
         )
         return after, delta
 
@@ -355,10 +361,20 @@ class ImageChange:
         self._next_producer_id = record.next_producer_id
 
     def acl(self, record: r.AccessControlEntryRecord) -> None:
-        self._map(ACLS)[record.id] = record
+        self._forget_acl(record.id)
+        acl = _acl(record)
+        self._map(ACLS)[record.id] = acl
+        self._map(ACL_IDS)[acl] = record.id
+        self._acls.add(record.id)
 
     def remove_acl(self, record: r.RemoveAccessControlEntryRecord) -> None:
-        self._map(ACLS).pop(record.id, None)
+        self._forget_acl(record.id)
+        self._acls.add(record.id)
+
+    def _forget_acl(self, acl_id: bytes) -> None:
+        acl = self._map(ACLS).pop(acl_id, None)
+        if acl is not None and self._peek(ACL_IDS).get(acl) == acl_id:
+            del self._map(ACL_IDS)[acl]
 
     def scram(self, record: r.UserScramCredentialRecord) -> None:
         self._map(SCRAM)[record.mechanism, record.name] = record
@@ -427,6 +443,18 @@ def _endpoints(
     ],
 ) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in endpoints)
+
+
+def _acl(record: r.AccessControlEntryRecord) -> Acl:
+    return Acl(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
 
 
 def _features(

@@ -120,6 +120,12 @@ def _comparing(before: MetadataImage, fresh: MetadataDelta) -> Steps[MetadataDel
             count += 1
             if count % STEP_RECORDS == 0:
                 yield
+    changed_acls: set[bytes] = set()
+    for count, acl_id in enumerate((*before.acls, *after.acls), 1):
+        if before.acls.get(acl_id) != after.acls.get(acl_id):
+            changed_acls.add(acl_id)
+        if count % STEP_RECORDS == 0:
+            yield
     return MetadataDelta(
         before=before,
         after=after,
@@ -131,6 +137,7 @@ def _comparing(before: MetadataImage, fresh: MetadataDelta) -> Steps[MetadataDel
         controllers=_changed_keys(before.controllers, after.controllers),
         features=_changed_keys(before.features, after.features),
         quotas=_changed_keys(before.quotas, after.quotas),
+        acls=frozenset(changed_acls),
     )
 
 

@@ -18,6 +18,7 @@ from kwire.raftmeta.metadata.image import (
     QuotaEntity,
 )
 from kwire.raftmeta.storage.levels import METADATA_VERSION
+from kwire.security.acls import Acl
 
 K = TypeVar("K")
 E = TypeVar(
@@ -62,7 +63,8 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         yield r.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
-    yield from (record for _, record in sorted(image.acls.items(), key=_key_of))
+    for acl_id, acl in sorted(image.acls.items(), key=_key_of):
+        yield acl_record(acl_id, acl)
     yield from (record for _, record in sorted(image.scram.items(), key=_key_of))
     yield from (record for _, record in sorted(image.tokens.items(), key=_key_of))
 
@@ -142,6 +144,11 @@ def controller_record(controller: ControllerImage) -> r.RegisterControllerRecord
         end_points=endpoint_structures(record.ControllerEndpoint, controller.endpoints),
         features=_levels(record.ControllerFeature, controller.features),
     )
+
+
+def acl_record(acl_id: bytes, acl: Acl) -> r.AccessControlEntryRecord:
+    """Return the record of an ACL."""
+    return r.AccessControlEntryRecord(id=acl_id, **acl._asdict())
 
 
 def endpoint_structures(kind: type[E], endpoints: Iterable[Address]) -> list[E]:

@@ -24,7 +24,7 @@ class Missing:
 def services_of(**parts: Any) -> Services:
     """Return the services of a node with these parts, by their names in any of the classes."""
     defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": ""}
-    parts = defaults | {"supported_features": {}} | parts
+    parts = defaults | {"supported_features": {}, "authorizer": None} | parts
     parts["current"] = _make(Current, parts)
     parts["broker"] = _make(BrokerServices, parts)
     services: Services = _make(Services, parts)
