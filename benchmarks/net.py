@@ -71,6 +71,9 @@ class Sink:
     region: Callable[[], Region] | None = None
     muted_s: float = 0.0
 
+    def identify(self, user: str) -> None:
+        """Do nothing, because no client shows a certificate."""
+
     def only_reads(self, frame: memoryview) -> bool:
         return True
 

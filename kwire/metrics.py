@@ -89,6 +89,11 @@ EXPIRED_CONNECTIONS: Final = counter(
     "Connections closed because of a request after the end of their session.",
     "listener",
 )
+CERTIFICATE_EXPIRY: Final = gauge(
+    "kwire_server_certificate_expiry_timestamp_ms",
+    "When the first certificate of a listener's key store expires.",
+    "listener",
+)
 REQUEST_MEMORY: Final = gauge(
     "kafka_network_request_memory_used_bytes", "Bytes of requests in flight."
 )

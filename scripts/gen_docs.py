@@ -20,6 +20,7 @@ from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import InertConfig  # noqa: E402
 from kwire.configs.security import SecurityConfig  # noqa: E402
+from kwire.configs.tls import TlsConfig  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
 from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
@@ -35,7 +36,8 @@ INTRODUCTION = """\
 
 Settings have Kafka 4.3's names, types, defaults and bounds. Those marked *no effect* are
 accepted and shown, but nothing acts on them yet. `kwire serve` warns about names that Kafka does
-not know, and refuses settings that ask for protection it does not have (SSL, policies).
+not know, and refuses settings that ask for protection it does not have (policies).
+[security.md](security.md) and [tls.md](tls.md) explain the settings of SASL and TLS.
 """
 
 
@@ -63,6 +65,7 @@ def configuration() -> str:
             table("Nodes", (k for k in BrokerConfig.keys().values() if k.name not in OWN)),
             table("Nodes, beyond Kafka's", (BrokerConfig.keys()[name] for name in OWN)),
             table("The authorizer", AuthorizerConfig.keys().values()),
+            table("TLS, of all listeners or one", TlsConfig.keys().values()),
             table("Topics", TopicConfig.keys().values()),
             table("Groups", GroupConfig.keys().values()),
             table("Client metrics", ClientMetricsConfig.keys().values()),

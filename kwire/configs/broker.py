@@ -1,7 +1,8 @@
 """The settings of a node, as in ``server.properties``.
 
-Others are in :mod:`kwire.configs.security` and :mod:`kwire.configs.inert`. A value set at run time
-overrides the file's (``with_dynamic``), and one for this broker overrides one for all brokers.
+Those of log-ins are in :mod:`kwire.configs.security`, those of TLS in :mod:`kwire.configs.tls`, and
+those without effect in :mod:`kwire.configs.inert`. A value set at run time overrides the file's
+(``with_dynamic``), and one for this broker overrides one for all brokers.
 """
 
 import functools
@@ -486,9 +487,7 @@ class BrokerConfig(Config):
     offsets_topic_replication_factor = integer(
         3, "Replicas of the offsets topic.", kind=Kind.SHORT, low=1
     )
-    offsets_topic_segment_bytes = integer(
-        100 << 20, "The segment size of the offsets topic.", low=1
-    )
+    offsets_topic_segment_bytes = integer(100 << 20, "Segment size of the offsets topic.", low=1)
 
     # Transactions
     transaction_max_timeout_ms = integer(
@@ -696,6 +695,7 @@ def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, sorted by name."""
     from kwire.configs.inert import InertConfig
     from kwire.configs.security import SecurityConfig
+    from kwire.configs.tls import TlsConfig
 
-    keys = BrokerConfig.keys() | SecurityConfig.keys() | InertConfig.keys()
+    keys = BrokerConfig.keys() | SecurityConfig.keys() | TlsConfig.keys() | InertConfig.keys()
     return dict(sorted(keys.items()))

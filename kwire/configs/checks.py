@@ -10,6 +10,7 @@ from typing import Final
 from kwire.configs.authorizer import authorizer_key, check_authorizer
 from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
+from kwire.configs.listeners import has_sasl, has_tls
 from kwire.configs.remedies import REQUIRED
 
 _PROTECTIVE: Final = frozenset(
@@ -19,7 +20,6 @@ _PROTECTIVE: Final = frozenset(
         "create.topic.policy.class.name",
         "delegation.token.secret.key",
         "principal.builder.class",
-        "security.inter.broker.protocol",
         "security.providers",
     }
 )
@@ -36,26 +36,26 @@ _JAAS: Final = "sasl.jaas.config"
 def check_protection(properties: Mapping[str, str]) -> None:
     """Reject settings that ask for protection that kwire lacks."""
     for name, text in properties.items():
-        plain = _plain(name)
+        plain = without_listener(name)
         if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
             continue
         if is_for_login(name):
             continue
         key = broker_key(plain)
-        if key is None or key.parse(text) != key.default:
+        if key is None or (not key.effective and key.parse(text) != key.default):
             raise ConfigError(
                 f"{name} asks for protection that kwire does not have yet; remove it, {_OPEN}"
             )
 
 
-def _plain(name: str) -> str:
-    """Return the name of a setting without the listener that it is for."""
+def without_listener(name: str) -> str:
+    """Return the name of a setting without the listener that it concerns, if it names one."""
     return name.split(".", 3)[-1] if name.startswith(_LISTENERS_OWN) else name
 
 
 def is_for_login(name: str) -> bool:
     """Return whether a setting is for log-ins, of one listener or of all."""
-    plain = _plain(name)
+    plain = without_listener(name)
     is_jaas = plain.endswith(f".{_JAAS}") and plain != name
     return is_jaas or plain in _LOGIN
 
@@ -63,16 +63,18 @@ def is_for_login(name: str) -> bool:
 def check_values(properties: Mapping[str, str]) -> None:
     """Reject invalid values, even of settings without effect, as Kafka does."""
     for name, text in properties.items():
-        if (key := broker_key(name) or authorizer_key(name)) is not None:
+        key = broker_key(without_listener(name)) or authorizer_key(name)
+        if key is not None:
             key.parse(text)
 
 
 def warnings(properties: Mapping[str, str]) -> Iterator[str]:
     """Yield warnings about properties that do not keep the node from starting."""
     for name, text in properties.items():
-        key = broker_key(name) or authorizer_key(name)
+        plain = without_listener(name)
+        key = broker_key(plain if plain.startswith("ssl.") else name) or authorizer_key(name)
         if key is None and name.startswith(_LISTENERS_OWN):
-            key = broker_key(_plain(name))
+            key = broker_key(plain)
             if key is not None or is_for_login(name):
                 continue
         if key is None:
@@ -100,6 +102,7 @@ def check_node(config: BrokerConfig) -> None:
     _check_listeners(config)
     _check_logins(config)
     check_authorizer(config)
+    _check_tls(config)
     _check_quorum(config)
     _check_log(config)
     _check_times(config)
@@ -130,14 +133,6 @@ def _check_listeners(config: BrokerConfig) -> None:
     protocols = config.protocols
     controllers = [name.upper() for name in config.controller_listener_names]
     _require_given("controller.listener.names", bool(controllers))
-    for endpoint in config.endpoints + config.advertised_endpoints:
-        without_tls = endpoint.protocol.replace("SSL", "PLAINTEXT")
-        _require(
-            endpoint.name in controllers or not endpoint.has_tls,
-            f"listener {endpoint.name} asks for {endpoint.protocol} (listeners, "
-            "listener.security.protocol.map): kwire does not have TLS yet; "
-            f"use {without_tls}, {_OPEN}",
-        )
     for name in controllers:
         _require(
             protocols.get(name) is not None,
@@ -145,9 +140,14 @@ def _check_listeners(config: BrokerConfig) -> None:
             f"add {name}:PLAINTEXT to it",
         )
         _require(
-            protocols[name] == "PLAINTEXT",
-            f"controller.listener.names: {name} asks for {protocols[name]}: "
-            f"kwire does not have it yet; use PLAINTEXT, {_OPEN}",
+            not has_sasl(protocols[name]),
+            f"controller.listener.names: {name} asks for {protocols[name]}: kwire does not have "
+            f"SASL yet; use PLAINTEXT {_OPEN}",
+        )
+        _require(
+            not has_tls(protocols[name]),
+            f"controller.listener.names: {name} asks for SSL: kwire does not have TLS between "
+            f"nodes yet; use PLAINTEXT {_OPEN}",
         )
     _check_controller_listeners(config)
     if config.is_broker:
@@ -168,7 +168,7 @@ def _check_logins(config: BrokerConfig) -> None:
         for listener in listeners:
             mechanisms_of(config.static, listener)
     for name, text in config.static.items():
-        key = broker_key(_plain(name))
+        key = broker_key(without_listener(name))
         if not is_for_login(name) or (key is not None and key.parse(text) == key.default):
             continue
         own = name.removeprefix(_LISTENERS_OWN).split(".")[0].upper()
@@ -176,6 +176,32 @@ def _check_logins(config: BrokerConfig) -> None:
             own in listeners if name.startswith(_LISTENERS_OWN) else bool(listeners),
             f"{name} is for clients that log in, but no such listener has SASL; map one to "
             f"SASL_PLAINTEXT in listener.security.protocol.map, or remove it, {_OPEN}",
+        )
+
+
+def _check_tls(config: BrokerConfig) -> None:
+    """Reject listeners with TLS that could not serve, and settings of listeners that are not there.
+
+    A setting for a listener that does not exist would protect nothing.
+    """
+    for name in config.static:
+        listener = name.split(".")[2].upper() if name.startswith("listener.name.") else ""
+        _require(
+            not listener or "ssl." not in name or listener in config.protocols,
+            f"{name} is for the listener {listener}, which listener.security.protocol.map lacks; "
+            f"correct the name, or add {listener}:SSL to the map",
+        )
+    endpoints = [endpoint for endpoint in config.endpoints if endpoint.has_tls]
+    if not endpoints:
+        return
+    from kwire.configs.tls import listener_tls
+
+    for endpoint in endpoints:
+        _require(
+            listener_tls(config, endpoint.name).has_keystore,
+            f"listener {endpoint.name} asks for {endpoint.protocol} and has no certificate; set "
+            "ssl.keystore.type=PEM and ssl.keystore.location to a file with the private key and "
+            "its certificates",
         )
 
 
@@ -223,7 +249,7 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     _require(
         between_brokers == "PLAINTEXT",
         f"inter.broker.listener.name {config.inter_broker_listener} asks for {between_brokers}: "
-        "brokers cannot log in to each other yet; name a listener with PLAINTEXT",
+        "kwire does not have TLS and log-ins between nodes yet; name a listener with PLAINTEXT",
     )
     both = ("inter.broker.listener.name", "security.inter.broker.protocol")
     _require(

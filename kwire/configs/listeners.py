@@ -10,6 +10,17 @@ from kwire.types import in_address
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """The security protocols by name, with their numbers in registrations."""
 
+
+def has_tls(protocol: str) -> bool:
+    """Return whether a security protocol encrypts."""
+    return protocol.endswith("SSL")
+
+
+def has_sasl(protocol: str) -> bool:
+    """Return whether the clients of a security protocol authenticate with SASL."""
+    return protocol.startswith("SASL_")
+
+
 _LISTENER: Final = re.compile(
     r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._:]*):(-?[0-9]+)"
 )
@@ -28,12 +39,12 @@ class Endpoint(NamedTuple):
     @property
     def has_tls(self) -> bool:
         """True if its connections are encrypted."""
-        return self.protocol.endswith("SSL")
+        return has_tls(self.protocol)
 
     @property
     def has_sasl(self) -> bool:
         """True if clients must log in with SASL."""
-        return self.protocol.startswith("SASL_")
+        return has_sasl(self.protocol)
 
     def __str__(self) -> str:
         return f"{self.name}://{in_address(self.host)}:{self.port}"

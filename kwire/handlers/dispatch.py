@@ -212,6 +212,10 @@ class ConnectionRequests:
         self._routes = self.dispatcher.routes
         self._now = self.context.services.clock.now
 
+    def identify(self, user: str) -> None:
+        """Record the client's user name, before the first request."""
+        self.context = attrs.evolve(self.context, principal=Principal("User", user))
+
     async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
         answer = self.answer_now(frame)

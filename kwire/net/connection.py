@@ -7,6 +7,8 @@ A connection's turn lasts at most 16 frames or a millisecond, then other connect
 next frame is read once the previous answer has been handed to the kernel, so a slow reader holds
 one answer and nothing more. Only small answers to frames that arrived together are sent together,
 at the end of the turn or as soon as the connection's task waits for anything.
+
+The socket is plain or does TLS, which nothing here needs to know (:mod:`kwire.net.byte_socket`).
 """
 
 import socket
@@ -18,6 +20,7 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint
 
+from kwire.net.byte_socket import ByteSocket
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.listener import Answer, ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
@@ -38,7 +41,7 @@ RECEIVED_BYTES: Final = 64 << 10
 class Connection:
     """One accepted socket."""
 
-    sock: socket.socket
+    sock: ByteSocket
     listener: Listener
     host: str
     port: int
@@ -149,8 +152,7 @@ class Connection:
             await self._wait_answered()
 
     async def _converse(self) -> None:
-        while True:
-            await self.readiness.wait_data()
+        while True:  # First receive: TLS has bytes that came behind those of its handshake.
             more = True
             while more:
                 if self.framer.partial:
@@ -160,6 +162,7 @@ class Connection:
                     await rest
                 if more:
                     await checkpoint()
+            await self.readiness.wait_data()
 
     async def _claim_growth(self) -> None:
         """Claim the memory by which the incomplete frame's buffer has grown."""
@@ -337,7 +340,7 @@ class Connection:
             self.waiting.drop_all()
 
 
-def _receive(sock: socket.socket, framer: Framer) -> tuple[bool, memoryview | None]:
+def _receive(sock: ByteSocket, framer: Framer) -> tuple[bool, memoryview | None]:
     """Receive once; return whether more bytes may have arrived, and the first whole frame.
 
     The caller keeps no reference to the bytes or the buffer: the buffer could not be reused, and a
@@ -356,7 +359,7 @@ def _receive(sock: socket.socket, framer: Framer) -> tuple[bool, memoryview | No
     return count == len(target), framer.take()
 
 
-def _has_ended(sock: socket.socket) -> bool:
+def _has_ended(sock: ByteSocket) -> bool:
     """Return whether no byte is left to receive from a peer that has hung up."""
     try:
         return not sock.recv(1, socket.MSG_PEEK)

@@ -21,6 +21,9 @@ POOLED_BUFFER_BYTES: Final = 2 << 20
 _POOLED_FROM: Final = 16 << 10
 """The bytes of a frame that must have arrived before it gets a pooled buffer."""
 
+TARGET_BYTES_MAX: Final = 512 << 10
+"""The most bytes of a large frame that one call receives, because TLS also decrypts them."""
+
 
 class Disconnect(Exception):
     """The connection cannot continue; the text is the reason in the one log line about it.
@@ -130,7 +133,7 @@ class Framer:
             return None
         if self._have == len(self._body):
             self._body = self._enlarge(self._body)
-        return memoryview(self._body)[self._have : self._size]
+        return memoryview(self._body)[self._have : min(self._size, self._have + TARGET_BYTES_MAX)]
 
     def advance(self, count: int) -> None:
         """Advance by the bytes that the caller wrote to the :meth:`target`."""

@@ -4,7 +4,7 @@ import math
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -17,6 +17,9 @@ from kwire.waits import Slow
 
 Answer: TypeAlias = Slow[Unfinished[Sequence[Part]] | Sequence[Part] | None] | Sequence[Part] | None
 """The parts to send, None for no answer, or what is left to wait for."""
+
+if TYPE_CHECKING:
+    from kwire.net.tls.server_tls import ServerTls
 
 
 class ConnectionRequests(Protocol):
@@ -35,6 +38,9 @@ class ConnectionRequests(Protocol):
 
     def may_begin_early(self, frame: memoryview) -> bool:
         """Return whether a request may begin while the answers to earlier requests wait."""
+
+    def identify(self, user: str) -> None:
+        """Record the client's user name, which its certificate shows, before the first request."""
 
 
 class FrameLimiter(ABC):
@@ -67,6 +73,8 @@ class Listener:
     """True if its connections replace idle ones of other listeners when the node is full."""
     rate: Rate
     connections_accepted: Cell
+    tls: "ServerTls | None" = None
+    """The listener's TLS; None if its connections are not encrypted."""
 
     def listen(self) -> None:
         """Let the kernel accept connections; raise OSError if another socket listens already."""

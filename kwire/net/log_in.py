@@ -151,6 +151,9 @@ class LoginRequests(FrameLimiter):
             cell = counts.not_renewed if failed else counts.renewed
         cell.value += 1
 
+    def identify(self, user: str) -> None:
+        """Do nothing: the user is who logs in, whatever certificate the client has shown."""
+
     def only_reads(self, frame: memoryview) -> bool:
         return self._conversation is None and self.requests.only_reads(frame)
 

@@ -5,7 +5,8 @@ Before each piece of a region, the sender checks that the piece is in the page c
 it while a slow reader drains the socket. A piece that is not cached is sent in a thread of its log
 directory, so that a disk that hangs delays only the answers from it. Regions are always closed
 here, even after an error or a cancellation. If a file has fewer bytes than its region promised, the
-frame cannot be completed, and Disconnect is raised.
+frame cannot be completed, and Disconnect is raised. A send that had to wait is repeated with the
+same bytes, as TLS requires (:mod:`kwire.net.byte_socket`).
 """
 
 import os
@@ -21,6 +22,7 @@ from trio.lowlevel import checkpoint, wait_writable
 
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads
+from kwire.net.byte_socket import ByteSocket
 from kwire.net.framing import Disconnect
 
 T = TypeVar("T")
@@ -108,10 +110,11 @@ def _read_whole(region: Region) -> bytes:
 class Sender:
     """Sends to one socket, for one task at a time."""
 
-    sock: socket.socket
+    sock: ByteSocket
     threads: DiskThreads = attrs.field(factory=DiskThreads)
     now: Callable[[], float] = trio.current_time
     sendfile: SendFile | None = _SENDFILE
+    """None if the bytes of files must pass through this process, as with TLS."""
     active_at: float = float("-inf")
     """The time when the socket last became full, or the peer made room in it."""
     unsent: list[Bytes] = attrs.field(factory=list)
@@ -206,7 +209,7 @@ class Sender:
     async def wait_writable(self) -> None:
         """Wait until the peer has made room."""
         self.active_at = self.now()
-        await wait_writable(self.sock)
+        await wait_writable(self.sock.fileno())
         self.active_at = self.now()
         self._turn_bytes = 0
 
@@ -234,7 +237,8 @@ class Sender:
             if self._turn_bytes:
                 await self._pause()
             try:
-                piece_bytes = min(remaining_bytes, PIECE_BYTES)
+                largest = READ_BYTES if self.sendfile is None else PIECE_BYTES
+                piece_bytes = min(remaining_bytes, largest)
                 sent = await self._send_piece(region, position, piece_bytes)
             except BlockingIOError:
                 await self.wait_writable()

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -20,6 +20,7 @@ from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
 from kwire.net.address_rates import AddressRates, Quotas
+from kwire.net.byte_socket import ByteSocket
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
@@ -29,6 +30,9 @@ from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
 from kwire.net.task_pacer import TaskPacer
 from kwire.net.write_coalescer import WriteCoalescer
+
+if TYPE_CHECKING:
+    from kwire.net.tls.server_tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +79,13 @@ class NetServer:
         *,
         limits: Limits | None = None,
         protected: bool = False,
+        tls: "ServerTls | None" = None,
     ) -> Address:
         """Bind a listener's address; connections are refused until :meth:`accept`.
 
         ``limits`` apply to this listener instead of the node's. A ``protected`` listener still
-        accepts when the connections of other listeners fill the node.
+        accepts when the connections of other listeners fill the node. With ``tls``, connections
+        are encrypted.
         """
         own = limits or self.limits
         listener = Listener(
@@ -89,6 +95,7 @@ class NetServer:
             protected=protected,
             rate=Rate(own.max_connection_creation_rate),
             connections_accepted=self.metrics.cell(CONNECTIONS_MADE, name),
+            tls=tls,
         )
         self.metrics.register_function(
             CONNECTIONS, lambda: self.acceptor.admission.per_listener[name], name
@@ -138,9 +145,12 @@ class NetServer:
         """
         if self._nursery is None:
             raise RuntimeError("the service does not run")
-        self.listeners[name].listen()
+        listener = self.listeners[name]
+        listener.listen()
+        if listener.tls is not None:
+            self._nursery.start_soon(listener.tls.run)
         on_accepted = partial(self._open, for_connection)
-        self._nursery.start_soon(self.acceptor.run, self.listeners[name], on_accepted)
+        self._nursery.start_soon(self.acceptor.run, listener, on_accepted)
 
     def stop_accepting(self) -> None:
         """Refuse new connections on all listeners; open connections stay open."""
@@ -171,14 +181,19 @@ class NetServer:
         framer = Framer(listener.limits.socket_request_max_bytes, self._buffers)
         if isinstance(requests, FrameLimiter):
             requests.limit_frames(framer)
+        wire: ByteSocket = sock
+        sender = Sender(sock, self._threads, self.now)
+        if listener.tls is not None:
+            wire = listener.tls.wrap(sock)
+            sender = Sender(wire, self._threads, self.now, sendfile=None)
         connection = Connection(
-            sock=sock,
+            sock=wire,
             listener=listener,
             host=host,
             port=port,
             requests=requests,
             framer=framer,
-            sender=Sender(sock, self._threads, self.now),
+            sender=sender,
             memory=self._memory,
             buffers=self._buffers,
             coalescer=self._coalescer,
@@ -195,6 +210,8 @@ class NetServer:
     async def _serve(self, connection: Connection) -> None:
         try:
             with connection.scope:
+                if connection.listener.tls is not None:
+                    await connection.listener.tls.admit(connection)
                 await connection.converse()
             if connection.failure is not None:
                 raise connection.failure

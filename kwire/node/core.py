@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.log.directories.segment_checker import SegmentChecker
+    from kwire.net.tls.server_tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +157,8 @@ def make_core(
     net = environment.open_listeners(build.limits(config), metrics)
     logs: LogManager | None = None
     try:
-        endpoints = _bind(config, net, environment.host_name)
+        listener_tls = _open_tls(config, metrics, environment.clock)
+        endpoints = _bind(config, net, listener_tls, environment.host_name)
         logs = _lock_directories(config, environment)
         identity = identify(config, cluster_id, disks, random.randbytes)
         for directory in (*logs.directories, *logs.claimed):
@@ -264,8 +266,22 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
     return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
 
 
+def _open_tls(config: BrokerConfig, metrics: Metrics, clock: NodeClock) -> "dict[str, ServerTls]":
+    """Return the TLS of each listener that has it; raise ConfigError for unusable certificates."""
+    names = [endpoint.name for endpoint in config.endpoints if endpoint.has_tls]
+    if not names:
+        return {}
+    from kwire.configs.tls import listener_tls
+    from kwire.net.tls.server_tls import open_tls
+
+    return {name: open_tls(name, listener_tls(config, name), clock, metrics) for name in names}
+
+
 def _bind(
-    config: BrokerConfig, net: Listeners, host_name: str
+    config: BrokerConfig,
+    net: Listeners,
+    listener_tls: "Mapping[str, ServerTls]",
+    host_name: str,
 ) -> tuple[build.AdvertisedListener, ...]:
     """Bind every address; connections are refused until the node can answer requests.
 
@@ -276,7 +292,13 @@ def _bind(
     for endpoint in config.endpoints:
         is_protected = endpoint.name == config.inter_broker_listener
         try:
-            address = net.bind(endpoint.name, endpoint.host, endpoint.port, protected=is_protected)
+            address = net.bind(
+                endpoint.name,
+                endpoint.host,
+                endpoint.port,
+                protected=is_protected,
+                tls=listener_tls.get(endpoint.name),
+            )
         except OSError as error:
             raise CannotOpenError(_unbound(endpoint, error)) from error
         bound[endpoint.name] = address.port

@@ -28,16 +28,25 @@ from kwire.raftmeta.quorum import StepObserver
 if TYPE_CHECKING:
     from kwire.log.directories.cleaning_runner import CleaningRunner
     from kwire.log.directories.segment_checker import SegmentChecker
+    from kwire.net.tls.server_tls import ServerTls
 
 
 class Listeners(Protocol):
     """The listening sockets of one node, and their connections."""
 
-    def bind(self, name: str, host: str, port: int, *, protected: bool = False) -> Address:
+    def bind(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        protected: bool = False,
+        tls: "ServerTls | None" = None,
+    ) -> Address:
         """Claim an address; connections are refused until :meth:`accept`. Raises OSError.
 
         A ``protected`` listener still accepts when the connections of other listeners fill the
-        node.
+        node. With ``tls``, its connections are encrypted.
         """
 
     def address(self, name: str) -> Address:

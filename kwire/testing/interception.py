@@ -6,6 +6,7 @@ nothing of it: its listeners get other objects that answer the requests of a con
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -26,6 +27,9 @@ from kwire.testing.request_bodies import read_request, refuse, subjects_of
 from kwire.testing.request_log import ReceivedRequest, RequestLog
 from kwire.testing.settings import CLIENTS
 from kwire.waits import Slow
+
+if TYPE_CHECKING:
+    from kwire.net.tls.server_tls import ServerTls
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -106,6 +110,9 @@ class InterceptedRequests:
             return await answer.finish()
         return answer
 
+    def identify(self, user: str) -> None:
+        self.requests.identify(user)
+
     def only_reads(self, frame: memoryview) -> bool:
         return self.requests.only_reads(frame)
 
@@ -120,8 +127,16 @@ class InterceptingListeners:
     interception: Interception
     listeners: Listeners
 
-    def bind(self, name: str, host: str, port: int, *, protected: bool = False) -> Address:
-        return self.listeners.bind(name, host, port, protected=protected)
+    def bind(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        protected: bool = False,
+        tls: "ServerTls | None" = None,
+    ) -> Address:
+        return self.listeners.bind(name, host, port, protected=protected, tls=tls)
 
     def address(self, name: str) -> Address:
         return self.listeners.address(name)

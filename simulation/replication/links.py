@@ -129,7 +129,10 @@ class SimListeners:
     _nursery: trio.Nursery | None = None
     _context: Context = attrs.field(factory=copy_context)
 
-    def bind(self, name: str, host: str, port: int, *, protected: bool = False) -> Address:
+    def bind(
+        self, name: str, host: str, port: int, *, protected: bool = False, tls: object = None
+    ) -> Address:
+        assert tls is None, "simulated connections are not encrypted"
         address = self._addresses[name] = Address(host, port)
         return address
 

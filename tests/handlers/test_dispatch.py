@@ -75,6 +75,12 @@ async def test_request_is_answered(client: Client) -> None:
     assert (await client.call("m")).error_code == 0
 
 
+async def test_certificate_names_the_principal_of_all_requests(client: Client) -> None:
+    client.requests.identify("CN=alice,O=kwire")
+    await client.call("m", client_id="other")
+    assert client.requests.context.principal == ("User", "CN=alice,O=kwire")
+
+
 async def test_kafka_error_becomes_an_error_response(client: Client) -> None:
     assert (await client.call("unknown")).error_code == 25
 

@@ -12,6 +12,7 @@ QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
 FLAT: Final = "tests/handlers/test_produce_flat.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
+TLS: Final = "tests/net/test_tls.py"
 MUTATIONS = (
     Mutation(
         name="wake-everybody-who-sent-something",
@@ -156,7 +157,7 @@ MUTATIONS = (
         name="send-a-region-in-one-call",
         invariants=(101,),
         path="kwire/net/send.py",
-        old="piece_bytes = min(remaining_bytes, PIECE_BYTES)",
+        old="piece_bytes = min(remaining_bytes, largest)",
         new="piece_bytes = remaining_bytes",
         test=f"{SEND}::test_other_connections_are_served_between_pieces_of_a_large_answer",
     ),
@@ -601,5 +602,71 @@ MUTATIONS = (
         old='self.byte("t", "{}")',
         new='self.byte("t", "False")',
         test="tests/codec/test_flat.py::test_request_with_tagged_fields_has_no_values",
+    ),
+    Mutation(
+        name="forget-the-bytes-behind-a-handshake",
+        invariants=(10,),
+        path="kwire/net/connection.py",
+        old="            more = True\n            while more:",
+        new="            await self.readiness.wait_data()\n"
+        "            more = True\n"
+        "            while more:",
+        test=f"{TLS}::test_request_that_arrives_with_the_end_of_the_handshake_is_answered",
+    ),
+    Mutation(
+        name="leave-bytes-in-the-kernel",
+        invariants=(10,),
+        path="kwire/net/tls/tls_socket.py",
+        old="(self._is_empty and not self._incoming.pending and not self._pending())",
+        new="not self._pending()",
+        test=f"{TLS}::test_requests_of_every_size_are_answered_in_order",
+    ),
+    Mutation(
+        name="report-encrypted-bytes-as-sent-before-they-are",
+        invariants=(101,),
+        path="kwire/net/tls/tls_socket.py",
+        old="            self._accepted = count\n            raise BlockingIOError\n",
+        new="            pass\n",
+        test=f"{TLS}::test_slow_reader_gets_everything_and_delays_nobody",
+    ),
+    Mutation(
+        name="perform-all-handshakes-in-one-turn",
+        invariants=(10,),
+        path="kwire/net/tls/handshakes.py",
+        old="_PER_TURN: Final = 1",
+        new="_PER_TURN: Final = 1000",
+        test=f"{TLS}::test_one_handshake_goes_on_in_a_turn",
+    ),
+    Mutation(
+        name="wait-for-any-number-of-silent-clients",
+        invariants=(102,),
+        path="kwire/net/tls/handshakes.py",
+        old="        if len(self._silent) > SILENT_MAX:",
+        new="        if False:",
+        test=f"{TLS}::test_flood_of_half_open_handshakes_locks_nobody_out",
+    ),
+    Mutation(
+        name="let-a-trickled-handshake-take-forever",
+        invariants=(102,),
+        path="kwire/net/tls/handshakes.py",
+        old="            patience_s -= await self._wait(",
+        new="            await self._wait(",
+        test=f"{TLS}::test_client_that_trickles_its_handshake_is_closed_in_time",
+    ),
+    Mutation(
+        name="serve-clients-without-a-required-certificate",
+        invariants=(105,),
+        path="kwire/net/tls/contexts.py",
+        old='    "required": ssl.CERT_REQUIRED,',
+        new='    "required": ssl.CERT_OPTIONAL,',
+        test=f"{TLS}::test_missing_certificate_is_refused_where_required",
+    ),
+    Mutation(
+        name="allow-renegotiation",
+        invariants=(102,),
+        path="kwire/net/tls/contexts.py",
+        old="    context.options |= ssl.OP_NO_RENEGOTIATION\n",
+        new="",
+        test=f"{TLS}::test_renegotiation_is_refused",
     ),
 )

@@ -1,54 +1,16 @@
 """Sends: small parts joined, regions by sendfile, never fewer bytes than promised."""
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import attrs
 import pytest
 import trio
 
-from kwire.log.disk import Disk
 from kwire.net.framing import Disconnect
 from kwire.net.send import JOINED_BYTES, PIECE_BYTES, Part, Sender
-from simulation.disk import SimDisk
-
-
-@attrs.define(eq=False)
-class File:
-    """A plain file, read at positions."""
-
-    opened: BinaryIO
-
-    def fileno(self) -> int:
-        return self.opened.fileno()
-
-    def read(self, position: int, size: int) -> bytes:
-        return os.pread(self.opened.fileno(), size, position)
-
-
-@attrs.define(eq=False)
-class Region:
-    """A stand-in for kwire.log's regions over a plain file."""
-
-    file: File
-    position: int
-    size: int
-    has_piece: Callable[[int, int], bool]
-    """Whether the page cache has a piece: position, size."""
-    disk: Disk = attrs.field(factory=SimDisk)
-    closed: bool = False
-
-    def __len__(self) -> int:
-        return self.size
-
-    def is_cached(self, position: int, size: int) -> bool:
-        return self.has_piece(position, size)
-
-    def close(self) -> None:
-        self.closed = True
+from tests.support.net.region import File, Region
 
 
 def warm(position: int, size: int) -> bool:

@@ -42,6 +42,11 @@ class Echo:
     cancelled: bool = False
     answered: int = 0
     muted_s: float = 0.0
+    user: str = ""
+    """The user name in the client's certificate."""
+
+    def identify(self, user: str) -> None:
+        self.user = user
 
     def answer_now(self, frame: memoryview) -> Answer:
         word = bytes(frame[:5])

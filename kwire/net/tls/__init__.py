@@ -1,0 +1,1 @@
+"""TLS for connections: certificates, contexts, handshakes and encrypted sockets."""

@@ -1,0 +1,125 @@
+"""Creates OpenSSL's contexts from the settings of a listener, reading the files they name.
+
+Runs in a thread except at a node's start. Rules: renegotiation is off; a certificate in a trust
+store is trusted whether or not it signed itself, as in Java; clients that show certificates get no
+session tickets, so each of their connections is checked anew. OpenSSL reads private keys from files
+only: here from one in memory, where the system has such files.
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from kwire.configs.declare import ConfigError
+from kwire.configs.tls import TlsConfig
+from kwire.net.tls.certificate import expiry_ms
+from kwire.net.tls.stores import KeyPair, read_key_pair, read_trusted
+
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_BEGIN: Final = "-----BEGIN"
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class ServerContext(NamedTuple):
+    """The context of a listener, and the time until which its certificates are valid."""
+
+    context: ssl.SSLContext
+    expires_ms: int
+    """In milliseconds since 1970: of the certificate that expires first."""
+
+
+def server_context(tls: TlsConfig) -> ServerContext:
+    """Return the context for the connections to a listener; raise ConfigError with the reason."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_versions(context, tls)
+    pair = read_key_pair(tls)
+    _load_pair(context, pair, tls)
+    context.verify_mode = _CLIENT_AUTH[tls.ssl_client_auth]
+    if tls.ssl_client_auth != "none":
+        _load_trusted(context, tls, ssl.Purpose.CLIENT_AUTH)
+        context.num_tickets = 0
+    return ServerContext(context, _first_expiry(pair))
+
+
+def client_context(tls: TlsConfig) -> ssl.SSLContext:
+    """Return the context for connections to other nodes; raise ConfigError with the reason."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_versions(context, tls)
+    context.check_hostname = bool(tls.ssl_endpoint_identification_algorithm)
+    _load_trusted(context, tls, ssl.Purpose.SERVER_AUTH)
+    if tls.has_keystore:
+        _load_pair(context, read_key_pair(tls), tls)
+    return context
+
+
+def _set_versions(context: ssl.SSLContext, tls: TlsConfig) -> None:
+    versions = sorted(_VERSIONS[version] for version in tls.versions)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if tls.cipher_names:
+        try:
+            context.set_ciphers(tls.cipher_names)
+        except ssl.SSLError:
+            raise ConfigError(
+                f"ssl.cipher.suites: OpenSSL has none of {tls.cipher_names}"
+            ) from None
+
+
+def _load_trusted(context: ssl.SSLContext, tls: TlsConfig, purpose: ssl.Purpose) -> None:
+    trusted = read_trusted(tls)
+    if trusted is None:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(cadata=trusted)
+    except ssl.SSLError as error:
+        source = tls.ssl_truststore_location or "ssl.truststore.certificates"
+        raise ConfigError(f"{source}: {error.reason or error}") from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _load_pair(context: ssl.SSLContext, pair: KeyPair, tls: TlsConfig) -> None:
+    with _private_file((pair.certificates + pair.key).encode()) as path:
+        try:
+            context.load_cert_chain(path, password=lambda: pair.password)
+        except (ssl.SSLError, ValueError) as error:
+            source = tls.ssl_keystore_location or "ssl.keystore.key"
+            raise ConfigError(f"{source}: {_explain(error)}") from None
+
+
+def _explain(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    if reason == "KEY_VALUES_MISMATCH":
+        return "the private key does not belong to the first certificate"
+    if reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "EMPTY_PASSWORD", None):
+        return "the private key cannot be decrypted; check ssl.key.password"
+    return f"the private key or a certificate is unusable: {reason}"
+
+
+@contextmanager
+def _private_file(data: bytes) -> Iterator[str]:
+    """Create a file for this process only, which is gone afterwards; yield its path."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        descriptor = os.memfd_create("kwire-keystore")
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+
+
+def _first_expiry(pair: KeyPair) -> int:
+    blocks = pair.certificates.split(_BEGIN)[1:]
+    return min(expiry_ms(ssl.PEM_cert_to_DER_cert(_BEGIN + block)) for block in blocks)

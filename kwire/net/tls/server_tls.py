@@ -1,0 +1,103 @@
+"""The TLS of one listener: the context of its connections, and their handshakes."""
+
+import logging
+import socket
+from typing import Final, Protocol
+
+import attrs
+
+from kwire.clock import NodeClock
+from kwire.configs.principal_rules import PrincipalRules
+from kwire.configs.tls import TlsConfig
+from kwire.metrics import CERTIFICATE_EXPIRY, FAILED_AUTHENTICATIONS, Cell, Metrics
+from kwire.net.byte_socket import ByteSocket
+from kwire.net.framing import Disconnect
+from kwire.net.listener import ConnectionRequests
+from kwire.net.tls.certificate import subject
+from kwire.net.tls.contexts import ServerContext, server_context
+from kwire.net.tls.handshakes import Client, Handshakes
+from kwire.net.tls.tls_socket import TlsSocket
+
+logger = logging.getLogger(__name__)
+
+EXPIRY_WARNING_DAYS: Final = 30
+_DAY_MS: Final = 86_400_000
+
+
+class Connecting(Client, Protocol):
+    """An accepted connection before its first request."""
+
+    sock: ByteSocket
+    requests: ConnectionRequests
+
+
+@attrs.define(eq=False, repr=False)
+class ServerTls:
+    """The TLS of one listener."""
+
+    listener: str
+    settings: TlsConfig
+    current: ServerContext
+    handshakes: Handshakes
+    clock: NodeClock
+    failures: Cell
+    """Counts the connections that were not admitted."""
+    rules: PrincipalRules = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.rules = PrincipalRules.parse(self.settings.ssl_principal_mapping_rules)
+
+    def warn_of_expiry(self) -> None:
+        """Log that a certificate expires soon, or has expired."""
+        remaining_ms = self.current.expires_ms - self.clock.now_ms()
+        if remaining_ms < EXPIRY_WARNING_DAYS * _DAY_MS:
+            logger.warning(
+                "certificate expires soon listener=%s days=%d: put a new one into its key store",
+                self.listener,
+                remaining_ms // _DAY_MS,
+            )
+
+    async def run(self) -> None:
+        """Serve handshakes until cancelled."""
+        await self.handshakes.run()
+
+    @staticmethod
+    def wrap(sock: socket.socket) -> TlsSocket:
+        """Return the encrypted form of an accepted socket, to be admitted."""
+        return TlsSocket(sock)
+
+    async def admit(self, connection: Connecting) -> None:
+        """Complete the handshake and tell the connection's requests who the client is.
+
+        Raises Disconnect with the reason, or OSError.
+        """
+        sock = connection.sock
+        assert isinstance(sock, TlsSocket), "made by wrap"
+        sock.begin(self.current.context)
+        try:
+            await self.handshakes.complete(connection, sock)
+            self._identify(sock, connection.requests)
+        except Disconnect:
+            self.failures.value += 1
+            raise
+
+    def _identify(self, sock: TlsSocket, requests: ConnectionRequests) -> None:
+        certificate = sock.certificate
+        if certificate is None:
+            return
+        name = subject(certificate)
+        user = self.rules.user(name)
+        if user is None:
+            raise Disconnect(f"no rule of ssl.principal.mapping.rules applies to {name}")
+        requests.identify(user)
+
+
+def open_tls(listener: str, settings: TlsConfig, clock: NodeClock, metrics: Metrics) -> ServerTls:
+    """Return the TLS of a listener; raise ConfigError if its certificates are unusable."""
+    failures = metrics.cell(FAILED_AUTHENTICATIONS, listener)
+    tls = ServerTls(
+        listener, settings, server_context(settings), Handshakes(clock.now), clock, failures
+    )
+    metrics.register_function(CERTIFICATE_EXPIRY, lambda: tls.current.expires_ms, listener)
+    tls.warn_of_expiry()
+    return tls

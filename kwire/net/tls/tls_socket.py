@@ -1,0 +1,224 @@
+"""A TCP connection with TLS, which connections and senders use like a plain socket.
+
+TLS is between two memory buffers (``ssl.MemoryBIO``) and never touches the socket itself. Rules:
+
+* :meth:`TlsSocket.recv` returns all that has arrived, up to the requested size. If it returned
+  less, no received bytes are left here, so waiting for the descriptor is right.
+* :meth:`TlsSocket.send` encrypts at most :data:`SENT_BYTES` and keeps what the kernel does not
+  take. It then raises BlockingIOError, and the repeated call reports these bytes as sent. So at
+  most one such piece is held for a slow reader, and the caller waits while anything is unsent.
+* A peer that ends TLS without ending the connection is taken for one that hung up. The end without
+  TLS's farewell is an ordinary end, because frames have sizes: a cut cannot pass for a whole frame.
+"""
+
+import socket
+import ssl
+from contextlib import suppress
+from typing import Final
+
+RECEIVED_BYTES: Final = 32 << 10
+"""The most encrypted bytes that one call takes from the kernel."""
+SENT_BYTES: Final = 64 << 10
+"""The most bytes that one call encrypts."""
+_RECORD_BYTES: Final = 16 << 10
+"""The most bytes in one TLS record, and so of one read from OpenSSL."""
+_CONTROL_BYTES_MAX: Final = 64 << 10
+"""The most unsent bytes of TLS's own messages, which a peer could cause without reading any."""
+
+
+class TlsSocket:
+    """One connection; no bytes are sent or received before :meth:`begin`."""
+
+    __slots__ = (
+        "_accepted",
+        "_ahead",
+        "_incoming",
+        "_is_empty",
+        "_outgoing",
+        "_sock",
+        "_tls",
+        "_unsent",
+    )
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._tls: ssl.SSLObject | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._is_empty = False
+        """True if the kernel had no more bytes when this call last took some."""
+        self._unsent = b""
+        """Encrypted bytes that the kernel has not taken yet."""
+        self._accepted = 0
+        """The number of bytes in ``_unsent``, before encryption, that a repeated send reports."""
+        self._ahead = b""
+        """A byte that was received only to see whether there is one."""
+
+    def begin(self, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
+        """Begin TLS: as a server, or as a client of the server with this name."""
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
+
+    @property
+    def has_unsent(self) -> bool:
+        """True while encrypted bytes wait for room in the kernel."""
+        return bool(self._unsent)
+
+    @property
+    def is_begun(self) -> bool:
+        return self._tls is not None
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The peer's verified certificate (DER); None if it showed none."""
+        return None if self._tls is None else self._tls.getpeercert(binary_form=True)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    # The handshake.
+
+    def receive(self) -> bytes:
+        """Take encrypted bytes from the kernel and return them; none at the end."""
+        data = self._sock.recv(RECEIVED_BYTES)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        self._is_empty = len(data) < RECEIVED_BYTES
+        return data
+
+    def shake_hands(self) -> bool:
+        """Continue the handshake; return True once it is complete.
+
+        Raises SSLError if it fails; the peer is told why.
+        """
+        assert self._tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            with suppress(OSError):  # The connection's end is noticed when it is read.
+                self.push()
+        return True
+
+    # Receiving.
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Return up to ``size`` bytes; with MSG_PEEK, at most one, which stays to be received."""
+        if flags & socket.MSG_PEEK:
+            if not self._ahead:
+                self._is_empty = False
+                self._ahead = self._read(1)
+            return self._ahead
+        self._is_empty = False
+        data, self._ahead = self._ahead or self._read(size), b""
+        if not data or (self._is_empty and not self._incoming.pending and not self._pending()):
+            return data
+        pieces, room = [data], size - len(data)
+        while room:
+            try:
+                data = self._read(room)
+            except BlockingIOError:
+                break
+            if not data:
+                self._note_end()
+                break
+            pieces.append(data)
+            room -= len(data)
+        return b"".join(pieces)
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self._is_empty = False
+        count = len(self._ahead)
+        if count:
+            buffer[:count], self._ahead = self._ahead, b""
+        while count < len(buffer):
+            try:
+                data = self._read(len(buffer) - count)
+            except BlockingIOError:
+                if not count:
+                    raise
+                break
+            if not data:
+                if count:
+                    self._note_end()
+                break
+            buffer[count : count + len(data)] = data
+            count += len(data)
+        return count
+
+    def _read(self, size: int) -> bytes:
+        """Return decrypted bytes of one record, none at the end; raise BlockingIOError to wait."""
+        tls = self._tls
+        assert tls is not None
+        while True:
+            try:
+                return tls.read(min(size, _RECORD_BYTES))
+            except ssl.SSLWantReadError:
+                if self._is_empty:
+                    raise BlockingIOError from None
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return b""
+            finally:
+                if self._outgoing.pending:
+                    self._push_control()
+            self.receive()
+
+    def _pending(self) -> int:
+        """Return the number of decrypted bytes of the current record that were not returned."""
+        return 0 if self._tls is None else self._tls.pending()
+
+    def _note_end(self) -> None:
+        """Make the descriptor readable, because the end follows bytes that are returned first."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RD)
+
+    # Sending.
+
+    def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
+        """Encrypt and send some of the bytes; return their number, as described above."""
+        assert self._tls is not None
+        if self._unsent:
+            self.push()
+            if self._unsent:
+                raise BlockingIOError
+        count, self._accepted = self._accepted, 0
+        if count:
+            return count
+        piece = data if len(data) <= SENT_BYTES else memoryview(data)[:SENT_BYTES]
+        count = self._tls.write(piece)
+        self.push(flags)
+        if self._unsent:
+            self._accepted = count
+            raise BlockingIOError
+        return count
+
+    def push(self, flags: int = 0) -> None:
+        """Send encrypted bytes as far as the kernel takes them."""
+        data = self._unsent + self._outgoing.read()
+        try:
+            sent = self._sock.send(data, flags) if data else 0
+        except BlockingIOError:
+            sent = 0
+        self._unsent = data[sent:]
+
+    def _push_control(self) -> None:
+        """Send TLS's own messages; end the connection of a peer that reads none of them."""
+        self.push()
+        if len(self._unsent) > SENT_BYTES + _CONTROL_BYTES_MAX:
+            raise ConnectionAbortedError("the peer does not read TLS messages")
+
+    def close(self) -> None:
+        """Tell the peer that the connection ends, if it takes that at once, and close it."""
+        if self._tls is not None:
+            with suppress(OSError):
+                self._tls.unwrap()
+            with suppress(OSError):
+                self.push()
+        self._sock.close()
