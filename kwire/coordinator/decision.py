@@ -10,8 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-import attrs
-
 from kwire.errors import KafkaError
 from kwire.records.header import NO_PRODUCER
 
@@ -83,8 +81,7 @@ class TransactionalProducer(NamedTuple):
 NO_TRANSACTION: Final = TransactionalProducer(NO_PRODUCER, -1)
 
 
-@attrs.frozen(repr=False)
-class Decision:
+class Decision(NamedTuple):
     """The result of one request, one deadline or one event.
 
     A request whose ticket is not among the ``answers`` waits for a later decision.

@@ -83,6 +83,8 @@ _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
 """The error that a coordinator's client gets, by the error of the internal topic's partition."""
 
 
+Decide = Callable[[M, Moment, int], Decision]
+"""Decides on a request, by the machine, the time and the request's ticket."""
 WaitCommitted = Callable[[], Awaitable[None]]
 """Waits until the written records are committed; raises KafkaError."""
 
@@ -182,14 +184,12 @@ class CoordinatorRuntime(Generic[M]):
 
     # Requests
 
-    async def call(self, index: int, decide: Callable[[M, Moment, int], Decision]) -> Opaque:
+    async def call(self, index: int, decide: Decide[M]) -> Opaque:
         """Decide, write, apply, and return the reply once it is committed."""
         reply = self.begin(index, decide)
         return await reply.finish() if isinstance(reply, Slow) else reply
 
-    def begin(
-        self, index: int, decide: Callable[[M, Moment, int], Decision]
-    ) -> Slow[Opaque] | Opaque:
+    def begin(self, index: int, decide: Decide[M]) -> Slow[Opaque] | Opaque:
         """Decide, write and apply; return the reply if nothing is left to wait for."""
         shard = self._ready(index)
         ticket = next(self._tickets)
@@ -287,7 +287,8 @@ class CoordinatorRuntime(Generic[M]):
             logger.warning("write failed partition=%s error=%r", shard.partition, error)
             decision = decision.otherwise(client_error, self._time.moment())
             answered = shard.perform(decision, self.log, self.clock.now_ms())
-        self._wakes.wake(answered)
+        if answered:
+            self._wakes.wake(answered)
         if decision.steps:
             self._steps.schedule(shard, decision.steps, deadline)
         self._wake_by_deadline(shard)

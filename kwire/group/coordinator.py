@@ -147,18 +147,24 @@ class GroupCoordinator:
             response.members += reply.members
         return response
 
-    async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def commit(
+        self, request: OffsetCommitRequest
+    ) -> Slow[OffsetCommitResponse] | OffsetCommitResponse:
         """Commit offsets; each topic has its name and, if it is known, its id.
 
         A large commit is encoded before the decision, in slices between which other tasks run. It
         succeeds or fails as a whole; it fails with UNKNOWN_SERVER_ERROR if it does not fit in one
         batch.
         """
-        group_id = request.group_id
-        if not requests.is_large(request):
-            return cast(OffsetCommitResponse, await self._call(group_id, partial(_commit, request)))
+        if requests.is_large(request):
+            return Slow(partial(self._commit_large, request))
+        index = self.partition_of(request.group_id)
+        return cast(OffsetCommitResponse, self.service.begin(index, partial(_commit, request)))
+
+    async def _commit_large(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         from kwire.group.large_requests import LargeCommit
 
+        group_id = request.group_id
         commit = LargeCommit(request, self._draft(group_id))
         await self._call(group_id, commit.check)
         slices = Slices()

@@ -83,7 +83,7 @@ class LargeCommit:
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         check_commit(shard, builder, self.request)
         builder.answer(ticket, self.reply)
-        return attrs.evolve(builder.build(), draft=self.draft)
+        return builder.build()._replace(draft=self.draft)
 
 
 TopicPartitions = dict[str, set[int]]
@@ -141,7 +141,7 @@ class LargeOffsetDeletion:
         builder.answer(ticket, is_current)
         if not (is_current and self.draft.count):
             return builder.build()
-        return attrs.evolve(builder.build(), draft=self.draft)
+        return builder.build()._replace(draft=self.draft)
 
 
 @attrs.define(eq=False, repr=False)
@@ -234,7 +234,7 @@ class LargeDeletion:
         self.draft.add(*store(group_tombstone(self.group_id))).deletes_group = True
         end_pending(builder, group)
         builder.answer(ticket, True)
-        return attrs.evolve(builder.build(), draft=self.draft)
+        return builder.build()._replace(draft=self.draft)
 
     def _missing(self, shard: GroupShard) -> TopicPartitions:
         """Return the group's partitions whose tombstones are not encoded yet."""

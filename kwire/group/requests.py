@@ -148,7 +148,7 @@ def commit_in_transaction(
         ticket,
         OffsetCommitResponse(topics=[_commit_topic(builder, request, t) for t in request.topics]),
     )
-    return attrs.evolve(builder.build(), producer=producer)
+    return builder.build()._replace(producer=producer)
 
 
 def _check_commit_in_transaction(

@@ -149,7 +149,7 @@ class GroupShard:
         """Remove the offsets of topics that were deleted before this node led the partition."""
         builder = DecisionBuilder(moment, self.settings())
         self.schedule_expiry(builder)
-        return attrs.evolve(builder.build(), steps=self.remove_missing_topics())
+        return builder.build()._replace(steps=self.remove_missing_topics())
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
@@ -185,7 +185,7 @@ class GroupShard:
         if not self.groups:
             return NOTHING
         self.schedule_expiry(builder)
-        return attrs.evolve(builder.build(), steps=expiry.expire(self))
+        return builder.build()._replace(steps=expiry.expire(self))
 
     def schedule_expiry(self, builder: DecisionBuilder) -> None:
         interval_ms = builder.settings.offsets_retention_check_interval_ms
@@ -235,7 +235,7 @@ class GroupShard:
         decision = builder.build(classic.sync(builder, group, request))
         if draft is None and not decision.records:
             return decision
-        return attrs.evolve(decision, otherwise=partial(self._fail_assignments, group, ticket))
+        return decision._replace(otherwise=partial(self._fail_assignments, group, ticket))
 
     def _fail_assignments(
         self, group: ClassicGroup, ticket: int, error: KafkaError, moment: Moment

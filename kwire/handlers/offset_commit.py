@@ -7,9 +7,10 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.offset_topics import commit_existing, refuse
+from kwire.waits import Steps
 
 
 @handles(OffsetCommitRequest, refuse=refuse)
-async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
+def offset_commit(context: Context, request: OffsetCommitRequest) -> Steps[OffsetCommitResponse]:
     context.check_allowed("Read", "Group", request.group_id)
-    return await commit_existing(context, request, context.groups.commit)
+    return (yield from commit_existing(context, request, context.groups.commit))

@@ -5,6 +5,7 @@ are written to (KIP-890). Topics and partitions that do not exist fail alone.
 """
 
 from collections.abc import Generator
+from functools import partial
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -28,6 +29,7 @@ from kwire.handlers.shared.verifying import verify
 from kwire.replica.partition import Partition
 from kwire.replica.verification import Guard, TransactionalBatch
 from kwire.types import CONSUMER_OFFSETS
+from kwire.waits import Slow, Steps
 
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 ResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -38,9 +40,9 @@ def refuse(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommi
 
 
 @handles(TxnOffsetCommitRequest, refuse=refuse)
-async def txn_offset_commit(
+def txn_offset_commit(
     context: Context, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse:
+) -> Steps[TxnOffsetCommitResponse]:
     context.check_allowed("Write", "TransactionalId", request.transactional_id)
     context.check_allowed("Read", "Group", request.group_id)
 
@@ -49,10 +51,12 @@ async def txn_offset_commit(
         producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
         return await context.groups.commit_in_transaction(existing, producer)
 
-    requested = await run_in_slices(_commit_of(request))
-    return await run_in_slices(
-        _response(await offset_topics.commit_existing(context, requested, commit))
+    requested = yield partial(run_in_slices, _commit_of(request))
+    reply = yield from offset_topics.commit_existing(
+        context, requested, lambda existing: Slow(partial(commit, existing))
     )
+    response: TxnOffsetCommitResponse = yield partial(run_in_slices, _response(reply))
+    return response
 
 
 def _commit_of(

@@ -14,6 +14,7 @@ from tests.support.coordinator.node import (
     fetch_offset,
     loaded_successor,
     make_node,
+    wait_result,
 )
 
 PRODUCER = 7
@@ -26,7 +27,7 @@ def without_records(stored: bytes) -> bytes:
 
 async def write(groups: GroupCoordinator, *offsets: int) -> None:
     for offset in offsets:
-        await groups.commit(commit_request(offset))
+        await wait_result(groups.commit(commit_request(offset)))
 
 
 def marker_at(offset: int) -> bytes:

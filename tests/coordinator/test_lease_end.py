@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from kwire.errors import KafkaError, NotCoordinator
-from tests.support.coordinator.node import commit_request, make_node
+from tests.support.coordinator.node import commit_request, make_node, wait_result
 from tests.support.transaction.world import T0, World
 
 LEASE_S = 4.0
@@ -68,5 +68,5 @@ async def test_commit_of_offsets_is_refused_when_the_lease_ends(
     began = trio.current_time()
     node.log.lease.end = began + LEASE_S
     with pytest.raises(NotCoordinator):
-        await node.groups.commit(commit_request(1))
+        await wait_result(node.groups.commit(commit_request(1)))
     assert trio.current_time() - began == pytest.approx(LEASE_S, abs=0.1)

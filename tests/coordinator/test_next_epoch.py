@@ -13,6 +13,7 @@ from tests.support.coordinator.node import (
     fetch_offset,
     join_request,
     make_node,
+    wait_result,
 )
 from tests.support.transaction.world import T0, U0, Led, World
 
@@ -31,7 +32,7 @@ async def test_groups_and_their_waiting_requests_go_on(autojump_clock: object) -
     commits: list[int] = []
 
     async def commit() -> None:
-        await node.groups.commit(commit_request(5, "h"))
+        await wait_result(node.groups.commit(commit_request(5, "h")))
         commits.append(5)
 
     async with trio.open_nursery() as nursery:
@@ -61,10 +62,10 @@ async def test_epoch_after_that_of_another_leader_loads_the_partition_again() ->
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 3)
-    await node.groups.commit(commit_request(5))
+    await wait_result(node.groups.commit(commit_request(5)))
     node.service.on_elected(index, 5)
     with pytest.raises(CoordinatorLoadInProgress):
-        await node.groups.commit(commit_request(6))
+        await wait_result(node.groups.commit(commit_request(6)))
 
 
 async def test_missing_markers_are_sent_with_the_next_epoch(autojump_clock: object) -> None:
@@ -123,8 +124,8 @@ async def test_long_log_does_not_hold_up_the_loads_of_others(autojump_clock: obj
     node.service.on_elected(long, 1)
     node.service.on_elected(short, 1)
     for offset in range(700):
-        await node.groups.commit(commit_request(offset))
-    await node.groups.commit(commit_request(1, "h"))
+        await wait_result(node.groups.commit(commit_request(offset)))
+    await wait_result(node.groups.commit(commit_request(1, "h")))
     successor = make_node(node.log)
     node.log.read_delay = 0.1
     async with trio.open_nursery() as nursery:

@@ -45,13 +45,13 @@ from tests.support.coordinator.node import (
 async def test_commit_to_a_partition_led_elsewhere_is_refused() -> None:
     node = make_node()
     with pytest.raises(NotCoordinator):
-        await node.groups.commit(commit_request(1))
+        await wait_result(node.groups.commit(commit_request(1)))
 
 
 async def test_empty_partition_serves_requests_at_once() -> None:
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(commit_request(7))
+    await wait_result(node.groups.commit(commit_request(7)))
     assert await fetch_offset(node) == 7
     assert await fetch_offset(node, "g") == 7
 
@@ -75,7 +75,7 @@ async def test_commit_and_fetch_are_answered_after_the_high_watermark_passed_the
     done = []
 
     async def commit() -> None:
-        await node.groups.commit(commit_request(5))
+        await wait_result(node.groups.commit(commit_request(5)))
         done.append("commit")
 
     async def read() -> None:
@@ -99,7 +99,7 @@ async def test_commit_fails_if_the_high_watermark_does_not_pass_it_in_time(
     node.service.on_elected(node.groups.partition_of("g"), 0)
     node.log.replicas_lag = True
     with pytest.raises(CoordinatorNotAvailable):
-        await node.groups.commit(commit_request(5))
+        await wait_result(node.groups.commit(commit_request(5)))
     assert trio.current_time() == pytest.approx(5.0)
 
 
@@ -116,10 +116,10 @@ async def test_commit_that_cannot_be_written_changes_no_offset(
 ) -> None:
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(commit_request(5))
+    await wait_result(node.groups.commit(commit_request(5)))
     node.log.failure = failure()
     with pytest.raises(client_error):
-        await node.groups.commit(commit_request(6))
+        await wait_result(node.groups.commit(commit_request(6)))
     node.log.failure = None
     assert await fetch_offset(node) == 5
 
@@ -144,7 +144,7 @@ async def test_resignation_fails_the_waiting_requests(autojump_clock: object) ->
         nursery.start_soon(wait_failure, node.groups.join(join_request(), CLIENT))
         await trio.testing.wait_all_tasks_blocked()
         node.log.replicas_lag = True
-        nursery.start_soon(wait_failure, node.groups.commit(commit_request(1, "h")))
+        nursery.start_soon(wait_failure, wait_result(node.groups.commit(commit_request(1, "h"))))
         await trio.testing.wait_all_tasks_blocked()
         node.service.on_resigned(index, 2)
         assert index in node.service.active
@@ -165,7 +165,7 @@ async def test_failed_load_is_retried_with_a_growing_back_off(
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
-    await node.groups.commit(commit_request(7))
+    await wait_result(node.groups.commit(commit_request(7)))
     successor = make_node(node.log)
     node.log.read_failures += [error] * 10
     async with trio.open_nursery() as nursery:
@@ -174,7 +174,7 @@ async def test_failed_load_is_retried_with_a_growing_back_off(
         await trio.sleep(100)
         assert len(node.log.read_failures) == 3, "after 0, 1, 3, 7, 15, 31 and 63 seconds"
         with pytest.raises(CoordinatorLoadInProgress):
-            await successor.groups.commit(commit_request(1))
+            await wait_result(successor.groups.commit(commit_request(1)))
         node.log.read_failures.clear()
         await trio.sleep(61)
         assert await fetch_offset(successor) == 7
@@ -193,7 +193,7 @@ async def test_fault_after_a_replay_leaves_only_its_partition_loading(
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
     if not is_empty:
-        await node.groups.commit(commit_request(7))
+        await wait_result(node.groups.commit(commit_request(7)))
     faults: list[Exception] = [TypeError("no such field"), KeyError("group")]
     loaded: list[GroupShard] = []
     on_loaded = GroupShard.on_loaded
@@ -212,7 +212,7 @@ async def test_fault_after_a_replay_leaves_only_its_partition_loading(
         successor.service.on_elected(index, 2)
         await trio.sleep(0.5)
         with pytest.raises(CoordinatorLoadInProgress):
-            await successor.groups.commit(commit_request(8))
+            await wait_result(successor.groups.commit(commit_request(8)))
         await trio.sleep(10)
         assert successor.service.active == [index]
         assert successor.service.machines() == loaded[-1:]
@@ -275,7 +275,7 @@ async def test_new_leader_refuses_requests_until_it_has_loaded(autojump_clock: o
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
     for offset in range(100):
-        await node.groups.commit(commit_request(offset))
+        await wait_result(node.groups.commit(commit_request(offset)))
     successor = make_node(node.log)
     node.log.read_delay = 0.1
     node.log.read_failures.append(KafkaStorageError())
@@ -283,7 +283,7 @@ async def test_new_leader_refuses_requests_until_it_has_loaded(autojump_clock: o
         await nursery.start(successor.service.run)
         successor.service.on_elected(index, 2)
         with pytest.raises(CoordinatorLoadInProgress):
-            await successor.groups.commit(commit_request(1))
+            await wait_result(successor.groups.commit(commit_request(1)))
         with pytest.raises(CoordinatorLoadInProgress):
             await successor.groups.list_groups([], [])
         heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -346,7 +346,7 @@ async def test_damaged_records_are_skipped_by_a_load(caplog: pytest.LogCaptureFi
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
-    await node.groups.commit(commit_request(5))
+    await wait_result(node.groups.commit(commit_request(5)))
     partition = TopicPartition("__consumer_offsets", index)
     damaged_records = [
         New(None, None),
@@ -360,7 +360,7 @@ async def test_damaged_records_are_skipped_by_a_load(caplog: pytest.LogCaptureFi
     damaged_batch = bytearray(batch([New(b"\0\2\0\1g", None)], timestamp_ms=1))
     damaged_batch[61] = 0xFF
     node.log.append(partition, bytes(damaged_batch))
-    await node.groups.commit(commit_request(6))
+    await wait_result(node.groups.commit(commit_request(6)))
     async with loaded_successor(node.log, index) as successor:
         assert await fetch_offset(successor) == 6
     warnings = [record for record in caplog.records if "skipped" in record.getMessage()]
@@ -372,8 +372,8 @@ async def test_loaded_transactional_offsets_follow_their_markers() -> None:
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
-    await node.groups.commit(commit_request(9))
-    await node.groups.commit(commit_request(5))
+    await wait_result(node.groups.commit(commit_request(9)))
+    await wait_result(node.groups.commit(commit_request(5)))
     partition = TopicPartition("__consumer_offsets", index)
     stored = node.log.data[index][0]
 
@@ -424,7 +424,7 @@ async def test_transaction_marker_commits_or_drops_pending_offsets() -> None:
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
-    await node.groups.commit(commit_request(5))
+    await wait_result(node.groups.commit(commit_request(5)))
     machine = node.service._shards[index].machine
     (record,) = records(node.log.data[index][0], 0, parse(node.log.data[index][0], 0))
     decoded = machine.decode(record.key or b"", record.value)
@@ -495,7 +495,7 @@ async def test_unexpected_error_in_a_step_or_a_deadline_is_tried_again_later(
         await trio.sleep(300)
         assert steps == ["faulty", "sound", "faulty", "faulty"]
         assert len(shard.deadlines) == 2
-        await node.groups.commit(commit_request(1))
+        await wait_result(node.groups.commit(commit_request(1)))
         nursery.cancel_scope.cancel()
     assert "step failed" in caplog.text
     assert "deadline deadline failed" in caplog.text

@@ -21,6 +21,7 @@ from tests.support.coordinator.node import (
     commit_request,
     join_request,
     make_node,
+    wait_result,
 )
 
 GROUPS = 300
@@ -72,7 +73,7 @@ async def make_node_with_offsets() -> Node:
     node = make_node(offsets_topic_num_partitions=1)
     node.service.on_elected(0, 1)
     for number in range(GROUPS):
-        await node.groups.commit(commit_request(number, f"g{number}"))
+        await wait_result(node.groups.commit(commit_request(number, f"g{number}")))
     return node
 
 
@@ -156,7 +157,7 @@ async def test_offsets_can_be_committed_while_those_of_a_deleted_topic_are_remov
         request.topics[0] = OffsetCommitRequest.OffsetCommitRequestTopic(
             name="u", partitions=request.topics[0].partitions
         )
-        await node.groups.commit(request)
+        await wait_result(node.groups.commit(request))
         offsets = node.service._shards[0].machine.offsets
         assert offsets.count > 1, "the removal has only begun"
         await wait_until(lambda: offsets.count == 1)
@@ -194,7 +195,7 @@ async def test_fetch_of_thousands_of_offsets_is_answered_in_slices(
         CommitPartition(partition_index=number, committed_offset=7, committed_metadata="")
         for number in range(6_000)
     ]
-    await node.groups.commit(request)
+    await wait_result(node.groups.commit(request))
     async with running(node, turns):
         offsets: list[int] = []
 
@@ -206,6 +207,6 @@ async def test_fetch_of_thousands_of_offsets_is_answered_in_slices(
             turns.count = 0
             nursery.start_soon(fetch)
             await wait_until(lambda: turns.count > 2)
-            await node.groups.commit(commit_request(8))
+            await wait_result(node.groups.commit(commit_request(8)))
         assert turns.count > 50
         assert offsets == [7] * 6_000

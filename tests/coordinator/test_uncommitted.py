@@ -120,7 +120,7 @@ async def test_group_is_unknown_once_its_deletion_is_committed(autojump_clock: o
     """Invariant 72: a reader of the group is refused no earlier either."""
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(commit_request(1))
+    await wait_result(node.groups.commit(commit_request(1)))
     node.log.replicas_lag = True
     async with trio.open_nursery() as nursery:
         await send(nursery, lambda: node.groups.delete(["g"]))

@@ -121,7 +121,7 @@ async def test_records_above_max_message_bytes_are_refused() -> None:
         CommitPartition(partition_index=1, committed_offset=1, committed_metadata="m" * 200),
     ]
     with pytest.raises(UnknownServerError):
-        await node.groups.commit(request)
+        await wait_result(node.groups.commit(request))
     assert index not in node.log.data
     assert await fetch_offset(node) == -1
 
@@ -191,7 +191,7 @@ async def test_other_tasks_run_during_a_large_commit_or_deletion(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count_turns)
-        reply = await node.groups.commit(large_commit_request(7))
+        reply = await wait_result(node.groups.commit(large_commit_request(7)))
         codes = [
             (t.name, p.partition_index, p.error_code) for t in reply.topics for p in t.partitions
         ]
@@ -213,7 +213,7 @@ async def test_large_commit_is_refused_as_a_whole_if_a_member_joins_meanwhile(
     """Invariant 69: none of its offsets is written if a member joins while it is encoded."""
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
     joins = []
     commits_at_join = []
 
@@ -226,7 +226,7 @@ async def test_large_commit_is_refused_as_a_whole_if_a_member_joins_meanwhile(
 
         async with pause_in_slices(monkeypatch, join):
             with pytest.raises(UnknownMemberId):
-                await node.groups.commit(large_commit_request(2))
+                await wait_result(node.groups.commit(large_commit_request(2)))
         assert joins[0].error_code == 0
         assert commits_at_join == [{1: 3300}]
         assert await count_commits(node) == {1: 3300}
@@ -239,14 +239,14 @@ async def test_fetch_during_a_large_commit_returns_the_offsets_before_it(
     """Invariant 11: a fetch during the commit returns what was committed before."""
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
     commits_meanwhile = []
 
     async def fetch() -> None:
         commits_meanwhile.append(await count_commits(node))
 
     async with pause_in_slices(monkeypatch, fetch):
-        await node.groups.commit(large_commit_request(2))
+        await wait_result(node.groups.commit(large_commit_request(2)))
     assert commits_meanwhile == [{1: 3300}]
     assert await count_commits(node) == {2: 3300}
 
@@ -257,7 +257,7 @@ async def test_refused_deletion_of_a_large_group_removes_no_offset(
     """Invariant 76: a member that joins during the deletion can fetch its group's offsets."""
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
 
     async with trio.open_nursery() as nursery:
         await nursery.start(node.service.run)
@@ -278,14 +278,14 @@ async def test_deletion_of_a_large_group_removes_offsets_committed_meanwhile(
 ) -> None:
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
 
-    async def commit() -> None:
+    async def wait_committed() -> None:
         later = large_commit_request(2, 1, partitions)
         later.topics[0].name = "later"
-        await node.groups.commit(later)
+        await wait_result(node.groups.commit(later))
 
-    async with pause_in_slices(monkeypatch, commit):
+    async with pause_in_slices(monkeypatch, wait_committed):
         (result,) = await node.groups.delete(["g"])
     assert result.error_code == 0
     assert await count_commits(node) == {}
@@ -304,7 +304,7 @@ async def test_deletion_of_many_offsets_leaves_the_others() -> None:
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
     reply = await node.groups.delete_offsets(large_offset_deletion())
     assert [len(topic.partitions) for topic in reply.topics] == [330] * 8
     assert not any(p.error_code for topic in reply.topics for p in topic.partitions)
@@ -321,7 +321,7 @@ async def test_many_offsets_stay_if_the_group_reads_their_topics_meanwhile(
     """Invariant 76: none is removed if a member joins while the tombstones are encoded."""
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
 
     async with trio.open_nursery() as nursery:
         await nursery.start(node.service.run)
@@ -342,10 +342,10 @@ async def test_successor_loads_the_state_after_a_large_commit_and_deletion() -> 
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
     request = large_commit_request(2, 2)
     request.topics[0].partitions[5].committed_metadata = "m" * 5000
-    reply = await node.groups.commit(request)
+    reply = await wait_result(node.groups.commit(request))
     codes = [p.error_code for topic in reply.topics for p in topic.partitions]
     assert codes == [0] * 5 + [OffsetMetadataTooLarge.code] + [0] * 654
     await check_successor_has_same_state(node, index)
@@ -372,12 +372,12 @@ async def test_large_commit_or_deletion_is_refused_as_a_whole_when_the_disk_fill
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 0)
-    await node.groups.commit(large_commit_request(1))
+    await wait_result(node.groups.commit(large_commit_request(1)))
     assert len(node.log.data[index]) == 1
     for room, max_bytes in ((0, 1_048_588), (1, 10_000)):
         node.log.room, node.log.max_bytes = room, max_bytes
         with pytest.raises((NotCoordinator, UnknownServerError)):
-            await node.groups.commit(large_commit_request(2))
+            await wait_result(node.groups.commit(large_commit_request(2)))
         (result,) = await node.groups.delete(["g"])
         assert result.error_code in (NotCoordinator.code, UnknownServerError.code)
         assert await count_commits(node) == {1: 3300}
@@ -394,11 +394,11 @@ async def test_small_commit_or_deletion_is_refused_as_a_whole_when_its_batch_is_
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 0)
     request = large_commit_request(1, topics=1, partitions=100)
-    await node.groups.commit(request)
+    await wait_result(node.groups.commit(request))
     assert len(node.log.data[index]) == 1
     node.log.max_bytes = 1_000
     with pytest.raises(UnknownServerError):
-        await node.groups.commit(request)
+        await wait_result(node.groups.commit(request))
     (result,) = await node.groups.delete(["g"])
     assert result.error_code == UnknownServerError.code
     assert await count_commits(node) == {1: 100}
@@ -411,7 +411,7 @@ async def test_offsets_of_a_deleted_topic_are_removed_in_batches_that_fit(
     """A clean-up need not be atomic: its batches are as many as ``max.message.bytes`` demands."""
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
-    await node.groups.commit(large_commit_request(1, topics=1))
+    await wait_result(node.groups.commit(large_commit_request(1, topics=1)))
     node.log.max_bytes = 1_000
     async with trio.open_nursery() as nursery:
         await nursery.start(node.service.run)

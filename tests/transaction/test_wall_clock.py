@@ -6,7 +6,7 @@ import trio
 from kwire.errors import TransactionalIdNotFound
 from kwire.transaction.model import State
 from tests.support.clock import JumpingClock
-from tests.support.coordinator.node import commit_request, fetch_offset, make_node
+from tests.support.coordinator.node import commit_request, fetch_offset, make_node, wait_result
 from tests.support.transaction.world import T0, World
 
 HOUR_MS = 3_600_000
@@ -87,7 +87,7 @@ async def test_committed_offsets_stay_when_the_clock_jumps(autojump_clock: objec
     node.service.on_elected(node.groups.partition_of("g"), 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.service.run)
-        await node.groups.commit(commit_request(5))
+        await wait_result(node.groups.commit(commit_request(5)))
         clock.jump_ms = 8 * DAY_MS
         await trio.sleep(3600)
         assert await fetch_offset(node) == 5

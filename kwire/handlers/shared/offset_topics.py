@@ -4,11 +4,12 @@ A topic is requested by name or by id; both are stored, so that the offsets of a
 never used for a recreated topic with the same name. Partitions that do not exist fail alone.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Final
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire.drive import run_by_size
+from kwire.drive import run_in_slices, run_steps
 from kwire.errors import (
     KafkaError,
     TopicAuthorizationFailed,
@@ -18,13 +19,14 @@ from kwire.errors import (
 from kwire.handlers.shared.context import Context
 from kwire.raftmeta.metadata.image import TopicImage
 from kwire.types import ZERO_UUID
+from kwire.waits import Slow, Steps
 
 RequestTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 ResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 
 _AT_ONCE: Final = 500
 """The largest number of partitions that are looked up and answered without a pause."""
-Commit = Callable[[OffsetCommitRequest], Awaitable[OffsetCommitResponse]]
+Commit = Callable[[OffsetCommitRequest], Slow[OffsetCommitResponse] | OffsetCommitResponse]
 """Commits offsets of partitions that exist; raises KafkaError."""
 
 
@@ -46,16 +48,25 @@ def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
     )
 
 
-async def commit_existing(
+def commit_existing(
     context: Context, request: OffsetCommitRequest, commit: Commit
-) -> OffsetCommitResponse:
+) -> Steps[OffsetCommitResponse]:
     """Commit the offsets of the partitions that exist, and answer for all of them."""
     count = sum(len(topic.partitions) for topic in request.topics)
-    finding = _finding(context, request.topics)
-    images = await run_by_size(finding, len(request.topics), _AT_ONCE)
-    existing = await run_by_size(_existing(request.topics, images), count, _AT_ONCE)
-    reply = await _commit(request, existing, commit)
-    return await run_by_size(_answering(request.topics, images, reply), count, _AT_ONCE)
+    finding, few = _finding(context, request.topics), len(request.topics) <= _AT_ONCE
+    images = run_steps(finding) if few else (yield partial(run_in_slices, finding))
+    steps = _existing(request.topics, images)
+    topics = run_steps(steps) if count <= _AT_ONCE else (yield partial(run_in_slices, steps))
+    reply = OffsetCommitResponse(topics=[])
+    if topics:
+        existing = _commit_of(request, topics)
+        try:
+            result = commit(existing)
+            reply = (yield result.finish) if isinstance(result, Slow) else result
+        except KafkaError as error:
+            reply = refuse(existing, error)
+    answering = _answering(request.topics, images, reply)
+    return run_steps(answering) if count <= _AT_ONCE else (yield partial(run_in_slices, answering))
 
 
 def _answering(
@@ -129,13 +140,8 @@ def _existing(
     return existing
 
 
-async def _commit(
-    request: OffsetCommitRequest, topics: list[RequestTopic], commit: Commit
-) -> OffsetCommitResponse:
-    """Commit these partitions and return their error codes; a KafkaError fails only them."""
-    if not topics:
-        return OffsetCommitResponse(topics=[])
-    existing = OffsetCommitRequest(
+def _commit_of(request: OffsetCommitRequest, topics: list[RequestTopic]) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
@@ -143,7 +149,3 @@ async def _commit(
         retention_time_ms=request.retention_time_ms,
         topics=topics,
     )
-    try:
-        return await commit(existing)
-    except KafkaError as error:
-        return refuse(existing, error)
