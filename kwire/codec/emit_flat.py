@@ -12,7 +12,7 @@ from struct import calcsize
 from struct import error as struct_error
 from typing import Any, Final, TypeAlias, cast
 
-from kwire.codec.layout import Field, Layout, has_records, is_flexible, layout_of
+from kwire.codec.layout import Field, Layout, is_flexible, layout_of
 from kwire.codec.primitives import Buffer, MalformedError, uvarint_rest
 from kwire.codec.source import Source
 
@@ -32,14 +32,13 @@ _LENGTH_MAX: Final = 127
 """The largest length that takes one byte; longer texts are unusual."""
 
 
-def flat_decoder(cls: type, version: int, ones: tuple[str, ...]) -> FlatDecoder | None:
-    """Return a function that reads a message at a position; None if the version is not flexible.
+def flat_decoder(cls: type, version: int, ones: tuple[str, ...]) -> FlatDecoder:
+    """Return a function that reads a message of a flexible version at a position.
 
     It returns the values in the order of the wire, or None if the message is damaged or does not
     have the usual shape, with one element in the arrays named ``ones``.
     """
-    if not is_flexible(cls, version):
-        return None
+    assert is_flexible(cls, version)
     key = cls, version, ones
     if key not in _decoders:
         _decoders[key] = _compile_decoder(cls, version, ones)
@@ -47,7 +46,6 @@ def flat_decoder(cls: type, version: int, ones: tuple[str, ...]) -> FlatDecoder 
 
 
 def _compile_decoder(cls: type, version: int, ones: tuple[str, ...]) -> FlatDecoder:
-    assert has_records(cls, version, True), "the input is a memoryview"
     source = Source(f"{cls.__name__} v{version}", "def decode_flat(buf, pos):", _NAMES)
     with source.block("try:"):
         source.add("size = len(buf)")
@@ -143,14 +141,13 @@ def _element(field: Field) -> type:
 
 def flat_encoder(
     cls: type, version: int, ones: tuple[str, ...], names: tuple[str, ...]
-) -> FlatEncoder | None:
-    """Return a function that builds the frame of a response; None if the version is not flexible.
+) -> FlatEncoder:
+    """Return a function that builds the frame of a response in a flexible version.
 
     Its arguments are the correlation id and the values of the fields named ``names``, as far as the
     version has them, in the order of the wire; all other fields have their defaults.
     """
-    if not is_flexible(cls, version):
-        return None
+    assert is_flexible(cls, version)
     key = cls, version, ones, names
     if key not in _encoders:
         _encoders[key] = _compile_encoder(cls, version, ones, names)

@@ -67,18 +67,23 @@ def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
 class FlatRoute(NamedTuple):
     """The functions for the usual shape of a request."""
 
-    function: Callable[..., Values | Slow[Body] | None]
+    function: Callable[..., Values | Slow[Body] | Body]
     decode: FlatDecoder
-    encode: FlatEncoder
+    encode: FlatEncoder | None
+    """None if the function returns responses."""
+    needs_request: bool
 
     @classmethod
     def build(cls, flat: Flat | None, api: Api, version: int) -> "FlatRoute | None":
         """Return None if the handler or the version has no usual shape."""
-        if flat is None:
+        if flat is None or version < flat.since:
             return None
         decode = flat_decoder(api.request, version, flat.request_ones)
-        encode = flat_encoder(api.response, version, flat.response_ones, flat.response_fields)
-        return None if decode is None or encode is None else cls(flat.function, decode, encode)
+        encode = None
+        if flat.response_fields:
+            ones, names = flat.response_ones, flat.response_fields
+            encode = flat_encoder(api.response, version, ones, names)
+        return cls(flat.function, decode, encode, flat.needs_request)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -275,9 +280,11 @@ class ConnectionRequests:
             return self._respond(route, request, response, frame, started)
         if result is None:
             return None
-        if isinstance(result, Slow):
-            request = route.read(frame, body)
-            return self._wait(route, request, result, frame, started)
+        if flat.encode is None or isinstance(result, Slow):
+            request = route.read(frame, body) if flat.needs_request else None
+            if isinstance(result, Slow):
+                return self._wait(route, request, result, frame, started)
+            return self._respond(route, request, result, frame, started)
         route.count.value += 1
         route.seconds.observe(self._now() - started)
         throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0

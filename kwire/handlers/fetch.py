@@ -13,14 +13,14 @@ One partition costs 35 us, from decoding to the pieces to send (``benchmarks/dat
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.drive import run_in_slices, run_steps
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import CLUSTER, Context
-from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.handler import Flat, handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation
@@ -30,13 +30,15 @@ from kwire.replica.fetching import TURN_PARTITIONS, read_partitions
 from kwire.replica.leader import Leader
 from kwire.replica.read_replicas import ReadReplica, select
 from kwire.types import ZERO_UUID
-from kwire.waits import Steps
+from kwire.waits import Slow, Steps, run_until_wait
 
 RequestTopic = FetchRequest.FetchTopic
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
 
 _READ_COMMITTED: Final = 1
+_UNKNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
+"""The default of a field that consumers do not send."""
 
 
 def discard(response: FetchResponse) -> None:
@@ -47,38 +49,113 @@ def discard(response: FetchResponse) -> None:
                 partition.records.close()
 
 
-@handles(FetchRequest, discard=discard)
+class _Fetch(NamedTuple):
+    """The arguments of a fetch."""
+
+    options: FetchOptions
+    partitions: list[FetchPartition]
+    removals: list[Ref]
+    """The partitions to remove from the session."""
+    session_id: int
+    session_epoch: int
+    max_wait_ms: int
+
+
+def fetch_one(
+    context: Context,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    isolation_level: int,
+    session_id: int,
+    session_epoch: int,
+    topic_id: bytes,
+    partition: int,
+    leader_epoch: int,
+    fetch_offset: int,
+    last_fetched_epoch: int,
+    log_start: int,
+    partition_max_bytes: int,
+    rack_id: str,
+) -> Slow[FetchResponse] | FetchResponse:
+    """Answer a consumer's request that names one partition."""
+    client = _Reader(CONSUMER, -1, isolation_level, min_bytes, max_bytes, rack_id)
+    requested = FetchPartition(
+        "",
+        topic_id,
+        partition,
+        fetch_offset,
+        partition_max_bytes,
+        leader_epoch,
+        last_fetched_epoch,
+        log_start,
+        True,
+        _UNKNOWN_HIGH_WATERMARK,
+    )
+    arguments = _Fetch(
+        _options(context, client), [requested], [], session_id, session_epoch, max_wait_ms
+    )
+    return run_until_wait(_run(context, arguments))
+
+
+@handles(
+    FetchRequest,
+    discard=discard,
+    flat=Flat(fetch_one, since=15, request_ones=("topics", "partitions"), needs_request=False),
+)
 def fetch(context: Context, request: FetchRequest) -> Steps[FetchResponse]:
-    replicas, options = context.replicas, _options(context, request)
-    sessions, now = replicas.sessions, replicas.now()
+    state = request.replica_state
+    reader = _Reader(
+        request.replica_id if request.replica_id >= 0 else max(state.replica_id, CONSUMER),
+        state.replica_epoch,
+        request.isolation_level,
+        request.min_bytes,
+        request.max_bytes,
+        request.rack_id,
+        request.zstd_allowed,
+        request.reads_followers,
+    )
     count = sum(len(topic.partitions) for topic in request.topics)
     requested = _requested_partitions(request.topics)
     if count <= TURN_PARTITIONS:
         partitions = run_steps(requested)
     else:
         partitions = yield partial(run_in_slices, requested)
-    fetch_context = sessions.begin(
-        session_id=request.session_id,
-        epoch=request.session_epoch,
-        partitions=partitions,
-        removals=_removed_partitions(request),
-        privileged=options.reader >= 0,
-        now=now,
+    arguments = _Fetch(
+        _options(context, reader),
+        partitions,
+        _removed_partitions(request),
+        request.session_id,
+        request.session_epoch,
+        request.max_wait_ms,
+    )
+    return (yield from _run(context, arguments))
+
+
+def _run(context: Context, arguments: _Fetch) -> Steps[FetchResponse]:
+    replicas = context.replicas
+    fetch_context = replicas.sessions.begin(
+        session_id=arguments.session_id,
+        epoch=arguments.session_epoch,
+        partitions=arguments.partitions,
+        removals=arguments.removals,
+        privileged=arguments.options.reader >= 0,
+        now=replicas.now(),
     )
     try:
-        return (yield from _answer(context, request, fetch_context, options))
+        return (yield from _answer(context, arguments, fetch_context))
     except BaseException:
-        sessions.cancel(fetch_context)
+        replicas.sessions.cancel(fetch_context)
         raise
 
 
 def _answer(
-    context: Context, request: FetchRequest, fetch_context: FetchContext, options: FetchOptions
+    context: Context, arguments: _Fetch, fetch_context: FetchContext
 ) -> Steps[FetchResponse]:
-    replicas, session = context.replicas, fetch_context.session
+    replicas, session, options = context.replicas, fetch_context.session, arguments.options
     watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
-    if watch is not None and request.forgotten_topics_data:
-        watch.remove(_removed_partitions(request))
+    if watch is not None and arguments.removals:
+        watch.remove(arguments.removals)
     limit = context.byte_limit(FETCHED) if options.reader == CONSUMER else None
     if limit is not None:
         now = replicas.now()
@@ -91,7 +168,7 @@ def _answer(
         min_bytes = min(options.min_bytes, max_bytes)
         options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
     reading = yield from read_partitions(
-        replicas, fetch_context, options, watch, request.max_wait_ms
+        replicas, fetch_context, options, watch, arguments.max_wait_ms
     )
     try:
         reading.count_bytes()
@@ -116,28 +193,42 @@ def _answer(
     return response
 
 
-def _options(context: Context, request: FetchRequest) -> FetchOptions:
-    config, state = context.config, request.replica_state
-    reader = request.replica_id if request.replica_id >= 0 else max(state.replica_id, CONSUMER)
-    if reader >= 0:
+class _Reader(NamedTuple):
+    """The fetching client or follower, and what it asks for."""
+
+    id: int
+    """The broker id of a follower, or :data:`CONSUMER`."""
+    broker_epoch: int
+    isolation_level: int
+    min_bytes: int
+    max_bytes: int
+    rack_id: str
+    zstd_allowed: bool = True
+    reads_followers: bool = True
+    """True if a consumer's version knows that followers can be read from."""
+
+
+def _options(context: Context, reader: _Reader) -> FetchOptions:
+    config = context.config
+    if reader.id >= 0:
         isolation = FetchIsolation.LOG_END
-    elif request.isolation_level == _READ_COMMITTED:
+    elif reader.isolation_level == _READ_COMMITTED:
         isolation = FetchIsolation.STABLE
     else:
         isolation = FetchIsolation.HIGH_WATERMARK
-    max_bytes = min(request.max_bytes, config.fetch_max_bytes)
-    reads_followers = reader == CONSUMER and request.reads_followers
+    max_bytes = min(reader.max_bytes, config.fetch_max_bytes)
+    reads_followers = reader.id == CONSUMER and reader.reads_followers
     options = FetchOptions(
         isolation=isolation,
-        min_bytes=min(request.min_bytes, max_bytes),
+        min_bytes=min(reader.min_bytes, max_bytes),
         max_bytes=max_bytes,
-        reader=reader,
-        broker_epoch=state.replica_epoch,
-        zstd_allowed=request.zstd_allowed,
+        reader=reader.id,
+        broker_epoch=reader.broker_epoch,
+        zstd_allowed=reader.zstd_allowed,
         reads_followers=reads_followers,
-        may_read=_permission(context, reader),
+        may_read=_permission(context, reader.id),
     )
-    rack = request.rack_id if reads_followers else ""
+    rack = reader.rack_id if reads_followers else ""
     if rack and config.replica_selector_class == RACK_AWARE_SELECTOR:
         nearest_follower = partial(_nearest_follower, context, rack)
         options = options._replace(rack=rack, nearest_follower=nearest_follower)

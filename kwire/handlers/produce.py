@@ -129,12 +129,12 @@ def produce_one(
     """Append the only batch of a request; the same as :func:`produce` does for the usual batch."""
     if acks not in _ACKNOWLEDGED:
         return None
+    replicas = context.replicas
     name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
-    partition = _find(context, name, topic_id, index)
+    partition = _find(context, replicas, name, topic_id, index)
     if acks == ACKS_ALL and partition.leader is not None and len(partition.leader.isr) > 1:
         return None  # The request will wait, and for that it has to be decoded.
     header = check_produced(records, max_message_bytes=partition.config.max_message_bytes)
-    replicas = context.replicas
     batch = _check_records(replicas, partition, records, header)
     if isinstance(batch, Slow):
         return None
@@ -152,6 +152,7 @@ def produce_one(
 
 _FLAT: Final = Flat(
     function=produce_one,
+    since=9,
     request_ones=("topic_data", "partition_data"),
     response_ones=("responses", "partition_responses"),
     response_fields=(
@@ -172,6 +173,7 @@ def produce(
 ) -> Steps[ProduceResponse | Unfinished[ProduceResponse] | None]:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks
+    replicas = context.replicas
     waiting: list[_Waiting] = []
     response = ProduceResponse()
     verified: Verifications = {}
@@ -186,7 +188,7 @@ def produce(
                 cost = 0
             cost += 1 + len(requested.records or b"") // _COST_BYTES
             try:
-                partition = _find(context, topic.name, topic.topic_id, requested.index)
+                partition = _find(context, replicas, topic.name, topic.topic_id, requested.index)
                 header = check_produced(
                     requested.records,
                     max_message_bytes=partition.config.max_message_bytes,
@@ -194,12 +196,12 @@ def produce(
                     zstd_allowed=request.zstd_allowed,
                 )
                 guard = _guard_of(request, partition, verified) if header.is_transactional else None
-                batch = _check_records(context.replicas, partition, requested.records, header)
+                batch = _check_records(replicas, partition, requested.records, header)
                 if isinstance(batch, Slow):
                     batch = yield batch.finish
                 records, header = batch
                 now_ms = context.clock.now_ms()
-                appended = context.replicas.append(
+                appended = replicas.append(
                     partition, records, header, request.acks, now_ms, guard=guard
                 )
             except KafkaError as error:
@@ -222,11 +224,13 @@ def produce(
     return None
 
 
-def _find(context: Context, name: str, topic_id: bytes, index: int) -> Partition:
+def _find(
+    context: Context, replicas: ReplicaService, name: str, topic_id: bytes, index: int
+) -> Partition:
     """Return a partition that the client may write to."""
     if context.services.authorizer is not None:
         _check_may_write(context, name, topic_id)
-    partition = context.replicas.partitions.look_up(name, topic_id, index)
+    partition = replicas.partitions.look_up(name, topic_id, index)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     return partition

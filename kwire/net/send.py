@@ -76,17 +76,24 @@ SendFile = Callable[[int, int, int, int], int]
 
 
 def _join_cached(parts: Sequence[Part]) -> bytes | None:
-    """Return the bytes of all parts, or None if they are large or would wait for the disk."""
+    """Return the bytes of all parts, or None if they are large or would wait for the disk.
+
+    The regions are closed if all have been read.
+    """
     if len(parts) > _JOINED_PARTS or sum(map(len, parts)) > JOINED_BYTES:
         return None
     joined: list[Bytes] = []
+    regions: list[Region] = []
     for part in parts:
         if type(part) is bytes or isinstance(part, Bytes):
             joined.append(part)
         elif part.is_cached(part.position, len(part)):
             joined.append(_read_whole(part))
+            regions.append(part)
         else:
             return None
+    for region in regions:
+        region.close()
     return b"".join(joined)
 
 
@@ -144,7 +151,6 @@ class Sender:
                 raise
             if data is None:
                 return parts
-            _close(parts)
         try:
             sent = self.sock.send(data)
         except BlockingIOError:

@@ -18,7 +18,12 @@ COALESCED_BYTES: Final = 4096
 
 def is_small(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes]]:
     """Return whether an answer is small enough to be held back."""
-    return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= COALESCED_BYTES
+    size = 0
+    for part in parts:
+        if type(part) is not bytes:
+            return False
+        size += len(part)
+    return size <= COALESCED_BYTES
 
 
 @attrs.define(eq=False, repr=False)

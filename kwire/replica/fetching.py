@@ -50,13 +50,18 @@ def read_partitions(
 
 
 async def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int) -> None:
-    """Wait until there are enough bytes or the time is over, and read again."""
+    """Wait until there are enough bytes or the time is over, and read again.
+
+    The caller has found that the fetch must wait.
+    """
     replicas, options = reading.replicas, reading.options
     deadline = replicas.now() + max_wait_ms / 1000
-    while reading.must_wait and replicas.now() < deadline:
+    must_wait = True
+    while must_wait and replicas.now() < deadline:
         wait = await _begin_wait(reading)
         if wait is None:
             await _read_again(reading, context)
+            must_wait = reading.must_wait
             continue
         reading.release()
         timeout_s = max(0.0, deadline - replicas.now())
@@ -66,6 +71,7 @@ async def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms
         await _read_again(reading, context, everything=wait.is_outdated or not is_consumer)
         if options.isolation is not FetchIsolation.STABLE:
             break  # Only the end of a transaction wakes fetches that still lack bytes.
+        must_wait = reading.must_wait
 
 
 async def _read_cold(reading: FetchPass, requested: list[FetchPartition]) -> FetchPass:

@@ -1,8 +1,7 @@
 """The usual shape of messages: the same values and bytes as in the general form, or none."""
 
-from typing import Any
+from typing import Any, Final
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +9,10 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder, encode
 from kwire.codec.emit_flat import flat_decoder, flat_encoder
 from kwire.codec.frame import response_parts
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.codec.primitives import MalformedError
+from kwire.handlers.fetch import fetch
 from kwire.handlers.produce import produce
 from tests.support.codec.vectors import lines
 
@@ -33,7 +34,6 @@ def read(data: bytes, version: int, position: int = 0) -> tuple[Any, ...] | None
     """Return the values of a request, with its records as bytes."""
     assert FLAT is not None
     decode = flat_decoder(ProduceRequest, version, FLAT.request_ones)
-    assert decode is not None
     values = decode(memoryview(data), position)
     return None if values is None else (*values[:-1], bytes(values[-1]))
 
@@ -102,6 +102,53 @@ def test_values_of_a_request_are_those_of_its_general_form(
     assert read(b"head" + data + b"tail", version, 4) == values_of(general, version)
 
 
+LIMITS: Final = {
+    "max_wait_ms": INT32,
+    "min_bytes": INT32,
+    "max_bytes": INT32,
+    "isolation_level": st.integers(-128, 127),
+    "session_id": INT32,
+    "session_epoch": INT32,
+}
+"""The first fields of a fetch, in the order of the wire."""
+POSITION: Final = {
+    "partition": INT32,
+    "current_leader_epoch": INT32,
+    "fetch_offset": INT64,
+    "last_fetched_epoch": INT32,
+    "log_start_offset": INT64,
+    "partition_max_bytes": INT32,
+}
+
+
+@given(
+    st.fixed_dictionaries(LIMITS),
+    st.fixed_dictionaries(POSITION),
+    st.binary(min_size=16, max_size=16),
+    st.text(max_size=40),
+)
+def test_values_of_a_fetch_are_those_of_its_fields(
+    limit: dict[str, Any], position: dict[str, Any], topic_id: bytes, rack_id: str
+) -> None:
+    flat = fetch.flat
+    assert flat is not None
+    partition = FetchRequest.FetchTopic.FetchPartition(**position)
+    topic = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])
+    request = FetchRequest(topics=[topic], rack_id=rack_id, **limit)
+    for version in range(flat.since, BY_KEY[1].stable + 1):
+        values = flat_decoder(FetchRequest, version, flat.request_ones)(encode(request, version), 0)
+        if len(rack_id.encode()) > 126:
+            assert values is None
+        else:
+            first = [limit[name] for name in LIMITS]
+            second = [position[name] for name in POSITION]
+            assert values == (*first, topic_id, *second, rack_id)
+        request.replica_state.replica_id = 3
+        follower = encode(request, version)
+        request.replica_state.replica_id = -1
+        assert flat_decoder(FetchRequest, version, flat.request_ones)(follower, 0) is None
+
+
 @given(usual_requests, st.sampled_from(VERSIONS), st.data())
 def test_damaged_request_has_no_values_unless_its_general_form_has_them(
     request: ProduceRequest, version: int, drawn: st.DataObject
@@ -161,14 +208,7 @@ def test_response_has_the_bytes_of_its_general_form(
     response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_time_ms)
     assert FLAT is not None
     encode_flat = flat_encoder(ProduceResponse, version, FLAT.response_ones, FLAT.response_fields)
-    assert encode_flat is not None
     topic_value = name if version < 13 else topic_id
     assert encode_flat(correlation_id, topic_value, *numbers) == b"".join(
         bytes(part) for part in response_parts(PRODUCE, version, correlation_id, response)
     )
-
-
-@pytest.mark.parametrize("version", [3, 8])
-def test_version_that_is_not_flexible_has_no_flat_form(version: int) -> None:
-    assert flat_decoder(ProduceRequest, version, ()) is None
-    assert flat_encoder(ProduceResponse, version, (), ()) is None

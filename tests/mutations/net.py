@@ -669,4 +669,13 @@ MUTATIONS = (
         new="",
         test=f"{TLS}::test_renegotiation_is_refused",
     ),
+    Mutation(
+        name="usual-fetch-forgets-the-isolation-level",
+        invariants=(5,),
+        path="kwire/handlers/fetch.py",
+        old="client = _Reader(CONSUMER, -1, isolation_level,",
+        new="client = _Reader(CONSUMER, -1, 0,",
+        test="tests/handlers/test_fetch_flat.py"
+        "::test_usual_fetch_has_the_answer_of_the_general_way",
+    ),
 )

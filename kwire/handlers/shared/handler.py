@@ -48,15 +48,19 @@ class Flat:
     decides nothing by itself: it shares its rules with the handler.
     """
 
-    function: Callable[..., Values | Slow[Body] | None]
-    """Returns the values of the response, what is left to wait for, or, before any effect,
-    None to have the handler answer. It raises KafkaError in the same case."""
+    function: Callable[..., Values | Slow[Body] | Body]
+    """Returns the values of the response or the response itself, what is left to wait for, or,
+    before any effect, None to have the handler answer. It raises KafkaError in the same case."""
+    since: int
+    """The first version whose values are the function's arguments."""
     request_ones: tuple[str, ...]
     """The arrays of the request that have one element."""
-    response_ones: tuple[str, ...]
-    response_fields: tuple[str, ...]
-    """The fields of the response that the function returns; the last is the throttle time, which it
-    leaves out."""
+    response_ones: tuple[str, ...] = ()
+    response_fields: tuple[str, ...] = ()
+    """The fields of the response whose values the function returns; the last is the throttle time,
+    which it leaves out. They are empty if it returns responses."""
+    needs_request: bool = True
+    """True if the response to an error depends on the request."""
 
 
 @attrs.frozen(eq=False, repr=False)
