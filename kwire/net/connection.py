@@ -37,6 +37,10 @@ RECEIVED_BYTES: Final = 64 << 10
 """The most bytes that one call receives, except for a large frame."""
 
 
+class _HungUp(Exception):
+    """The client sends no more."""
+
+
 @attrs.define(eq=False, repr=False)
 class Connection:
     """One accepted socket."""
@@ -148,7 +152,7 @@ class Connection:
             if end.answer:
                 await self.sender.send(end.answer)
             raise
-        except EOFError:
+        except _HungUp:
             await self._wait_answered()
 
     async def _converse(self) -> None:
@@ -176,7 +180,7 @@ class Connection:
     def _begin_turn(self) -> tuple[bool, Coroutine[None, None, None] | None]:
         """Receive once and answer the first frame; return whether more bytes may have arrived.
 
-        Also return what is left to do. Raises EOFError if the client sends no more.
+        Also return what is left to do. Raises _HungUp if the client sends no more.
         """
         try:
             more, frame = _receive(self.sock, self.framer)
@@ -344,17 +348,17 @@ def _receive(sock: ByteSocket, framer: Framer) -> tuple[bool, memoryview | None]
     """Receive once; return whether more bytes may have arrived, and the first whole frame.
 
     The caller keeps no reference to the bytes or the buffer: the buffer could not be reused, and a
-    connection can wait for long. Raises EOFError at the end.
+    connection can wait for long. Raises _HungUp at the end.
     """
     target = framer.target()
     if target is None:
         data = sock.recv(RECEIVED_BYTES)
         if not data:
-            raise EOFError
+            raise _HungUp
         return len(data) == RECEIVED_BYTES, framer.take_first(data)
     count = sock.recv_into(target)
     if not count:
-        raise EOFError
+        raise _HungUp
     framer.advance(count)
     return count == len(target), framer.take()
 

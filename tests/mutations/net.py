@@ -453,8 +453,8 @@ MUTATIONS = (
         name="half-closed-connections-lose-answers-that-wait",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="        except EOFError:\n            await self._wait_answered()\n",
-        new="        except EOFError:\n            pass\n",
+        old="        except _HungUp:\n            await self._wait_answered()\n",
+        new="        except _HungUp:\n            pass\n",
         test=f"{WAITING}::test_client_that_sends_no_more_gets_the_answers_that_wait",
     ),
     Mutation(

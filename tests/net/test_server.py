@@ -21,7 +21,7 @@ from kwire.net.server import CLOSE_BATCH
 from kwire.testing.wire import Closed, TrioWireClient
 from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
+pytestmark = pytest.mark.usefixtures("each_way_to_wait", "each_way_to_answer")
 
 
 async def test_answers_come_in_order_however_requests_arrive() -> None:
