@@ -9,11 +9,13 @@ to it and before the write.
 """
 
 from collections import OrderedDict
+from contextlib import suppress
 from threading import get_ident
 from typing import Final, Protocol
 
 FILES_MIN: Final = 16
 FILES_MAX: Final = 16_384
+DESCRIPTORS_MAX: Final = 1 << 20
 
 
 class Closable(Protocol):
@@ -31,17 +33,34 @@ def files_limit(descriptors: int) -> int:
     return max(FILES_MIN, min(descriptors // 4, FILES_MAX))
 
 
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard limit; return the new soft limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    for limit in (most, 1 << 16, 10_240):  # Some systems reject the hard limit's value.
+        if soft < limit <= most:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                return limit
+    return soft
+
+
 class Descriptors:
     """Open files that are not pinned, least recently used first."""
 
     def __init__(self, limit: int = 1000) -> None:
         self.limit = limit
         self._synced: OrderedDict[Closable, None] = OrderedDict()
-        self._unsynced: OrderedDict[Closable, None] = OrderedDict()
+        self.unsynced: OrderedDict[Closable, None] = OrderedDict()
+        """The files with unsynced data; a file that is written again moves to the end."""
         self._thread = get_ident()
 
     def __len__(self) -> int:
-        return len(self._synced) + len(self._unsynced)
+        return len(self._synced) + len(self.unsynced)
 
     def claim(self) -> None:
         """Make the calling thread the only one that closes files."""
@@ -51,11 +70,11 @@ class Descriptors:
         """Record that an open file was used; files opened by another thread are not tracked."""
         if get_ident() != self._thread:
             return
-        files = self._unsynced if file.is_unsynced else self._synced
+        files = self.unsynced if file.is_unsynced else self._synced
         if file in files:
             files.move_to_end(file)
             return
-        is_tracked = file in self._synced or file in self._unsynced
+        is_tracked = file in self._synced or file in self.unsynced
         self.forget(file)
         files[file] = None
         if not is_tracked:
@@ -64,7 +83,7 @@ class Descriptors:
     def forget(self, file: Closable) -> None:
         """Stop tracking a file that was closed or pinned."""
         self._synced.pop(file, None)
-        self._unsynced.pop(file, None)
+        self.unsynced.pop(file, None)
 
     def shed(self) -> bool:
         """Close half of the files if the process is out of descriptors; return whether any was.
@@ -80,4 +99,4 @@ class Descriptors:
         """Close files until ``count`` are open, but keep the file that is being used."""
         while len(self) > count:
             file = next(iter(self._synced), used)
-            (next(iter(self._unsynced)) if file is None or file is used else file).close()
+            (next(iter(self.unsynced)) if file is None or file is used else file).close()

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cache
 from typing import IO, Final, NamedTuple, Protocol, TypeVar
 
-from kwire.log.descriptors import Descriptors, files_limit
+from kwire.log.descriptors import Descriptors, files_limit, raise_descriptor_limit
 from kwire.log.disk_health import (
     FAILED_SYNC,
     RESERVE,
@@ -37,7 +37,6 @@ TEMPORARY: Final = ".tmp"
 _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 """Linux: makes a read fail with EAGAIN instead of waiting for the disk."""
 _DONTNEED: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
-DESCRIPTORS_MAX: Final = 1 << 20
 T = TypeVar("T")
 
 
@@ -231,9 +230,14 @@ class RealFile:
         return data
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
-        self.is_unsynced = True
-        fd = self._open()
         disk = self._disk
+        self.is_unsynced = True
+        unsynced = disk.descriptors.unsynced
+        if self in unsynced:  # It is open.
+            unsynced.move_to_end(self)
+            fd = self._fd
+        else:
+            fd = self._open()
         if disk.failed is not None:
             disk.check()
         started = time.perf_counter()
@@ -682,19 +686,3 @@ def _fallocate() -> _Fallocate | None:
         return ctypes.get_errno() if function(fd, mode, position, size) else 0
 
     return fallocate
-
-
-def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard limit; return the new soft limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 512
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
-    for limit in (most, 1 << 16, 10_240):  # Some systems reject the hard limit's value.
-        if soft < limit <= most:
-            with suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-                return limit
-    return soft

@@ -55,6 +55,7 @@ class LogWriter:
             segment.space.extend(segment.file, position, size, config)
         on_queued = self.on_queued
         if self.queue or (disk.slow and on_queued is not None):
+            segment.limits = None  # Later batches must not overtake this one.
             self.queue.add(Write(segment, position, parts, end_position, next_offset))
             if on_queued is not None:
                 on_queued()

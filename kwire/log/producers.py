@@ -114,20 +114,28 @@ class Producer:
                 return batch
         return None
 
+    def add(self, header: BatchHeader, last_offset: int, timestamp: int) -> None:
+        """Remember a batch with records."""
+        self.timestamp, self.behind_refused = timestamp, 0
+        batches, delta = self.batches, header.last_offset_delta
+        if len(batches) == KEPT_BATCHES:
+            del batches[0]
+        batches.append(Sent(header.last_sequence, last_offset, delta, timestamp))
+
 
 @attrs.define(eq=False, repr=False)
 class ProducerStates:
     """All producers of one partition."""
 
     _producers: dict[int, Producer] = attrs.Factory(dict)
-    _open: OrderedDict[int, int] = attrs.Factory(OrderedDict)
+    open_starts: OrderedDict[int, int] = attrs.Factory(OrderedDict)
     """The first offset of each open transaction, mapped to its producer, in the order of their
     starts.
 
     It is an OrderedDict because the first key of a plain dict is slow to find once thousands of
     keys before it were removed.
     """
-    _unreplicated: deque[Closed] = attrs.Factory(deque)
+    unreplicated: deque[Closed] = attrs.Factory(deque)
     """Ended transactions that may hold back readers, by marker and by start; both only increase.
 
     If a transaction starts before another whose marker came earlier, it holds back readers for
@@ -164,6 +172,24 @@ class ProducerStates:
                 return Duplicate(base_offset, batch.last_offset, batch.timestamp)
         self._check_order(producer, epoch, sequence)
         self._check_transaction(producer, header)
+        return None
+
+    def find_next(self, header: BatchHeader) -> Producer | None:
+        """Return the producer to which a batch only needs to be added, or None.
+
+        The batch has the producer's next sequence, and no frozen state shares the producer. The
+        caller checks that no transaction is open.
+        """
+        producer = self._producers.get(header.producer_id)
+        if (
+            producer is None
+            or producer.epoch != header.producer_epoch
+            or producer.generation != self._generation
+        ):
+            return None
+        batches = producer.batches
+        if batches and header.base_sequence == (batches[-1].last_sequence + 1) & SEQUENCE_MAX:
+            return producer
         return None
 
     def note_refused(self, producer_id: int) -> None:
@@ -229,18 +255,14 @@ class ProducerStates:
         if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
-        producer.timestamp, producer.behind_refused = timestamp, 0
-        delta = header.last_offset_delta
-        last_offset = base_offset + delta
+        last_offset = base_offset + header.last_offset_delta
         if marker is not None:
+            producer.timestamp, producer.behind_refused = timestamp, 0
             return self._end(producer, marker, last_offset)
-        batches = producer.batches
-        if len(batches) == KEPT_BATCHES:
-            del batches[0]
-        batches.append(Sent(header.last_sequence, last_offset, delta, timestamp))
+        producer.add(header, last_offset, timestamp)
         if header.attributes & TRANSACTIONAL and producer.open_from < 0:
             producer.open_from = base_offset
-            self._open[base_offset] = header.producer_id
+            self.open_starts[base_offset] = header.producer_id
         return None
 
     def append(
@@ -270,24 +292,24 @@ class ProducerStates:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the start of the first transaction whose marker readers cannot see yet."""
-        if not self._open and not self._unreplicated:
+        if not self.open_starts and not self.unreplicated:
             return None
         self.drop_replicated(high_watermark)
-        first_open = next(iter(self._open), None)
-        if not self._unreplicated:
+        first_open = next(iter(self.open_starts), None)
+        if not self.unreplicated:
             return first_open
-        first_ended = self._unreplicated[0].first_offset
+        first_ended = self.unreplicated[0].first_offset
         return first_ended if first_open is None else min(first_ended, first_open)
 
     def drop_replicated(self, high_watermark: int) -> None:
         """Drop the ended transactions whose markers are below the high watermark."""
-        unreplicated = self._unreplicated
+        unreplicated = self.unreplicated
         while unreplicated and unreplicated[0].last_offset < high_watermark:
             unreplicated.popleft()
 
     def first_open(self) -> int | None:
         """Return the first offset of the oldest open transaction."""
-        return next(iter(self._open), None)
+        return next(iter(self.open_starts), None)
 
     def expire(self, now_ms: float, expiration_ms: int) -> int:
         """Do the same as :meth:`expiring` without pausing."""
@@ -323,8 +345,8 @@ class ProducerStates:
 
     def clear(self) -> None:
         self._producers.clear()
-        self._open.clear()
-        self._unreplicated.clear()
+        self.open_starts.clear()
+        self.unreplicated.clear()
 
     def freeze(self) -> "FrozenProducers":
         """Return the current producers; later changes are made to copies of them."""
@@ -366,14 +388,14 @@ class ProducerStates:
         first_offset, producer.open_from = producer.open_from, -1
         if first_offset < 0:
             return None
-        del self._open[first_offset]
-        unreplicated = self._unreplicated
+        del self.open_starts[first_offset]
+        unreplicated = self.unreplicated
         while unreplicated and unreplicated[-1].first_offset > first_offset:
             unreplicated.pop()
         unreplicated.append(Closed(first_offset, last_offset))
         if not marker.abort:
             return None
-        stable = next(iter(self._open), last_offset + 1)
+        stable = next(iter(self.open_starts), last_offset + 1)
         return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
 
     def restore(self, producers: Iterable[Producer]) -> None:
@@ -390,12 +412,12 @@ class ProducerStates:
             if producer.open_from >= 0:
                 starts.append((producer.open_from, producer.producer_id))
             yield
-        self._open.update(sorted(starts))
+        self.open_starts.update(sorted(starts))
 
     def replace(self, other: "ProducerStates") -> None:
         """Adopt a state that was built beside this one, and that nothing else uses."""
-        self._producers, self._open = other._producers, other._open
-        self._unreplicated = other._unreplicated
+        self._producers, self.open_starts = other._producers, other.open_starts
+        self.unreplicated = other.unreplicated
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -16,7 +16,8 @@ import attrs
 import trio
 
 from kwire.clock import NodeClock, SystemClock
-from kwire.log.disk import Disks, RealDisks, raise_descriptor_limit
+from kwire.log.descriptors import raise_descriptor_limit
+from kwire.log.disk import Disks, RealDisks
 from kwire.metrics import Metrics
 from kwire.net.address_rates import Quotas
 from kwire.net.connection_pool import Network

@@ -29,7 +29,8 @@ from kwire.records.header import (
     Buffer,
 )
 
-_PLACE: Final = struct.Struct(">qii")
+PLACE: Final = struct.Struct(">qii")
+"""The first bytes of a batch, which a leader sets: base offset, length and leader epoch."""
 _COVERED: Final = struct.Struct(">hiqqqhii")
 _LOW_ATTRIBUTES: Final = 22
 
@@ -211,7 +212,7 @@ def stamp(
     """
     length = int.from_bytes(buf[8:LENGTH_END], "big")
     if append_time_ms is None and not buf[_LOW_ATTRIBUTES] & LOG_APPEND_TIME:
-        return _PLACE.pack(base_offset, length, leader_epoch)
+        return PLACE.pack(base_offset, length, leader_epoch)
     header = BatchHeader._make(HEADER.unpack_from(buf, 0))
     if append_time_ms is None:
         header = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME)

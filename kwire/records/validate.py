@@ -53,8 +53,12 @@ def check_produced(
     """
     if records is None:
         raise InvalidRecord("no records at all")
-    header = _read_header(records)
+    if len(records) < HEADER_SIZE:
+        raise _too_short(records)
+    header = BatchHeader._make(HEADER.unpack_from(records, 0))
     size = header.length + LENGTH_END
+    if header.magic != 2 or size != len(records):
+        _check_size(records, header)
     attributes = header.attributes
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise TransactionalIdAuthorizationFailed
@@ -88,17 +92,12 @@ def _check_producer(header: BatchHeader) -> None:
         raise InvalidRecord("a transactional batch without a producer id")
 
 
-def _read_header(records: Buffer) -> BatchHeader:
-    """Return the header of the only whole batch of version 2 in these bytes."""
-    if len(records) < HEADER_SIZE:
-        raise _too_short(records)
-    header = BatchHeader._make(HEADER.unpack_from(records, 0))
+def _check_size(records: Buffer, header: BatchHeader) -> None:
+    """Reject bytes other than one whole batch of version 2 and a short tail."""
     size = header.length + LENGTH_END
     if header.magic != 2 or size < HEADER_SIZE or size > len(records):
         raise _bad_batch(records, header)
-    if size != len(records):
-        _check_tail(records, size)
-    return header
+    _check_tail(records, size)
 
 
 def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:

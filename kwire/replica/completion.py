@@ -1,7 +1,7 @@
 """The completion of waits: of producers for a partition's log, of fetches for its records.
 
 :class:`Completion` is called for each partition whose log, high watermark, role or replicas have
-changed; nothing else wakes fetches.
+changed. Only it and the append itself (:meth:`ReplicaService.append`) wake fetches.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,10 @@ from typing import Final
 
 import attrs
 
-from kwire.records.header import CONTROL, BatchHeader
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.leader import HighWatermarkChange
-from kwire.replica.partition import Partition, ProduceResult
+from kwire.replica.partition import Partition
 
 _COMMITTED: Final = (FetchIsolation.HIGH_WATERMARK,)
 _STABLE: Final = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)
@@ -25,14 +24,6 @@ class Completion:
 
     now: Callable[[], float]
     fetch_waits: FetchWaits
-
-    def on_appended(
-        self, partition: Partition, produced: ProduceResult, header: BatchHeader
-    ) -> None:
-        """Complete the fetches that can read enough of what the leader has appended."""
-        self.fetch_waits.on_readable(partition, produced.readable, produced.size_bytes)
-        if header.attributes & CONTROL:
-            self.fetch_waits.on_transaction_ended(partition)
 
     def on_bounds_changed(self, partition: Partition) -> None:
         """End the fetches of a partition whose log start or written end has moved otherwise."""

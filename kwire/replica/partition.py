@@ -256,7 +256,8 @@ class Partition:
     ) -> ProduceResult:
         """Append a producer's checked batch, or return the offsets of the batch that it repeats.
 
-        Timestamps and sequences of coordinators' batches are not checked.
+        Timestamps and sequences of coordinators' batches are not checked. This is the general path;
+        :mod:`kwire.replica.usual_append` does the same for usual batches.
         """
         leader = self.check_leader()
         log = self.log
@@ -283,7 +284,7 @@ class Partition:
                 is_stored=end_offset <= leader.log_end,
             )
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
-        readable = self._on_appended(leader, end_offset, size, now)
+        readable = self.on_appended(leader, end_offset, size, now)
         return ProduceResult(
             done.base_offset,
             stamp,
@@ -295,20 +296,18 @@ class Partition:
             end_offset <= leader.log_end,
         )
 
-    def _on_appended(
+    def on_appended(
         self, leader: Leader, end_offset: int, size: int, now: float
     ) -> tuple[FetchIsolation, ...]:
-        log = self.log
-        written = log.writer.written_offset
-        stored_end = self._stored_end(leader.log_end) if log.must_flush else written
-        change = leader.on_appended(stored_end, now)
+        """Account for a batch at the end of the log; return for whom more is readable now."""
+        change = leader.on_appended(self._stored_end(leader.log_end), now)
         if change is None or change.to_offset < end_offset:
             self.uncommitted.add(end_offset, size)
         if change is None:
             return _FOLLOWERS
-        unstable = log.producers.first_unstable(change.to_offset)
+        unstable = self.log.producers.first_unstable(change.to_offset)
         if unstable is None or unstable > change.from_offset:
-            return _EVERYONE
+            return EVERYONE
         return _UNCOMMITTED
 
     def on_stored(self, now: float) -> HighWatermarkChange | None:
@@ -451,4 +450,4 @@ class Partition:
 
 _FOLLOWERS: Final = (FetchIsolation.LOG_END,)
 _UNCOMMITTED: Final = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK)
-_EVERYONE: Final = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)
+EVERYONE: Final = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)

@@ -32,7 +32,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
-from kwire.records.header import TRANSACTIONAL, BatchHeader, Buffer, parse
+from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer, parse
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
@@ -48,6 +48,7 @@ from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
 from kwire.replica.throttles import Throttles
 from kwire.replica.unpacking import Unpacker
+from kwire.replica.usual_append import append_usual
 from kwire.replica.verification import Guard
 from kwire.waits import Deadlines
 
@@ -199,20 +200,24 @@ class ReplicaService:
         """
         now = self.now()
         self.check_lease(now)
-        is_transactional = header.attributes & TRANSACTIONAL
-        if is_transactional:
-            partition.check_leader()
-            producers = partition.log.producers
-            partition.verifications.check(producers, header, guard, from_client=from_client)
-        produced = partition.append(records, header, acks, now, now_ms, from_client=from_client)
+        produced = append_usual(partition, records, header, acks, now, now_ms)
+        if produced is None:
+            is_transactional = header.attributes & TRANSACTIONAL
+            if is_transactional:
+                partition.check_leader()
+                producers = partition.log.producers
+                partition.verifications.check(producers, header, guard, from_client=from_client)
+            produced = partition.append(records, header, acks, now, now_ms, from_client=from_client)
+            if is_transactional and produced.size_bytes:
+                partition.verifications.on_appended(header.producer_id)
         size = produced.size_bytes
         if size:
-            if is_transactional:
-                partition.verifications.on_appended(header.producer_id)
             traffic = partition.traffic
             traffic.messages_in.value += produced.end_offset - produced.base_offset
             traffic.bytes_in.value += size
-            self._completion.on_appended(partition, produced, header)
+            self.fetch_waits.on_readable(partition, produced.readable, size)
+            if header.attributes & CONTROL:
+                self.fetch_waits.on_transaction_ended(partition)
         if not produced.is_stored:
             self._syncs.start(partition)
         return produced

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from kwire.log.descriptors import Descriptors
-from kwire.log.disk import AlreadyLocked, Disk, File, RealDisk, raise_descriptor_limit
+from kwire.log.descriptors import Descriptors, raise_descriptor_limit
+from kwire.log.disk import AlreadyLocked, Disk, File, RealDisk
 from simulation.disk import Killed, SimDisk, SimFile
 from simulation.inodes import PAGE
 

@@ -107,7 +107,7 @@ class CountedOpen(OrderedDict[int, int]):
 def test_last_stable_offset_looks_at_one_of_many_open_transactions() -> None:
     """It is asked at each append, fetch and move of the high watermark."""
     states = ProducerStates()
-    states._open = looks = CountedOpen((offset, offset) for offset in range(5_000))
+    states.open_starts = looks = CountedOpen((offset, offset) for offset in range(5_000))
     for high_watermark in range(100):
         assert states.last_stable_offset(high_watermark + 1) == 0
     assert looks.count <= 100
@@ -125,7 +125,7 @@ def test_ended_transactions_are_looked_at_once_when_readers_see_their_ends() -> 
             return super().__getitem__(1)
 
     states = ProducerStates()
-    states._unreplicated = deque(CountedClosed(offset, offset + 1) for offset in range(0, 2_000, 2))
+    states.unreplicated = deque(CountedClosed(offset, offset + 1) for offset in range(0, 2_000, 2))
     for high_watermark in range(2_000):
         states.last_stable_offset(high_watermark)
     assert looks <= 2 * 2_000

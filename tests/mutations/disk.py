@@ -191,7 +191,7 @@ MUTATIONS = (
         name="files-with-unsynced-data-are-closed-like-others",
         invariants=(89,),
         path="kwire/log/descriptors.py",
-        old="self._unsynced if file.is_unsynced else self._synced",
+        old="self.unsynced if file.is_unsynced else self._synced",
         new="self._synced",
         test="tests/log/test_disk.py",
     ),

@@ -87,8 +87,8 @@ MUTATIONS = (
         name="high-watermark-passes-what-is-not-synced",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="if log.must_flush else written\n        change",
-        new="if False else written\n        change",
+        old="        if log.must_flush:\n            return max(before",
+        new="        if False:\n            return max(before",
         test=f"{SYNCED}::test_consumer_does_not_read_unsynced_records",
     ),
     Mutation(

@@ -47,9 +47,9 @@ MUTATIONS = (
     Mutation(
         name="acknowledgement-names-another-offset",
         invariants=(8, 9),
-        path="kwire/log/partition_log.py",
-        old="return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.log_start)",
-        new="return LogAppendInfo(base_offset & ~7, next_offset - 1, timestamp, self.log_start)",
+        path="kwire/replica/usual_append.py",
+        old="        base_offset, NO_TIMESTAMP, start, end_offset",
+        new="        base_offset & ~7, NO_TIMESTAMP, start, end_offset",
         test=CLIENTS,
     ),
     Mutation(

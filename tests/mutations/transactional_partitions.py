@@ -11,8 +11,8 @@ MUTATIONS = (
         name="last-stable-offset-walks-all-open-transactions",
         invariants=(13,),
         path="kwire/log/producers.py",
-        old="first_open = next(iter(self._open), None)\n",
-        new="first_open = (list(self._open) or [None])[0]\n",
+        old="first_open = next(iter(self.open_starts), None)\n",
+        new="first_open = (list(self.open_starts) or [None])[0]\n",
         test="tests/log/test_producer_replay.py",
     ),
     Mutation(
@@ -35,7 +35,7 @@ MUTATIONS = (
         name="last-stable-offset-passes-an-open-transaction",
         invariants=(5, 13),
         path="kwire/log/producers.py",
-        old="first_open = next(iter(self._open), None)\n",
+        old="first_open = next(iter(self.open_starts), None)\n",
         new="first_open = None\n",
         test=f"{_RECORDS}::test_earlier_open_transaction_holds_records_of_a_later_one_back",
     ),
@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         name="end-of-a-transaction-wakes-no-reader",
         invariants=(61,),
-        path="kwire/replica/completion.py",
+        path="kwire/replica/replicas.py",
         old="if header.attributes & CONTROL:",
         new="if False:",
         test=f"{_RECORDS}"

@@ -167,6 +167,20 @@ class SegmentIndexes:
 
     # -- appending
 
+    def free_entries(self, index_bytes: int) -> int:
+        """Return how many entries fit before an append has to spill, or to begin a new segment.
+
+        ``index_bytes``: ``segment.index.bytes``.
+        """
+        offsets, times = self.offsets, self.times
+        if offsets is None or times is None or self.has_surplus:
+            return 0
+        return min(
+            index_bytes // _OFFSET_SIZE - 1 - offsets.size // _OFFSET_SIZE,
+            index_bytes // _TIME_SIZE - 2 - times.size // _TIME_SIZE,
+            (self._spill_size - 1 - len(offsets.tail)) // _OFFSET_SIZE,
+        )
+
     def add(self, relative: int, position: int, timestamp: int, timestamp_relative: int) -> None:
         """Append an offset entry for a batch, and a time entry if the largest timestamp grew."""
         offsets, times = self.offsets, self.times

@@ -27,6 +27,7 @@ from kwire.log.segments.reserved_space import ReservedSpace
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 if TYPE_CHECKING:
+    from kwire.log.segments.append_limits import AppendLimits
     from kwire.log.segments.damage import Damage, DamagedRange
 
 RECENT_MAX: Final = 512
@@ -68,6 +69,7 @@ class Segment:
         "indexes",
         "interval",
         "last_offset_max",
+        "limits",
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
@@ -91,6 +93,8 @@ class Segment:
         self.damage: Damage | tuple[()] = ()
         self.repair: Repair | None = None
         """The indexes built to replace wrong ones; dropped when the segment is cut."""
+        self.limits: AppendLimits | None = None
+        """The limits of usual appends; None if they must be computed again."""
         self.size = self.written = size
         self.interval = config.index_interval_bytes
         self.created_ms = self.modified_ms = 0
@@ -141,6 +145,7 @@ class Segment:
 
     def start_indexes(self) -> None:
         """Start with empty indexes, for a new segment or a rebuild."""
+        self.limits = None
         self.indexes.start()
         self._recent_next, self._recent_position = array("q"), array("q")
         self._since_index = 0
@@ -181,6 +186,7 @@ class Segment:
                 raise
             self.file.truncate(self.size)
             self.space.reset()
+            self.limits = None
             if not uses_reserve:
                 raise
             self.file.write(parts, self.size)  # The disk has released its reserve.
@@ -218,7 +224,7 @@ class Segment:
 
     def drop_indexes(self) -> None:
         """Drop the indexes from memory; they must be on disk."""
-        self.repair = None
+        self.repair = self.limits = None
         self.space.reset()
         self.indexes.drop()
         self._recent_next, self._recent_position = array("q"), array("q")
@@ -239,7 +245,7 @@ class Segment:
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut the segment at ``position``, the start of the batch that contains ``end_offset``."""
-        self.repair = None
+        self.repair = self.limits = None
         self.damage = self.damage and self.damage.before_cut(position)
         self.activate()
         self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
@@ -414,6 +420,7 @@ class Repair:
         _note_batches(built, segment.scan(built.size))
         built.close_indexes()
         segment.indexes.adopt(built.indexes)
+        segment.limits = None
         for name in _INDEX_STATE:
             setattr(segment, name, getattr(built, name))
 

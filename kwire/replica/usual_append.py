@@ -1,0 +1,94 @@
+"""The append of a usual batch, as one function.
+
+Most batches need nothing but to be written: they continue their producer's sequence, fit the active
+segment, and neither the disk nor the partition is in a special state. :func:`append_usual` appends
+such a batch in one step and returns None, without having changed anything, for every other batch.
+Then the general path (:meth:`Partition.append`) decides.
+
+Rules: the general path is the authority, and this function must leave the log, the producers and
+the waits as the general path would (``tests/replica/test_usual_append.py`` compares the two). What
+may change between two batches is read here for each batch, except for what
+:mod:`kwire.log.segments.append_limits` combines into limits. Every error but that of the write
+itself is raised by the general path.
+"""
+
+from typing import Final
+
+from kwire.log.error_mapping import storage_error
+from kwire.log.segments.append_limits import append_limits
+from kwire.records.build import PLACE
+from kwire.records.header import (
+    CONTROL,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+)
+from kwire.replica.partition import ACKS_ALL, EVERYONE, Partition, ProduceResult
+
+_UNUSUAL: Final = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
+_PLACE_SIZE: Final = PLACE.size
+
+
+def append_usual(
+    partition: Partition, records: Buffer, header: BatchHeader, acks: int, now: float, now_ms: int
+) -> ProduceResult | None:
+    """Append a checked batch and return the result; None if the batch is not usual."""
+    leader, log = partition.leader, partition.log
+    segment, disk, length = log.segments.active, log.disk, header.length
+    size = length + LENGTH_END
+    if (
+        leader is None
+        or header.attributes & _UNUSUAL
+        or disk.slow
+        or disk.full
+        or size != len(records)
+        or (acks == ACKS_ALL and len(leader.isr) < leader.min_isr)
+    ):
+        return None
+    limits, newest, base_offset = segment.limits, header.max_timestamp, log.end_offset
+    end_position, end_offset = segment.size + size, base_offset + header.last_offset_delta + 1
+    if (
+        limits is None
+        or limits.config is not log.config
+        or end_position > limits.end_position
+        or end_offset > limits.end_offset
+        or newest > limits.timestamp
+        or newest - now_ms > limits.after_ms
+        or now_ms - header.base_timestamp > limits.before_ms
+    ):
+        if not log.writer.queue:
+            segment.limits = append_limits(segment, log.config, log.flush_state.recovery_point)
+        return None
+    producers, producer = log.producers, None
+    if producers.open_starts or producers.unreplicated:
+        return None
+    if header.producer_id > NO_PRODUCER:
+        producer = producers.find_next(header)
+        if producer is None:
+            return None
+    leader_epoch = leader.leader_epoch
+    parts = PLACE.pack(base_offset, length, leader_epoch), memoryview(records)[_PLACE_SIZE:]
+    try:
+        segment.write(parts, log.writer.uses_reserve)
+    except OSError as error:
+        raise storage_error(log.changes, error) from error
+    segment.written = end_position
+    segment.note(size, end_offset, newest, limits.config.index_interval_bytes)
+    log.writer.written_offset = log.end_offset = end_offset
+    if not log.changes.is_marked:
+        log.changes.mark()
+    if producer is not None:
+        producer.add(header, end_offset - 1, newest)
+    if leader.followers:
+        readable = partition.on_appended(leader, end_offset, size, now)
+    else:
+        leader.log_end = log.high_watermark = end_offset
+        readable = EVERYONE
+    start = log.log_start
+    return ProduceResult(
+        base_offset, NO_TIMESTAMP, start, end_offset, leader_epoch, readable, size, True
+    )
