@@ -70,20 +70,23 @@ class Descriptors:
         """Record that an open file was used; files opened by another thread are not tracked."""
         if get_ident() != self._thread:
             return
-        files = self.unsynced if file.is_unsynced else self._synced
+        files, others = self.unsynced, self._synced
+        if not file.is_unsynced:
+            files, others = others, files
         if file in files:
             files.move_to_end(file)
             return
-        is_tracked = file in self._synced or file in self.unsynced
-        self.forget(file)
+        others.pop(file, None)
         files[file] = None
-        if not is_tracked:
+        if len(files) + len(others) > self.limit:
             self._close_until(self.limit, file)
 
     def forget(self, file: Closable) -> None:
         """Stop tracking a file that was closed or pinned."""
-        self._synced.pop(file, None)
-        self.unsynced.pop(file, None)
+        if file in self.unsynced:
+            self.unsynced.pop(file, None)
+        else:
+            self._synced.pop(file, None)
 
     def shed(self) -> bool:
         """Close half of the files if the process is out of descriptors; return whether any was.

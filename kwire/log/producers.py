@@ -285,6 +285,8 @@ class ProducerStates:
 
         It is never below the log start, even if records of open transactions were deleted.
         """
+        if not self.open_starts and not self.unreplicated:
+            return high_watermark
         unstable = self.first_unstable(high_watermark)
         if unstable is None or unstable >= high_watermark:
             return high_watermark

@@ -330,9 +330,9 @@ class Partition:
         With ``max_bytes`` 0 and without ``at_least_one``, the result has offsets but no region.
         Raises OffsetOutOfRange or Elsewhere, or WouldWait without ``wait``.
         """
-        log, high_watermark = self.log, self.high_watermark
-        stable = self.last_stable_offset
-        log_start = log.log_start
+        log = self.log
+        high_watermark, log_start = log.high_watermark, log.log_start
+        stable = log.producers.last_stable_offset(high_watermark, log_start)
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._diverging(last_fetched_epoch, offset)
             if diverging is not None:

@@ -193,4 +193,20 @@ MUTATIONS = (
         new="",
         test=PATHS,
     ),
+    Mutation(
+        name="usual-append-that-fails-fails-the-request",
+        invariants=(99,),
+        path=USUAL,
+        old="        raise storage_error(log.changes, error) from error\n",
+        new="        raise\n",
+        test=PATHS,
+    ),
+    Mutation(
+        name="usual-append-counts-on-blocks-that-are-released",
+        invariants=(88,),
+        path="kwire/log/segments/segment.py",
+        old="            self.limits = None\n            if not uses_reserve:",
+        new="            if not uses_reserve:",
+        test=PATHS,
+    ),
 )
