@@ -176,7 +176,7 @@ def test_unknown_property_is_warned_about_by_name(tmp_path: Path) -> None:
         ("log.segment.bytes", "1"),
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
         ("sasl.enabled.mechanisms", "PLAIN"),
-        ("ssl.keystore.location", "/etc/keys"),
+        ("ssl.engine.factory.class", "org.example.Factory"),
         ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT"),
     ],
 )

@@ -24,7 +24,8 @@ from kwire.net.tls.tls_socket import TlsSocket
 
 PATIENCE_S: Final = 10.0
 """The time for which Kafka's clients wait (``socket.connection.setup.timeout.ms``)."""
-SILENT_MAX: Final = 512
+SILENT_MAX: Final = 2048
+"""Enough for thousands of clients that reconnect together, whose answers take a while."""
 _PER_TURN: Final = 1
 _HANDSHAKE: Final = 0x16
 """The first byte of every TLS handshake."""
