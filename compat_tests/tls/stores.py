@@ -44,6 +44,8 @@ def write_store(
     leaf = authority(authority_name).issue_cert(
         *(hosts or (HOST, "localhost")),
         common_name=name,
+        organization_name="kwire",
+        organization_unit_name="tests",
         not_before=end - timedelta(days=400),
         not_after=end,
     )

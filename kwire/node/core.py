@@ -18,6 +18,7 @@ import trio
 
 from kwire.clock import NodeClock
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import ConfigError
 from kwire.errors import CorruptMessage, KafkaError, raise_for_code
 from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
@@ -81,6 +82,8 @@ class Core:
     """The smallest and largest level that this node supports, by feature."""
     logs: LogManager
     net: Listeners
+    listener_tls: "Mapping[str, ServerTls]"
+    """The TLS of each listener that has it."""
     endpoints: tuple[build.AdvertisedListener, ...]
     """The advertised addresses of all listeners."""
     network: Network
@@ -120,6 +123,18 @@ class Core:
         except OSError as error:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
+
+    def configure_tls(self, config: BrokerConfig) -> None:
+        """Apply changed settings of certificates, and read their files again."""
+        if not self.listener_tls:
+            return
+        from kwire.configs.tls import listener_tls
+
+        for name, tls in self.listener_tls.items():
+            try:
+                tls.certificates.configure(listener_tls(config, name))
+            except ConfigError as error:
+                logger.error("settings of certificates ignored listener=%s reason=%s", name, error)
 
     async def register_controller(self) -> None:
         """Register this controller with the active one; retry until that succeeds."""
@@ -164,7 +179,9 @@ def make_core(
         for directory in (*logs.directories, *logs.claimed):
             directory.directory_id = identity.directories[directory.name]
         try:
-            return _assemble(config, identity, environment, features, metrics, logs, net, endpoints)
+            return _assemble(
+                config, identity, environment, features, metrics, logs, net, listener_tls, endpoints
+            )
         except OSError as error:
             raise CannotOpenError(refusal(config.metadata_directory, error)) from error
     except BaseException:
@@ -182,6 +199,7 @@ def _assemble(
     metrics: Metrics,
     logs: LogManager,
     net: Listeners,
+    listener_tls: "Mapping[str, ServerTls]",
     endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
     network, random = environment.network, environment.random
@@ -222,6 +240,7 @@ def _assemble(
         features=features,
         logs=logs,
         net=net,
+        listener_tls=listener_tls,
         endpoints=endpoints,
         network=network,
         publisher=publisher,

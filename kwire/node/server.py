@@ -104,6 +104,7 @@ class Server:
                 image.config(BROKER, ""), image.config(BROKER, own)
             )
             self.core.net.relimit(build.limits(config))
+            self.core.configure_tls(config)
             if self.broker is not None:
                 self.broker.throttle(config)
             self.core.logs.configure_cleaner(build.cleaner_settings(config))

@@ -678,4 +678,21 @@ MUTATIONS = (
         test="tests/handlers/test_fetch_flat.py"
         "::test_usual_fetch_has_the_answer_of_the_general_way",
     ),
+    Mutation(
+        name="drop-the-certificate-for-an-unusable-file",
+        invariants=(100,),
+        path="kwire/net/tls/reloading.py",
+        old="            return stamps, error\n",
+        new="            raise\n",
+        test="tests/net/test_tls_reload.py::test_unusable_file_changes_nothing_and_is_logged_once",
+    ),
+    Mutation(
+        name="read-certificates-for-each-connection",
+        invariants=(10,),
+        path="kwire/net/tls/reloading.py",
+        old="self.now() - self._checked_at < CHECK_S",
+        new="False",
+        test="tests/net/test_tls_reload.py"
+        "::test_new_file_serves_new_connections_and_ends_no_open_one",
+    ),
 )

@@ -5,63 +5,30 @@ import os
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from struct import pack
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from kwire.clock import SystemClock
-from kwire.metrics import FAILED_AUTHENTICATIONS, Metrics
+from kwire.metrics import FAILED_AUTHENTICATIONS
 from kwire.net.framing import TARGET_BYTES_MAX
 from kwire.net.limits import Limits
 from kwire.net.tls import handshakes
 from kwire.net.tls.handshakes import PATIENCE_S
-from kwire.net.tls.server_tls import open_tls
 from kwire.net.tls.tls_socket import SENT_BYTES
-from kwire.testing.wire import Closed, TrioWireClient
-from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
+from kwire.testing.wire import Closed
+from tests.support.net.node import Echo, Node, echo, frames_of, settle
 from tests.support.net.region import File, Region
-from tests.support.net.tls import HOST, certificate, client_side, settings
+from tests.support.net.tls import HOST, certificate, client_side, connect, tls_node
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
 VERSIONS = ["TLSv1_2", "TLSv1_3"]
-
-
-@asynccontextmanager
-async def tls_node(
-    directory: Path, limits: Limits | None = None, **more: str
-) -> AsyncIterator[tuple[Node, Metrics]]:
-    """Run a node with one listener that uses TLS; ``more`` are its settings."""
-    metrics = Metrics()
-    tls = open_tls("A", settings(directory, **more), SystemClock(), metrics)
-    async with running(limits) as node:
-        node.listen(tls=tls)
-        yield node, metrics
-
-
-async def connect(
-    node: Node, context: ssl.SSLContext | None = None, *, narrow: bool = False
-) -> TrioWireClient:
-    """Connect a client whose handshake is complete; raise BrokenResourceError if it fails."""
-    sock = trio.socket.socket()
-    if narrow:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-    await sock.connect((HOST, node.port))
-    stream = trio.SSLStream(trio.SocketStream(sock), context or client_side(), server_hostname=HOST)
-    try:
-        await stream.do_handshake()
-    except BaseException:
-        sock.close()
-        raise
-    await settle()
-    return TrioWireClient(cast(Any, stream))
 
 
 async def refusal(node: Node, context: ssl.SSLContext) -> str:

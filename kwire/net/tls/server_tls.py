@@ -16,6 +16,7 @@ from kwire.net.listener import ConnectionRequests
 from kwire.net.tls.certificate import subject
 from kwire.net.tls.contexts import ServerContext, server_context
 from kwire.net.tls.handshakes import Client, Handshakes
+from kwire.net.tls.reloading import Reloading
 from kwire.net.tls.tls_socket import TlsSocket
 
 logger = logging.getLogger(__name__)
@@ -36,21 +37,26 @@ class ServerTls:
     """The TLS of one listener."""
 
     listener: str
-    settings: TlsConfig
-    current: ServerContext
+    certificates: Reloading[ServerContext]
     handshakes: Handshakes
     clock: NodeClock
     failures: Cell
     """Counts the connections that were not admitted."""
     rules: PrincipalRules = attrs.field(init=False)
+    _warned_ms: float = float("-inf")
+    """The time of the last warning that a certificate expires."""
 
     def __attrs_post_init__(self) -> None:
-        self.rules = PrincipalRules.parse(self.settings.ssl_principal_mapping_rules)
+        rules = self.certificates.settings.ssl_principal_mapping_rules
+        self.rules = PrincipalRules.parse(rules)
 
     def warn_of_expiry(self) -> None:
-        """Log that a certificate expires soon, or has expired."""
-        remaining_ms = self.current.expires_ms - self.clock.now_ms()
-        if remaining_ms < EXPIRY_WARNING_DAYS * _DAY_MS:
+        """Log that a certificate expires soon or has expired, at most once a day."""
+        now_ms = self.clock.now_ms()
+        remaining_ms = self.certificates.current.expires_ms - now_ms
+        is_soon = remaining_ms < EXPIRY_WARNING_DAYS * _DAY_MS
+        if is_soon and now_ms - self._warned_ms >= _DAY_MS:
+            self._warned_ms = now_ms
             logger.warning(
                 "certificate expires soon listener=%s days=%d: put a new one into its key store",
                 self.listener,
@@ -73,7 +79,9 @@ class ServerTls:
         """
         sock = connection.sock
         assert isinstance(sock, TlsSocket), "made by wrap"
-        sock.begin(self.current.context)
+        certificates = await self.certificates.refresh()
+        self.warn_of_expiry()
+        sock.begin(certificates.context)
         try:
             await self.handshakes.complete(connection, sock)
             self._identify(sock, connection.requests)
@@ -95,9 +103,8 @@ class ServerTls:
 def open_tls(listener: str, settings: TlsConfig, clock: NodeClock, metrics: Metrics) -> ServerTls:
     """Return the TLS of a listener; raise ConfigError if its certificates are unusable."""
     failures = metrics.cell(FAILED_AUTHENTICATIONS, listener)
-    tls = ServerTls(
-        listener, settings, server_context(settings), Handshakes(clock.now), clock, failures
-    )
-    metrics.register_function(CERTIFICATE_EXPIRY, lambda: tls.current.expires_ms, listener)
+    certificates = Reloading(f"listener={listener}", settings, server_context, clock.now)
+    tls = ServerTls(listener, certificates, Handshakes(clock.now), clock, failures)
+    metrics.register_function(CERTIFICATE_EXPIRY, lambda: certificates.current.expires_ms, listener)
     tls.warn_of_expiry()
     return tls

@@ -1,7 +1,7 @@
 """Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -15,7 +15,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kwire.configs.broker import all_broker_keys
-from kwire.configs.checks import check_changed, is_for_login
+from kwire.configs.checks import check_changed, is_for_login, without_listener
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
@@ -297,7 +297,7 @@ def _check_broker(
         raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
     if name and int(name) not in state.image.brokers:
         raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
-    keys = all_broker_keys()
+    keys = _keys_of_listeners(settings)
     changed_names = [setting for setting in settings if current.get(setting) != settings[setting]]
     fixed = [
         setting
@@ -321,6 +321,14 @@ def _check_broker(
         except ConfigError as error:
             raise errors.InvalidRequest(str(error)) from None
     _check_together(state, name, changed_names, settings)
+
+
+def _keys_of_listeners(settings: Iterable[str]) -> dict[str, Key[object]]:
+    """Return the table of brokers' settings, also under names that concern one listener."""
+    keys = all_broker_keys()
+    plain_names = {setting: without_listener(setting) for setting in settings}
+    more = {setting: keys[plain] for setting, plain in plain_names.items() if plain in keys}
+    return {**keys, **more}
 
 
 def _check_together(

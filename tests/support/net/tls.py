@@ -1,20 +1,35 @@
 """Certificates made for a test, and the settings and the connections that use them."""
 
+import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
+import trio
 import trustme
 
+from kwire.clock import SystemClock
 from kwire.configs.tls import TlsConfig
+from kwire.metrics import Metrics
+from kwire.net.limits import Limits
+from kwire.net.tls.server_tls import open_tls
+from kwire.testing.wire import TrioWireClient
+from tests.support.net.node import Node, running, settle
 
 HOST = "127.0.0.1"
 
 
-@cache
 def authority(name: str = "a") -> trustme.CA:
     """Return a certificate authority; the same one for the same name."""
+    return _make_authority(name)
+
+
+@cache
+def _make_authority(name: str) -> trustme.CA:
     return trustme.CA(organization_name=name, key_type=trustme.KeyType.ECDSA)
 
 
@@ -68,3 +83,33 @@ def client_side(
     if version is not None:
         context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
     return context
+
+
+@asynccontextmanager
+async def tls_node(
+    directory: Path, limits: Limits | None = None, **more: str
+) -> AsyncIterator[tuple[Node, Metrics]]:
+    """Run a node with one listener that uses TLS; ``more`` are its settings."""
+    metrics = Metrics()
+    tls = open_tls("A", settings(directory, **more), SystemClock(), metrics)
+    async with running(limits) as node:
+        node.listen(tls=tls)
+        yield node, metrics
+
+
+async def connect(
+    node: Node, context: ssl.SSLContext | None = None, *, narrow: bool = False
+) -> TrioWireClient:
+    """Connect a client whose handshake is complete; raise BrokenResourceError if it fails."""
+    sock = trio.socket.socket()
+    if narrow:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    await sock.connect((HOST, node.port))
+    stream = trio.SSLStream(trio.SocketStream(sock), context or client_side(), server_hostname=HOST)
+    try:
+        await stream.do_handshake()
+    except BaseException:
+        sock.close()
+        raise
+    await settle()
+    return TrioWireClient(cast(Any, stream))
