@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import signal
+import ssl
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,8 @@ class Node:
     """The program that serves as a kwire node."""
     heap: str = "256m"
     """The limit of a JVM's heap; thousands of partitions need more."""
+    tls: ssl.SSLContext | None = None
+    """The context of clients, if its listeners encrypt."""
     log_dirs: tuple[Path, ...] = ()
     """Its log directories; the metadata log is in the first one."""
 
@@ -136,12 +139,18 @@ class Node:
             self.process.wait()
 
     def client(self, timeout_s: float = 30.0) -> WireClient:
-        return WireClient(self.host, self.port, timeout_s=timeout_s)
+        return self._connect(self.port, timeout_s)
+
+    def _connect(self, port: int, timeout_s: float) -> WireClient:
+        client = WireClient(self.host, port, timeout_s=timeout_s)
+        if self.tls is not None:
+            client.sock = self.tls.wrap_socket(client.sock, server_hostname=self.host)
+        return client
 
     def answers(self) -> bool:
         """Whether its controller answers ApiVersions."""
         try:
-            with WireClient(self.host, self.controller_port, timeout_s=2.0) as client:
+            with self._connect(self.controller_port, 2.0) as client:
                 client.call(ApiVersionsRequest(), 0)
         except (OSError, Closed):
             return False
@@ -155,7 +164,7 @@ class Node:
             topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])]
         )
         try:
-            with WireClient(self.host, self.controller_port, timeout_s=2.0) as client:
+            with self._connect(self.controller_port, 2.0) as client:
                 answer = client.call(request, 2).topics[0].partitions[0]
         except (OSError, Closed):
             return None

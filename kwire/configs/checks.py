@@ -10,7 +10,7 @@ from typing import Final
 from kwire.configs.authorizer import authorizer_key, check_authorizer
 from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
-from kwire.configs.listeners import has_sasl, has_tls
+from kwire.configs.listeners import has_sasl
 from kwire.configs.remedies import REQUIRED
 
 _PROTECTIVE: Final = frozenset(
@@ -142,12 +142,7 @@ def _check_listeners(config: BrokerConfig) -> None:
         _require(
             not has_sasl(protocols[name]),
             f"controller.listener.names: {name} asks for {protocols[name]}: kwire does not have "
-            f"SASL yet; use PLAINTEXT {_OPEN}",
-        )
-        _require(
-            not has_tls(protocols[name]),
-            f"controller.listener.names: {name} asks for SSL: kwire does not have TLS between "
-            f"nodes yet; use PLAINTEXT {_OPEN}",
+            f"SASL yet; use SSL, or PLAINTEXT {_OPEN}",
         )
     _check_controller_listeners(config)
     if config.is_broker:
@@ -247,9 +242,9 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     )
     between_brokers = config.protocols[config.inter_broker_listener]
     _require(
-        between_brokers == "PLAINTEXT",
+        not has_sasl(between_brokers),
         f"inter.broker.listener.name {config.inter_broker_listener} asks for {between_brokers}: "
-        "kwire does not have TLS and log-ins between nodes yet; name a listener with PLAINTEXT",
+        "brokers cannot log in to each other yet; name a listener with PLAINTEXT or SSL",
     )
     both = ("inter.broker.listener.name", "security.inter.broker.protocol")
     _require(

@@ -9,12 +9,12 @@ connection ends after the other host has acknowledged nothing for 5 seconds.
 import socket
 import sys
 from collections import deque
-from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
 import trio
-from trio.lowlevel import ParkingLot, wait_readable
+from trio.lowlevel import ParkingLot, checkpoint, wait_readable
 
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import Body, read_response, request_frame
@@ -22,8 +22,12 @@ from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.primitives import EncodeError, MalformedError
 from kwire.codec.schema import Request, spec_of
 from kwire.errors import UnsupportedVersion
+from kwire.net.byte_socket import ByteSocket
 from kwire.net.framing import Disconnect, Framer
 from kwire.net.send import Sender
+
+if TYPE_CHECKING:
+    from kwire.net.tls.client_tls import ClientTls
 
 Resp = TypeVar("Resp")
 
@@ -76,6 +80,8 @@ class NodeClient:
     host: str
     port: int
     client_id: str
+    tls: "ClientTls | None" = None
+    """None if the other node's listener does not encrypt."""
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """The first and last version that the other node advertised, by API key."""
     lost: bool = False
@@ -93,7 +99,7 @@ class NodeClient:
         """Connect, learn the versions, report started, serve; raise ConnectionLost at the end."""
         try:
             sock = await self._connect()
-            with sock:
+            with closing(sock):
                 sender = self._sender = Sender(sock)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._send_rest, sender)
@@ -169,7 +175,17 @@ class NodeClient:
             raise UnsupportedVersion(f"{api.name}: the other node speaks {first} to {last}")
         return version
 
-    async def _connect(self) -> socket.socket:
+    async def _connect(self) -> ByteSocket:
+        sock = await self._connect_plain()
+        if self.tls is None:
+            return sock
+        try:
+            return await self.tls.shake_hands(sock, self.host)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _connect_plain(self) -> socket.socket:
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
         except UnicodeError as error:  # the host comes from other nodes and may be any text
@@ -200,23 +216,29 @@ class NodeClient:
             self._is_sending = False
             await self._to_send.park()
 
-    async def _read(self, sock: socket.socket) -> None:
+    async def _read(self, sock: ByteSocket) -> None:
         framer = Framer(RESPONSE_BYTES_MAX)
         while True:
-            await wait_readable(sock)
             target = framer.target()
-            with suppress(BlockingIOError):
+            try:
                 if target is None:
                     data = sock.recv(_RECEIVED_BYTES)
-                    count = len(data)
+                    count, most = len(data), _RECEIVED_BYTES
                     framer.feed(data)
                 else:
-                    count = sock.recv_into(target)
+                    count, most = sock.recv_into(target), len(target)
                     framer.advance(count)
-                if not count:
-                    raise Disconnect("closed by the other node")
+            except BlockingIOError:
+                await wait_readable(sock.fileno())
+                continue
+            if not count:
+                raise Disconnect("closed by the other node")
             while (frame := framer.take()) is not None:
                 self._on_response(frame)
+            if count < most:  # Otherwise more may have arrived, with TLS outside the kernel.
+                await wait_readable(sock.fileno())
+            else:
+                await checkpoint()
 
     def _on_response(self, frame: memoryview) -> None:
         if not self._in_flight:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kwire.codec.schema import Request
     from kwire.net.client import NodeClient
     from kwire.net.idle_connection import IdleConnection
+    from kwire.net.tls.client_tls import ClientTls
     from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
     from kwire.raftmeta.raft.state import Random
     from kwire.raftmeta.raft.voters import Node
@@ -90,19 +91,32 @@ class Network:
         *,
         backoff_s: float = BACKOFF_S,
         backoff_max_s: float = BACKOFF_MAX_S,
+        tls: ClientTls | None = None,
     ) -> ConnectionPool:
-        """Return a pool of connections for one purpose; ``timeout_s`` limits each answer."""
-        return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s)
+        """Return a pool of connections for one purpose; ``timeout_s`` limits each answer.
 
-    async def connect_idle(self, host: str, port: int, *, is_numeric: bool) -> IdleConnection:
+        ``tls`` is that of the other nodes' listener; None if it does not encrypt.
+        """
+        return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s, tls)
+
+    async def connect_idle(
+        self,
+        host: str,
+        port: int,
+        *,
+        is_numeric: bool,
+        tls: ClientTls | None = None,
+        server_name: str = "",
+    ) -> IdleConnection:
         """Return a connection over which nothing is sent, to notice when the other process ends.
 
-        ``is_numeric``: the host is an address, not a name. Raises ConnectionRefusedError only if a
-        numeric address refused, and otherwise OSError or UnicodeError.
+        ``is_numeric``: the host is an address, not a name. With ``tls``, the other node must be
+        ``server_name``. Raises ConnectionRefusedError only if a numeric address refused, and
+        otherwise OSError or UnicodeError.
         """
         from kwire.net.idle_connection import connect
 
-        return await connect(host, port, is_numeric=is_numeric)
+        return await connect(host, port, is_numeric=is_numeric, tls=tls, server_name=server_name)
 
 
 @attrs.define(eq=False, repr=False)
@@ -115,6 +129,7 @@ class ConnectionPool:
     """The time limit for an answer."""
     backoff_s: float = BACKOFF_S
     backoff_max_s: float = BACKOFF_MAX_S
+    tls: ClientTls | None = None
     _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
 
     async def call(self, host: str, port: int, request: Request[Resp]) -> Resp:
@@ -179,7 +194,7 @@ class ConnectionPool:
     async def _serve(self, link: _Link, scope: trio.CancelScope) -> None:
         from kwire.net.client import ConnectionLost, NodeClient
 
-        client = NodeClient(link.host, link.port, self.client_id)
+        client = NodeClient(link.host, link.port, self.client_id, self.tls)
         try:
             with scope:
                 async with trio.open_nursery() as nursery:

@@ -1,11 +1,14 @@
 """A connection over which nothing is sent, whose end shows that the other process has ended."""
 
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import attrs
 import trio
 
 from kwire.net.listener import Address
+
+if TYPE_CHECKING:
+    from kwire.net.tls.client_tls import ClientTls
 
 
 class IdleConnection(Protocol):
@@ -28,7 +31,7 @@ class SocketConnection:
     """An idle connection over a socket."""
 
     address: Address
-    _stream: trio.SocketStream
+    _stream: trio.abc.Stream
 
     async def wait_end(self) -> None:
         try:
@@ -44,15 +47,23 @@ class SocketConnection:
         await self._stream.aclose()
 
 
-async def connect(host: str, port: int, *, is_numeric: bool) -> SocketConnection:
+async def connect(
+    host: str,
+    port: int,
+    *,
+    is_numeric: bool,
+    tls: "ClientTls | None" = None,
+    server_name: str = "",
+) -> SocketConnection:
     """Connect as described in :meth:`kwire.net.connection_pool.Network.connect_idle`."""
     stream = await _open_stream(host, port, is_numeric=is_numeric)
     try:
         name: tuple[str, int] = stream.socket.getpeername()[:2]
-    except OSError:  # The other side has already reset the connection.
-        await stream.aclose()
+        whole = stream if tls is None else await tls.wrap(stream, server_name)
+    except BaseException:  # The other side may have reset the connection already.
+        await trio.aclose_forcefully(stream)
         raise
-    return SocketConnection(Address(*name), stream)
+    return SocketConnection(Address(*name), whole)
 
 
 async def _open_stream(host: str, port: int, *, is_numeric: bool) -> trio.SocketStream:

@@ -8,12 +8,13 @@ idle cluster stays idle.
 """
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from kwire.clock import Clock
+from kwire.configs.listeners import PROTOCOLS, has_tls
 from kwire.errors import KafkaError
 from kwire.net.connection_pool import Network
 from kwire.raftmeta.controller.controller import Controller
@@ -23,10 +24,14 @@ from kwire.raftmeta.metadata.image import BrokerImage, Endpoint, MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 
+if TYPE_CHECKING:
+    from kwire.net.tls.client_tls import ClientTls
+
 logger = logging.getLogger(__name__)
 
 CONNECT_S: Final = 2.0
 """Seconds within which a connection must be established."""
+_TLS: Final = frozenset(number for name, number in PROTOCOLS.items() if has_tls(name))
 
 
 @attrs.define(eq=False, repr=False)
@@ -40,6 +45,8 @@ class BrokerWatch:
     publisher: MetadataPublisher
     network: Network
     clock: Clock
+    tls: "ClientTls | None" = None
+    """That of the other brokers' listener; None if it does not encrypt."""
     _nursery: trio.Nursery | None = None
     _watches: dict[int, tuple[int, trio.CancelScope]] = attrs.field(factory=dict)
     """The broker epoch and the task of each watched broker."""
@@ -95,7 +102,13 @@ class BrokerWatch:
         is_numeric = probe.address is not None
         try:
             with trio.fail_after(CONNECT_S):
-                connection = await self.network.connect_idle(host, port, is_numeric=is_numeric)
+                connection = await self.network.connect_idle(
+                    host,
+                    port,
+                    is_numeric=is_numeric,
+                    tls=self.tls if endpoint.security_protocol in _TLS else None,
+                    server_name=endpoint.host,
+                )
         except ConnectionRefusedError:
             probe.on_refused(self.clock.now())
         except (OSError, UnicodeError, trio.TooSlowError):

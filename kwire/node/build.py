@@ -8,6 +8,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import connection_counts
 from kwire.log.config import CleanerSettings, LogConfig, LogSettings, ScrubSettings
 from kwire.net.limits import Limits
+from kwire.node.tls import controller_listener
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.state import RaftConfig
@@ -134,7 +135,7 @@ def raft_config(
         directory_id=directory_id,
         cluster_id=identity.cluster_id,
         endpoints=controller_endpoints,
-        listener=_controller_listener(config),
+        listener=controller_listener(config),
         bootstrap=tuple(
             Node(_FIRST_BOOTSTRAP_ID - index, address.host, address.port)
             for index, address in enumerate(config.bootstrap_servers)
@@ -151,14 +152,9 @@ def raft_config(
     )
 
 
-def _controller_listener(config: BrokerConfig) -> str:
-    """Return the listener for connections to controllers: the first one named."""
-    return config.controller_listener_names[0].upper() if config.controller_listener_names else ""
-
-
 def configured_voters(config: BrokerConfig) -> VoterSet:
     """Return the voters in ``controller.quorum.voters``; none if the quorum is dynamic."""
-    listener = _controller_listener(config)
+    listener = controller_listener(config)
     return VoterSet.of(
         Voter(ReplicaKey(node), (Endpoint(listener, address.host, address.port),))
         for node, address in config.voters.items()

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from ipaddress import IPv6Address
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -18,18 +19,18 @@ import trio
 
 from kwire.clock import NodeClock
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.declare import ConfigError
 from kwire.errors import CorruptMessage, KafkaError, raise_for_code
 from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics
-from kwire.net.connection_pool import Network, RaftPeers
+from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.listener import ForConnection
 from kwire.node import build
 from kwire.node.environment import Environment, Listeners, source_of_delays
+from kwire.node.tls import NodeTls, open_node_tls
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 
     from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.log.directories.segment_checker import SegmentChecker
-    from kwire.net.tls.server_tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ class Core:
     """The smallest and largest level that this node supports, by feature."""
     logs: LogManager
     net: Listeners
-    listener_tls: "Mapping[str, ServerTls]"
-    """The TLS of each listener that has it."""
+    tls: NodeTls
     endpoints: tuple[build.AdvertisedListener, ...]
     """The advertised addresses of all listeners."""
     network: Network
@@ -124,17 +123,9 @@ class Core:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
 
-    def configure_tls(self, config: BrokerConfig) -> None:
-        """Apply changed settings of certificates, and read their files again."""
-        if not self.listener_tls:
-            return
-        from kwire.configs.tls import listener_tls
-
-        for name, tls in self.listener_tls.items():
-            try:
-                tls.certificates.configure(listener_tls(config, name))
-            except ConfigError as error:
-                logger.error("settings of certificates ignored listener=%s reason=%s", name, error)
+    def pool_of_brokers(self, timeout_s: float) -> ConnectionPool:
+        """Return a pool of connections to other brokers; ``timeout_s`` limits each answer."""
+        return self.network.pool(str(self.config.node_id), timeout_s, tls=self.tls.to_brokers)
 
     async def register_controller(self) -> None:
         """Register this controller with the active one; retry until that succeeds."""
@@ -172,15 +163,15 @@ def make_core(
     net = environment.open_listeners(build.limits(config), metrics)
     logs: LogManager | None = None
     try:
-        listener_tls = _open_tls(config, metrics, environment.clock)
-        endpoints = _bind(config, net, listener_tls, environment.host_name)
+        tls = open_node_tls(config, metrics, environment.clock)
+        endpoints = _bind(config, net, tls, environment.host_name)
         logs = _lock_directories(config, environment)
         identity = identify(config, cluster_id, disks, random.randbytes)
         for directory in (*logs.directories, *logs.claimed):
             directory.directory_id = identity.directories[directory.name]
         try:
             return _assemble(
-                config, identity, environment, features, metrics, logs, net, listener_tls, endpoints
+                config, identity, environment, features, metrics, logs, net, tls, endpoints
             )
         except OSError as error:
             raise CannotOpenError(refusal(config.metadata_directory, error)) from error
@@ -199,21 +190,21 @@ def _assemble(
     metrics: Metrics,
     logs: LogManager,
     net: Listeners,
-    listener_tls: "Mapping[str, ServerTls]",
+    tls: NodeTls,
     endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
     network, random = environment.network, environment.random
     metadata = _metadata_directory(config, logs)
     publisher = MetadataPublisher()
-    quorum = _make_quorum(config, identity, metadata, endpoints, environment)
-    name = str(config.node_id)
+    quorum = _make_quorum(config, identity, metadata, endpoints, environment, tls)
+    pool = partial(network.pool, str(config.node_id), tls=tls.to_controllers)
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
     channel = ControllerChannel(
         quorum,
-        registrations=network.pool(name, config.broker_session_timeout_ms / 1000),
-        own_requests=network.pool(name, heartbeat_s),
-        isr_proposals=network.pool(name, heartbeat_s),
-        client_requests=network.pool(name, config.request_timeout_ms / 1000),
+        registrations=pool(config.broker_session_timeout_ms / 1000),
+        own_requests=pool(heartbeat_s),
+        isr_proposals=pool(heartbeat_s),
+        client_requests=pool(config.request_timeout_ms / 1000),
     )
     state = ControllerState(
         config=config,
@@ -240,7 +231,7 @@ def _assemble(
         features=features,
         logs=logs,
         net=net,
-        listener_tls=listener_tls,
+        tls=tls,
         endpoints=endpoints,
         network=network,
         publisher=publisher,
@@ -285,21 +276,10 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
     return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
 
 
-def _open_tls(config: BrokerConfig, metrics: Metrics, clock: NodeClock) -> "dict[str, ServerTls]":
-    """Return the TLS of each listener that has it; raise ConfigError for unusable certificates."""
-    names = [endpoint.name for endpoint in config.endpoints if endpoint.has_tls]
-    if not names:
-        return {}
-    from kwire.configs.tls import listener_tls
-    from kwire.net.tls.server_tls import open_tls
-
-    return {name: open_tls(name, listener_tls(config, name), clock, metrics) for name in names}
-
-
 def _bind(
     config: BrokerConfig,
     net: Listeners,
-    listener_tls: "Mapping[str, ServerTls]",
+    tls: NodeTls,
     host_name: str,
 ) -> tuple[build.AdvertisedListener, ...]:
     """Bind every address; connections are refused until the node can answer requests.
@@ -316,7 +296,7 @@ def _bind(
                 endpoint.host,
                 endpoint.port,
                 protected=is_protected,
-                tls=listener_tls.get(endpoint.name),
+                tls=tls.listeners.get(endpoint.name),
             )
         except OSError as error:
             raise CannotOpenError(_unbound(endpoint, error)) from error
@@ -362,6 +342,7 @@ def _make_quorum(
     metadata: LogDirectory,
     endpoints: tuple[build.AdvertisedListener, ...],
     environment: Environment,
+    tls: NodeTls,
 ) -> RaftService:
     clock = environment.clock
     names = {endpoint.name for endpoint in config.controller_endpoints}
@@ -374,6 +355,7 @@ def _make_quorum(
         raft.request_timeout_s,
         backoff_s=raft.retry_backoff_s,
         backoff_max_s=raft.retry_backoff_max_s,
+        tls=tls.to_controllers,
     )
     try:
         return RaftService(

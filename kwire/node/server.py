@@ -104,7 +104,7 @@ class Server:
                 image.config(BROKER, ""), image.config(BROKER, own)
             )
             self.core.net.relimit(build.limits(config))
-            self.core.configure_tls(config)
+            self.core.tls.configure(config)
             if self.broker is not None:
                 self.broker.throttle(config)
             self.core.logs.configure_cleaner(build.cleaner_settings(config))
@@ -226,7 +226,13 @@ class Server:
 
         listener = self.config.inter_broker_listener
         await BrokerWatch(
-            self.config.node_id, listener, core.controller, core.publisher, core.network, core.clock
+            self.config.node_id,
+            listener,
+            core.controller,
+            core.publisher,
+            core.network,
+            core.clock,
+            core.tls.to_brokers,
         ).run()
 
     async def _join(self, nursery: trio.Nursery) -> None:

@@ -84,10 +84,12 @@ class SimNetwork(Network):
         super().__init__(clock, random)
         self.wire, self.node = wire, node
 
-    def pool(self, client_id: str, timeout_s: float, **_: float) -> FramePool:
+    def pool(self, client_id: str, timeout_s: float, **_: object) -> FramePool:
         return FramePool(self.wire, self.node, timeout_s)
 
-    async def connect_idle(self, host: str, port: int, *, is_numeric: bool) -> "SimIdleConnection":
+    async def connect_idle(
+        self, host: str, port: int, *, is_numeric: bool, **_: object
+    ) -> "SimIdleConnection":
         await trio.sleep(CONNECTED_S)
         if self.wire.is_cut(self.node, int(host.removeprefix(host_of(0)[:-1]))):
             await trio.sleep_forever()

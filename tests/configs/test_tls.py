@@ -7,8 +7,9 @@ import pytest
 
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
+from kwire.configs.load import broker_config
 from kwire.configs.tls import _TLS_1_2_SUITES, TlsConfig, listener_tls
-from tests.support.configs.node import node
+from tests.support.configs.node import NODE, node
 
 LISTENERS = "PLAINTEXT://:9092,OUT://:9094,IN://:9095,CONTROLLER://:9093"
 MAP = "PLAINTEXT:PLAINTEXT,OUT:SSL,IN:SSL,CONTROLLER:PLAINTEXT"
@@ -90,6 +91,21 @@ def test_listener_without_a_certificate_is_rejected() -> None:
             advertised_listeners="PLAINTEXT://h:9092,OUT://h:9094,IN://h:9095",
             listener_security_protocol_map=MAP,
         )
+
+
+def test_protocol_between_brokers_names_their_listener() -> None:
+    properties = {name: text for name, text in NODE.items() if name != "inter.broker.listener.name"}
+    config = broker_config(
+        {
+            **properties,
+            "listeners": "SSL://:9092,CONTROLLER://:9093",
+            "advertised.listeners": "SSL://h:9092",
+            "security.inter.broker.protocol": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "k.pem",
+        }
+    )
+    assert config.inter_broker_listener == "SSL"
 
 
 def test_every_cipher_suite_is_known_to_openssl() -> None:

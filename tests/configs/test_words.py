@@ -190,10 +190,6 @@ def test_remedies_of_all_settings_are_phrases() -> None:
             "PLAINTEXT and let only networks that you trust reach the node",
         ),
         (
-            {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
-            "name a listener with PLAINTEXT",
-        ),
-        (
             {"sasl.enabled.mechanisms": "PLAIN"},
             "remove it, and let only networks that you trust reach the node",
         ),

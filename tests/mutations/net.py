@@ -13,6 +13,7 @@ WAITING: Final = "tests/net/test_waiting_answers.py"
 FLAT: Final = "tests/handlers/test_produce_flat.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
 TLS: Final = "tests/net/test_tls.py"
+TLS_CLIENT: Final = "tests/net/test_tls_client.py"
 MUTATIONS = (
     Mutation(
         name="wake-everybody-who-sent-something",
@@ -694,5 +695,21 @@ MUTATIONS = (
         new="False",
         test="tests/net/test_tls_reload.py"
         "::test_new_file_serves_new_connections_and_ends_no_open_one",
+    ),
+    Mutation(
+        name="trust-any-other-node",
+        invariants=(105,),
+        path="kwire/net/tls/contexts.py",
+        old="    context.check_hostname = bool(tls.ssl_endpoint_identification_algorithm)\n",
+        new="    context.check_hostname = False\n",
+        test=f"{TLS_CLIENT}::test_node_that_cannot_be_verified_gets_no_request",
+    ),
+    Mutation(
+        name="watch-a-broker-without-a-handshake",
+        invariants=(110,),
+        path="kwire/net/idle_connection.py",
+        old="stream if tls is None else await tls.wrap(stream, server_name)",
+        new="stream",
+        test=f"{TLS_CLIENT}::test_idle_connection_ends_with_the_other_node",
     ),
 )

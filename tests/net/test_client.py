@@ -175,7 +175,7 @@ async def test_connection_without_acknowledgements_ends_within_seconds() -> None
     listening = socket.create_server(("127.0.0.1", 0))
     with (
         listening,
-        await NodeClient("127.0.0.1", listening.getsockname()[1], "c")._connect() as own,
+        await NodeClient("127.0.0.1", listening.getsockname()[1], "c")._connect_plain() as own,
     ):
         limit_ms = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert limit_ms == 5000
