@@ -27,20 +27,25 @@ TLS = {
 """The listeners keep the names that all clusters of these tests have."""
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
-    trusted = write_trusted(tmp_path)
-    client = write_store(tmp_path, "client")
+def make_cluster(directory: Path, *kinds: str) -> Cluster:
+    """Return nodes of these kinds, configured but not started."""
+    trusted = write_trusted(directory)
+    client = write_store(directory, "client")
     context = ssl.create_default_context(cafile=str(trusted))
     context.load_cert_chain(client.both)
-    new = Cluster(tmp_path, {**REPLICATED, **TLS, "ssl.truststore.location": str(trusted)})
-    for node_id in (1, 2, 3):
-        node = new.add(node_id, broker_kind)
-        node.tls = context
-        write_store(tmp_path, f"node-{node_id}")
+    new = Cluster(directory, {**REPLICATED, **TLS, "ssl.truststore.location": str(trusted)})
+    for node_id, kind in enumerate(kinds, 1):
+        new.add(node_id, kind).tls = context
+        write_store(directory, f"node-{node_id}")
     for node in new.nodes.values():
-        own = {"ssl.keystore.location": str(tmp_path / f"node-{node.id}.pem")}
+        own = {"ssl.keystore.location": str(directory / f"node-{node.id}.pem")}
         kafka.write_properties(node.config, {**new.properties(node), **own})
+    return new
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
+    new = make_cluster(tmp_path, *[broker_kind] * 3)
     yield new
     new.close()
 
@@ -127,3 +132,29 @@ def test_node_with_a_foreign_certificate_stays_outside(cluster: Cluster, tmp_pat
     write_store(tmp_path, "node-3")
     cluster.nodes[3].launch()
     cluster.wait_complete()
+
+
+def test_apache_kafka_and_kwire_reach_each_other(tmp_path: Path, topic: str) -> None:
+    cluster = make_cluster(tmp_path, "kwire", "kwire", "kafka")
+    try:
+        cluster.start()
+        settings = client_settings(cluster)
+        admin = AdminClient(settings)
+        admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(30)
+        producer = Producer({**settings, "acks": "all"})
+        errors: list[Any] = []
+        for number in range(300):
+            producer.produce(
+                topic,
+                b"%d" % number,
+                partition=number % 3,
+                on_delivery=lambda error, _: errors.append(error),
+            )
+        assert producer.flush(60) == 0
+        assert errors == [None] * 300
+        leaders = {
+            part.leader for part in admin.list_topics(topic).topics[topic].partitions.values()
+        }
+        assert leaders == {1, 2, 3}, "each node leads a partition that the others copy"
+    finally:
+        cluster.close()

@@ -69,10 +69,6 @@ class TlsSocket:
         return bool(self._unsent)
 
     @property
-    def is_begun(self) -> bool:
-        return self._tls is not None
-
-    @property
     def certificate(self) -> bytes | None:
         """The peer's verified certificate (DER); None if it showed none."""
         return None if self._tls is None else self._tls.getpeercert(binary_form=True)
