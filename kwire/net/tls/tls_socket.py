@@ -153,6 +153,10 @@ class TlsSocket:
         """Return decrypted bytes of one record, none at the end; raise BlockingIOError to wait."""
         tls = self._tls
         assert tls is not None
+        if not self._incoming.pending and not tls.pending():  # An exception would cost more.
+            if self._is_empty:
+                raise BlockingIOError
+            self.receive()
         while True:
             try:
                 return tls.read(min(size, _RECORD_BYTES))
