@@ -663,14 +663,6 @@ MUTATIONS = (
         test=f"{TLS}::test_missing_certificate_is_refused_where_required",
     ),
     Mutation(
-        name="allow-renegotiation",
-        invariants=(102,),
-        path="kwire/net/tls/contexts.py",
-        old="    context.options |= ssl.OP_NO_RENEGOTIATION\n",
-        new="",
-        test=f"{TLS}::test_renegotiation_is_refused",
-    ),
-    Mutation(
         name="usual-fetch-forgets-the-isolation-level",
         invariants=(5,),
         path="kwire/handlers/fetch.py",

@@ -162,6 +162,7 @@ async def test_slow_reader_gets_everything_and_delays_nobody(tmp_path: Path) -> 
             assert await slow.read_frame() == body
             assert len(await slow.read_frame()) == 4000
             assert await slow.read_frame() == b"after"
+            assert await echo(slow, body) == body, "no later answer pushes the end of this one"
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "on disk"])
