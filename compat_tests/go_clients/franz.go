@@ -21,6 +21,7 @@ func franz() map[string]func(session) {
 		made["franz-"+name+"/codecs"] = func(s session) { franzCodecs(s, version) }
 		made["franz-"+name+"/group"] = func(s session) { franzGroup(s, version) }
 		made["franz-"+name+"/admin"] = func(s session) { franzAdmin(s, version) }
+		made["franz-"+name+"/acls"] = func(s session) { franzAcls(s, version) }
 		made["franz-"+name+"/offsets"] = func(s session) { franzOffsets(s, version) }
 		made["franz-"+name+"/transaction"] = func(s session) { franzTransaction(s, version) }
 		if _, exists := version.LookupMaxKeyVersion(65); exists { // DescribeTransactions
@@ -279,4 +280,35 @@ func franzTransactionAdmin(s session, version *kversion.Versions) {
 	end, _ := ends.Lookup(topic, 0)
 	equal(end.Offset, 2, "last stable offset")
 	must(producer.EndTransaction(s, kgo.TryAbort), "abort")
+}
+
+func franzAcls(s session, version *kversion.Versions) {
+	client := s.franzClient(version)
+	defer client.Close()
+	admin, name := kadm.NewClient(client), unique("acls")
+	acls := kadm.NewACLs().Topics(name).Allow("User:alice").AllowHosts("*").
+		Operations(kadm.OpRead, kadm.OpWrite).ResourcePatternType(kadm.ACLPatternLiteral)
+	created, err := admin.CreateACLs(s, acls)
+	must(err, "create")
+	for _, one := range created {
+		must(one.Err, "create")
+	}
+	count := func() any {
+		described, err := admin.DescribeACLs(s, acls)
+		must(err, "describe")
+		count := 0
+		for _, one := range described {
+			must(one.Err, "describe")
+			count += len(one.Described)
+		}
+		return count
+	}
+	eventually(s, count, 2, "the new ACLs")
+	deleted, err := admin.DeleteACLs(s, acls)
+	must(err, "delete")
+	for _, one := range deleted {
+		must(one.Err, "delete")
+		equal(len(one.Deleted), 1, "deleted by one filter")
+	}
+	eventually(s, count, 0, "the ACLs after the deletion")
 }

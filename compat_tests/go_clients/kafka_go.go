@@ -26,6 +26,7 @@ func kafkaGo() map[string]func(session) {
 		"kafka-go/admin-groups":   kafkaGoGroups,
 		"kafka-go/errors":         kafkaGoErrors,
 		"kafka-go/transaction":    kafkaGoTransaction,
+		"kafka-go/acls":           kafkaGoAcls,
 	}
 }
 
@@ -446,4 +447,35 @@ func kafkaGoTransaction(s session) {
 		must(err, "offset fetch")
 		return fetched.Topics[topic][0].CommittedOffset
 	}, 9, "committed offset")
+}
+
+func kafkaGoAcls(s session) {
+	client, name := s.kafkaGoClient(), unique("acls")
+	created, err := client.CreateACLs(s, &kafka.CreateACLsRequest{ACLs: []kafka.ACLEntry{{
+		ResourceType: kafka.ResourceTypeTopic, ResourceName: name,
+		ResourcePatternType: kafka.PatternTypePrefixed, Principal: "User:alice", Host: "*",
+		Operation: kafka.ACLOperationTypeRead, PermissionType: kafka.ACLPermissionTypeAllow,
+	}}})
+	must(err, "create")
+	must(created.Errors[0], "create")
+	count := func() any {
+		described, err := client.DescribeACLs(s, &kafka.DescribeACLsRequest{Filter: kafka.ACLFilter{
+			ResourceTypeFilter: kafka.ResourceTypeTopic, ResourceNameFilter: name + "-1",
+			ResourcePatternTypeFilter: kafka.PatternTypeMatch, PrincipalFilter: "User:alice", HostFilter: "*",
+			Operation: kafka.ACLOperationTypeAny, PermissionType: kafka.ACLPermissionTypeAny,
+		}})
+		must(err, "describe")
+		must(described.Error, "describe")
+		return len(described.Resources)
+	}
+	eventually(s, count, 1, "the new ACL")
+	deleted, err := client.DeleteACLs(s, &kafka.DeleteACLsRequest{Filters: []kafka.DeleteACLsFilter{{
+		ResourceTypeFilter: kafka.ResourceTypeTopic, ResourceNameFilter: name,
+		ResourcePatternTypeFilter: kafka.PatternTypePrefixed, PrincipalFilter: "User:alice", HostFilter: "*",
+		Operation: kafka.ACLOperationTypeRead, PermissionType: kafka.ACLPermissionTypeAllow,
+	}}})
+	must(err, "delete")
+	must(deleted.Results[0].Error, "delete")
+	equal(len(deleted.Results[0].MatchingACLs), 1, "deleted")
+	eventually(s, count, 0, "the ACLs after the deletion")
 }

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.listing import find_uncalled
-from compat_tests.harness.suite import Suite, cache, main
+from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 900
@@ -60,7 +60,12 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("go_clients", FOLDER, run, upstream)
+def with_acls() -> list[str]:
+    """Return the scenarios that create ACLs."""
+    return [name for name in _print_names("scenarios") if name.endswith("/acls")]
+
+
+SUITE = Suite("go_clients", FOLDER, run, upstream, variants=[Variant(AUTHORIZING, with_acls)])
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

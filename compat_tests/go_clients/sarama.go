@@ -23,6 +23,7 @@ func saramas() map[string]func(session) {
 		made["sarama-"+name+"/group"] = func(s session) { saramaGroup(s, version) }
 		if version.IsAtLeast(sarama.V2_0_0_0) { // before, DescribeConfigs 0, which Kafka 4 does not serve
 			made["sarama-"+name+"/admin"] = func(s session) { saramaAdmin(s, version) }
+			made["sarama-"+name+"/acls"] = func(s session) { saramaAcls(s, version) }
 		}
 		made["sarama-"+name+"/offsets"] = func(s session) { saramaOffsets(s, version) }
 		made["sarama-"+name+"/transaction"] = func(s session) { saramaTransaction(s, version) }
@@ -385,4 +386,42 @@ func saramaTransaction(s session, version sarama.KafkaVersion) {
 		must(err, "list group offsets")
 		return committed.GetBlock(topic, 0).Offset
 	}, 9, "committed offset")
+}
+
+func saramaAcls(s session, version sarama.KafkaVersion) {
+	admin, err := sarama.NewClusterAdmin([]string{s.address}, saramaConfig(version))
+	must(err, "admin")
+	defer admin.Close()
+	name := unique("acls")
+	topic := sarama.Resource{
+		ResourceType: sarama.AclResourceTopic, ResourceName: name,
+		ResourcePatternType: sarama.AclPatternLiteral,
+	}
+	read := sarama.Acl{
+		Principal: "User:alice", Host: "*",
+		Operation: sarama.AclOperationRead, PermissionType: sarama.AclPermissionAllow,
+	}
+	write := read
+	write.Operation = sarama.AclOperationWrite
+	must(admin.CreateACL(topic, read), "create one")
+	must(admin.CreateACLs([]*sarama.ResourceAcls{{Resource: topic, Acls: []*sarama.Acl{&read, &write}}}), "create")
+	filter := sarama.AclFilter{
+		ResourceType: sarama.AclResourceTopic, ResourceName: &name,
+		ResourcePatternTypeFilter: sarama.AclPatternLiteral,
+		Operation:                 sarama.AclOperationAny, PermissionType: sarama.AclPermissionAny,
+	}
+	count := func() any {
+		listed, err := admin.ListAcls(filter)
+		must(err, "list")
+		acls := 0
+		for _, resource := range listed {
+			acls += len(resource.Acls)
+		}
+		return acls
+	}
+	eventually(s, count, 2, "the new ACLs")
+	deleted, err := admin.DeleteACL(filter, false)
+	must(err, "delete")
+	equal(len(deleted), 2, "deleted")
+	eventually(s, count, 0, "the ACLs after the deletion")
 }

@@ -135,6 +135,13 @@ REPLICATED = {
 """Settings of three nodes that replicate, as clusters of users have them."""
 
 
+AUTHORIZING = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Settings of a broker for tests that create ACLs, and may do everything without any."""
+
+
 def widen(suite: Suite, node_count: int) -> Suite:
     """Return a suite for one broker as one that runs with several, which replicate."""
     own = {name: value for name, value in suite.settings.items() if name != "node.id"}

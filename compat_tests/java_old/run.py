@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.listing import find_uncalled
-from compat_tests.harness.suite import Suite, main
+from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, main
 from compat_tests.java_old import connect
 from compat_tests.java_old.jars import classpath, jars, java, need
 
@@ -111,7 +111,8 @@ def program(path: str, name: str, *arguments: str) -> dict[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("java_old", FOLDER, run, upstream)
+WITH_ACLS = ("2.0.1/acls", "2.8.2/acls", "3.9.1/acls")
+SUITE = Suite("java_old", FOLDER, run, upstream, variants=[Variant(AUTHORIZING, lambda: WITH_ACLS)])
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

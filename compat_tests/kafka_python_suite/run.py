@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from compat_tests.harness.suite import SAFELY, Suite, cache, main
+from compat_tests.harness.suite import AUTHORIZING, SAFELY, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 900
@@ -127,7 +127,15 @@ def _results(report: Path) -> dict[str, bool]:
 
 # The suite configures its own brokers like this.
 SETTINGS = {"node.id": "0", "group.min.session.timeout.ms": "2000"}
-SUITE = Suite("kafka_python_suite", FOLDER, run, upstream, SETTINGS)
+WITH_ACLS = ("test_admin_integration.py::test_create_describe_delete_acls",)
+SUITE = Suite(
+    "kafka_python_suite",
+    FOLDER,
+    run,
+    upstream,
+    SETTINGS,
+    [Variant(AUTHORIZING, lambda: WITH_ACLS)],
+)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

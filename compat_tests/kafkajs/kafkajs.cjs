@@ -1,7 +1,10 @@
 // kafkajs 2.2.4: the last release, which uses the non-flexible versions of all APIs.
 'use strict'
 const assert = require('node:assert/strict')
-const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
+const {
+  AclOperationTypes, AclPermissionTypes, AclResourceTypes, CompressionCodecs, CompressionTypes, ConfigResourceTypes,
+  Kafka, ResourcePatternTypes, logLevel
+} = require('kafkajs')
 const { COUNT, unique, values, pause, eventually } = require('./scenarios.cjs')
 
 const lz4 = require('kafkajs-lz4')
@@ -255,6 +258,22 @@ async function transaction (address) {
   }, 'committed offset'))
 }
 
+async function acls (address) {
+  const resourceName = unique('acls')
+  const pattern = { resourceType: AclResourceTypes.TOPIC, resourceName, resourcePatternType: ResourcePatternTypes.LITERAL }
+  const acl = { ...pattern, principal: 'User:alice', host: '*', operation: AclOperationTypes.READ, permissionType: AclPermissionTypes.ALLOW }
+  await withAdmin(address, async admin => {
+    assert.equal(await admin.createAcls({ acl: [acl] }), true)
+    const described = async () => (await admin.describeAcls(acl)).resources
+    await eventually(async () => (await described()).length === 1, 'the new ACL')
+    const [{ acls: [shown] }] = await described()
+    assert.equal(shown.principal, 'User:alice')
+    const { filterResponses: [deleted] } = await admin.deleteAcls({ filters: [acl] })
+    assert.equal(deleted.matchingAcls.length, 1)
+    await eventually(async () => (await described()).length === 0, 'no ACL after the deletion')
+  })
+}
+
 module.exports = {
   'kafkajs/codecs': codecs,
   'kafkajs/acks': acks,
@@ -265,5 +284,6 @@ module.exports = {
   'kafkajs/admin-offsets': adminOffsets,
   'kafkajs/admin-groups': adminGroups,
   'kafkajs/errors': errors,
-  'kafkajs/transaction': transaction
+  'kafkajs/transaction': transaction,
+  'kafkajs/acls': acls
 }

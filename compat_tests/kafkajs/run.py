@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.listing import find_uncalled
-from compat_tests.harness.suite import Suite, cache, main
+from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 600
@@ -79,7 +79,13 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("kafkajs", FOLDER, run, upstream)
+SUITE = Suite(
+    "kafkajs",
+    FOLDER,
+    run,
+    upstream,
+    variants=[Variant(AUTHORIZING, lambda: ("kafkajs/acls",))],
+)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

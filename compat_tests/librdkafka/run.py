@@ -27,7 +27,7 @@ from pathlib import Path
 import attrs
 
 from compat_tests.harness.kafka_home import make_kafka_home
-from compat_tests.harness.suite import REPLICATED, SAFELY, Suite, Variant, cache, main
+from compat_tests.harness.suite import AUTHORIZING, REPLICATED, SAFELY, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
@@ -47,6 +47,14 @@ REPLICAS = (
 )
 """Tests that make topics of three replicas."""
 REPLICAS_AND_NO_AUTO_CREATION = ("0107_topic_recreate", "0111_delay_create_topics")
+WITH_ACLS = (
+    "0081_admin/do_test_CreateAcls",
+    "0081_admin/do_test_DescribeAcls",
+    "0081_admin/do_test_DeleteAcls",
+    "0109_auto_create_topics",
+    "0115_producer_auth",
+    "0119_consumer_auth",
+)
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
@@ -219,6 +227,7 @@ SUITE = Suite(
             {**REPLICATED, **NO_AUTO_CREATION}, lambda: REPLICAS_AND_NO_AUTO_CREATION, node_count=3
         ),
         Variant(NO_AUTO_CREATION, without_auto_creation),
+        Variant(AUTHORIZING, lambda: WITH_ACLS),
     ],
 )
 

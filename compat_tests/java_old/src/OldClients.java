@@ -26,7 +26,17 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AccessControlEntryFilter;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.acl.AclOperation;
+import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.resource.PatternType;
+import org.apache.kafka.common.resource.ResourcePattern;
+import org.apache.kafka.common.resource.ResourcePatternFilter;
+import org.apache.kafka.common.resource.ResourceType;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -61,6 +71,7 @@ public final class OldClients {
         scenarios.put("admin-groups", this::adminGroups);
         scenarios.put("too-large", this::tooLarge);
         scenarios.put("transaction", this::transaction);
+        scenarios.put("acls", this::acls);
         scenarios.forEach((name, scenario) -> {
             if (asked.isEmpty() || asked.contains(name)) {
                 Report.scenario(version + "/" + name, scenario);
@@ -222,6 +233,20 @@ public final class OldClients {
             again.subscribe(List.of(topic));
             Report.equal(new TreeSet<>(texts(read(COUNT, again))), new TreeSet<>(Report.values(COUNT)), "resumed");
         }
+    }
+
+    private void acls() throws Exception {
+        String prefix = Report.unique("acls");
+        AclBinding read = new AclBinding(
+            new ResourcePattern(ResourceType.TOPIC, prefix, PatternType.PREFIXED),
+            new AccessControlEntry("User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW));
+        AclBindingFilter covering = new AclBindingFilter(
+            new ResourcePatternFilter(ResourceType.TOPIC, prefix + "-1", PatternType.MATCH),
+            AccessControlEntryFilter.ANY);
+        admin.createAcls(List.of(read)).all().get();
+        Report.eventually(() -> List.copyOf(admin.describeAcls(covering).values().get()), List.of(read), "the new ACL");
+        Report.equal(List.copyOf(admin.deleteAcls(List.of(covering)).all().get()), List.of(read), "deleted");
+        Report.eventually(() -> admin.describeAcls(covering).values().get().size(), 0, "the ACLs after the deletion");
     }
 
     private void adminTopics() throws Exception {
