@@ -1,7 +1,6 @@
 """Three nodes with an authorizer: their own requests, and those that they forward.
 
-There is one controller: several would have to be super users, because they elect a leader before
-they know any ACL.
+Several controllers have to be super users, because they elect a leader before they know any ACL.
 """
 
 from __future__ import annotations
@@ -34,16 +33,27 @@ RESOURCES = (
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster without nodes."""
     nodes = Cluster(tmp_path / "cluster", {**SETTINGS, **REPLICATED}, False, ("data",))
-    nodes.add(1, broker_kind)
-    for number in (2, 3):
-        nodes.add(number, broker_kind, BROKER)
     yield nodes
     nodes.close()
 
 
-def test_nodes_need_permissions_and_forward_requests_for_their_clients(cluster: Cluster) -> None:
+def test_voters_that_are_super_users_elect_a_leader(cluster: Cluster, broker_kind: str) -> None:
+    cluster.overrides = {**cluster.overrides, "super.users": "User:ANONYMOUS"}
+    for number in (1, 2, 3):
+        cluster.add(number, broker_kind)
+    cluster.start()
+    assert create(cluster.brokers[0].port, "t", STRANGER) == 0
+
+
+def test_nodes_need_permissions_and_forward_requests_for_their_clients(
+    cluster: Cluster, broker_kind: str
+) -> None:
+    cluster.add(1, broker_kind)
+    for number in (2, 3):
+        cluster.add(number, broker_kind, BROKER)
     cluster.start()
     acls = [acl(kind, name, ALL, "127.0.0.1") for kind, name in RESOURCES]
     acls.append(acl("Topic", "mine", OPERATIONS["Create"], STRANGER))

@@ -20,7 +20,7 @@ async def describe_acls(context: Context, request: DescribeAclsRequest) -> Descr
         raise errors.SecurityDisabled("No Authorizer is configured on the broker")
     acls = await run_in_slices(selecting(context.image.acls, filter_of(request)))
     resources = await run_in_slices(_by_resource(acl for _, acl in acls))
-    return DescribeAclsResponse(resources=resources)
+    return DescribeAclsResponse(error_message="", resources=resources)
 
 
 def _by_resource(acls: Iterable[Acl]) -> Generator[None, None, list[Resource]]:

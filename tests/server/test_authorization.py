@@ -12,18 +12,27 @@ import trio
 from kwire import errors
 from kwire.codec.messages.create_acls import CreateAclsRequest
 from kwire.codec.messages.delete_acls import DeleteAclsRequest
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.metadata import MetadataRequest
+from kwire.handlers import SERVED
 from kwire.net.listener import ForConnection
 from kwire.node.core import Core
 from kwire.node.server import Server
 from kwire.security.acls import ALLOW, ANY, LITERAL, OPERATIONS, RESOURCE_TYPES
 from kwire.testing.wire import TrioWireClient
 from kwire.types import CONSUMER_OFFSETS
+from tests.support.authorization.cases import CASES
 from tests.support.authorization.matrix import DIFFERENT, SETTINGS, Matrix, attempts
 from tests.support.server.nodes import create, running, topics
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "authorization.json"
+EXEMPT = {
+    "Envelope": "tests/handlers/test_envelope.py",
+    "SaslAuthenticate": "before a client has a name",
+    "SaslHandshake": "before a client has a name",
+}
+"""The APIs without a row, each with the reason."""
 STANDARD = SETTINGS["authorizer.class.name"]
 
 
@@ -44,6 +53,11 @@ async def test_every_api_answers_as_kafka_with_and_without_permissions(tmp_path:
         if answers[case][lacks] != answer and (case, lacks) not in DIFFERENT
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_api_has_a_row_in_the_table_of_requests() -> None:
+    names = {api.name for api in SERVED} - {case.api for case in CASES}
+    assert names <= EXEMPT.keys(), "add rows to tests/support/authorization/cases.py, and record"
 
 
 @asynccontextmanager
@@ -150,6 +164,22 @@ async def test_only_early_listeners_serve_before_the_acls_are_loaded(
     monkeypatch.setattr(Core, "accept", record)
     async with running(tmp_path, authorizer_class_name=STANDARD, early_start_listeners=early):
         assert accepted == order
+
+
+async def test_a_controller_without_a_broker_authorizes_once_it_has_the_acls(
+    tmp_path: Path,
+) -> None:
+    async with (
+        running(
+            tmp_path,
+            process_roles="controller",
+            listeners="CONTROLLER://127.0.0.1:0",
+            authorizer_class_name=STANDARD,
+        ) as server,
+        await TrioWireClient.connect(*server.address) as client,
+    ):
+        response = await client.call(DescribeQuorumRequest(), 2)
+    assert response.error_code == errors.ClusterAuthorizationFailed.code
 
 
 async def test_acls_cannot_be_created_without_an_authorizer(tmp_path: Path) -> None:

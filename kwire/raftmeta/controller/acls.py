@@ -11,7 +11,12 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from kwire.codec.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller.state import ControllerState, Decision, check_bound
+from kwire.raftmeta.controller.state import (
+    USER_RECORDS_MAX,
+    ControllerState,
+    Decision,
+    check_bound,
+)
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import acl_record
 from kwire.security.acl_filters import AclFilter, filter_of, selecting
@@ -54,7 +59,7 @@ def decide_create_acls(
         else:
             if acl not in state.image.acl_ids and acl not in records:
                 records[acl] = acl_record(state.new_id(), acl)
-            results.append(Created(error_message=None))
+            results.append(Created(error_message=""))
         yield
     written = tuple(records.values())
     check_bound(written)
@@ -81,6 +86,11 @@ def _check_new(acl: Acl) -> None:
         )
     if not acl.resource_name:
         raise errors.InvalidRequest("Invalid empty resource name")
+    if ":" not in acl.principal:
+        raise errors.InvalidRequest(
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
     for field, code, codes, names in (
         ("resourceType", acl.resource_type, _TYPE_CODES, {ANY: "ANY"}),
         ("patternType", acl.pattern_type, _PATTERNS, {ANY: "ANY", MATCH: "MATCH"}),
@@ -111,7 +121,10 @@ def decide_delete_acls(
             records[acl_id] = r.RemoveAccessControlEntryRecord(id=acl_id)
             result.matching_acls.append(Deleted.DeleteAclsMatchingAcl(**acl._asdict()))
             yield
-        check_bound(tuple(records.values()))
+        if len(records) > USER_RECORDS_MAX:
+            raise errors.InvalidRequest(
+                f"Cannot remove more than {USER_RECORDS_MAX} acls in a single delete operation."
+            )
         results.append(result)
     return Decision(tuple(records.values()), DeleteAclsResponse(filter_results=results))
 

@@ -49,9 +49,9 @@ def names(cluster: Cluster) -> list[str]:
 
 def test_an_acl_that_exists_is_confirmed_without_a_record() -> None:
     cluster = Cluster()
-    assert create(cluster, {}, {}, {"host": "h"}) == [(0, None)] * 3
+    assert create(cluster, {}, {}, {"host": "h"}) == [(0, "")] * 3
     assert cluster.kinds() == ["AccessControlEntry"] * 2
-    assert create(cluster, {}) == [(0, None)]
+    assert create(cluster, {}) == [(0, "")]
     assert cluster.kinds() == []
 
 
@@ -64,14 +64,28 @@ def test_an_acl_that_exists_is_confirmed_without_a_record() -> None:
         ({"resource_pattern_type": 2}, "Invalid patternType MATCH"),
         ({"operation": 1}, "Invalid operation ANY"),
         ({"permission_type": 1}, "Invalid permissionType ANY"),
+        (
+            {"principal": "alice"},
+            "Could not parse principal from `alice` (no colon is present separating the principal "
+            "type from the principal name)",
+        ),
         ({"resource_name": ""}, "Invalid empty resource name"),
         ({"resource_type": 4}, "The only valid name for the CLUSTER resource is kafka-cluster"),
     ],
 )
 def test_invalid_acls_are_rejected_alone(change: dict[str, Any], text: str) -> None:
     cluster = Cluster()
-    assert create(cluster, change, {}) == [(errors.InvalidRequest.code, text), (0, None)]
+    assert create(cluster, change, {}) == [(errors.InvalidRequest.code, text), (0, "")]
     assert names(cluster) == ["t"]
+
+
+def test_a_request_that_deletes_too_many_is_rejected_as_a_whole() -> None:
+    cluster = Cluster()
+    for half in ("a", "b"):
+        create(cluster, *({"resource_name": f"{half}{number}"} for number in range(5_001)))
+    with pytest.raises(errors.InvalidRequest, match="more than 10000 acls"):
+        delete(cluster, {"resource_name_filter": "a1"}, {})
+    assert len(names(cluster)) == 10_002
 
 
 def test_each_filter_lists_what_it_deletes() -> None:
