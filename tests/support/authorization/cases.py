@@ -42,13 +42,13 @@ class Case:
 CLUSTER: Final = "Cluster kafka-cluster"
 
 
-def _produce(version: int, batch: str = BATCH, **more: Any) -> Json:
+def produce(version: int, batch: str = BATCH, **more: Any) -> Json:
     topic = {"name": "{T}"} if version < 13 else {"topicId": "{ID}"}
     data = [{**topic, "partitionData": [{"index": 0, "records": batch}]}]
     return {"transactionalId": None, "acks": 1, "timeoutMs": 1000, "topicData": data} | more
 
 
-def _fetch(topic: Json, **more: Any) -> Json:
+def fetch(topic: Json, **more: Any) -> Json:
     partition = {"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1000}
     return {
         "maxWaitMs": 0,
@@ -57,7 +57,7 @@ def _fetch(topic: Json, **more: Any) -> Json:
     } | more
 
 
-def _offsets(topic: Json, **more: Any) -> Json:
+def offsets(topic: Json, **more: Any) -> Json:
     partition = {"partitionIndex": 0, "committedOffset": 0, "committedMetadata": ""}
     return {
         "groupId": "{G}",
@@ -70,13 +70,13 @@ def _fetch_offsets(topics: list[Json] | None) -> Json:
     return {"groups": [{"groupId": "{G}", "topics": topics}]}
 
 
-def _new_topic(**more: Any) -> Json:
+def new_topic(**more: Any) -> Json:
     topic = {"name": "{A}", "numPartitions": 1, "replicationFactor": 1}
     return {"topics": [topic], "timeoutMs": 1000, "validateOnly": True} | more
 
 
-def _txn_offsets() -> Json:
-    return _offsets({"name": "{T}"}) | {
+def txn_offsets() -> Json:
+    return offsets({"name": "{T}"}) | {
         "transactionalId": "{X}",
         "producerId": 77,
         "producerEpoch": 0,
@@ -89,17 +89,17 @@ def _alter(resource_type: int, name: str, setting: str) -> Json:
     return {"resources": [resource], "validateOnly": True}
 
 
-def _alter_old(resource_type: int, name: str, setting: str) -> Json:
+def alter_old(resource_type: int, name: str, setting: str) -> Json:
     body = _alter(resource_type, name, setting)
     del body["resources"][0]["configs"][0]["configOperation"]
     return body
 
 
-def _describe(resource_type: int, name: str) -> Json:
+def describe(resource_type: int, name: str) -> Json:
     return {"resources": [{"resourceType": resource_type, "resourceName": name}]}
 
 
-def _acl_filter(name: str) -> Json:
+def acl_filter(name: str) -> Json:
     return {
         "resourceTypeFilter": 2,
         "resourceNameFilter": name,
@@ -111,7 +111,7 @@ def _acl_filter(name: str) -> Json:
     }
 
 
-_NEW_ACL: Final = {
+NEW_ACL: Final = {
     "resourceType": 2,
     "resourceName": "",
     "resourcePatternType": 3,
@@ -122,12 +122,12 @@ _NEW_ACL: Final = {
 }
 _QUORUM_TOPIC: Final = {"topicName": "__cluster_metadata", "partitions": []}
 _NODE: Final = {"brokerId": 9, "brokerEpoch": 1}
-_TOPIC: Final = {"name": "{T}"}
+TOPIC: Final = {"name": "{T}"}
 _TOPIC_ID: Final = {"topicId": "{ID}"}
 
 DATA: Final = (
-    Case("Produce", "Produce", 12, _produce(12), ("Write Topic {T}",)),
-    Case("Produce by id", "Produce", 13, _produce(13), ("Write Topic {T}",)),
+    Case("Produce", "Produce", 12, produce(12), ("Write Topic {T}",)),
+    Case("Produce by id", "Produce", 13, produce(13), ("Write Topic {T}",)),
     Case(
         "Produce to an unknown topic", "Produce", 12,
         {"transactionalId": None, "acks": 1, "timeoutMs": 1000, "topicData": [
@@ -141,12 +141,12 @@ DATA: Final = (
         (),
     ),
     Case(
-        "Produce of an idempotent producer", "Produce", 12, _produce(12, "{BATCH idempotent}"),
+        "Produce of an idempotent producer", "Produce", 12, produce(12, "{BATCH idempotent}"),
         ("Write Topic {T}",),
     ),
     Case(
         "Produce in a transaction", "Produce", 12,
-        _produce(12, "{BATCH transactional}", transactionalId="{X}", acks=-1),
+        produce(12, "{BATCH transactional}", transactionalId="{X}", acks=-1),
         ("Write TransactionalId {X}", "Write Topic {T}"),
     ),
     Case(
@@ -155,25 +155,25 @@ DATA: Final = (
             {"name": "{A}", "partitionData": [{"index": 0, "records": "{BATCH transactional}"}]}]},
         ("Write TransactionalId {X}", "Write Topic {A}"),
     ),
-    Case("Fetch", "Fetch", 12, _fetch({"topic": "{T}"}), ("Read Topic {T}",)),
-    Case("Fetch by id", "Fetch", 17, _fetch(_TOPIC_ID), ("Read Topic {T}",)),
-    Case("Fetch of an unknown topic", "Fetch", 12, _fetch({"topic": "{A}"}), ("Read Topic {A}",)),
-    Case("Fetch of an unknown id", "Fetch", 17, _fetch({"topicId": NOWHERE}), ()),
+    Case("Fetch", "Fetch", 12, fetch({"topic": "{T}"}), ("Read Topic {T}",)),
+    Case("Fetch by id", "Fetch", 17, fetch(_TOPIC_ID), ("Read Topic {T}",)),
+    Case("Fetch of an unknown topic", "Fetch", 12, fetch({"topic": "{A}"}), ("Read Topic {A}",)),
+    Case("Fetch of an unknown id", "Fetch", 17, fetch({"topicId": NOWHERE}), ()),
     Case(
-        "Fetch in a new session", "Fetch", 17, _fetch(_TOPIC_ID, sessionEpoch=0),
+        "Fetch in a new session", "Fetch", 17, fetch(_TOPIC_ID, sessionEpoch=0),
         ("Read Topic {T}",),
     ),
     Case(
-        "Fetch of a follower", "Fetch", 12, _fetch({"topic": "{T}"}, replicaId=9),
+        "Fetch of a follower", "Fetch", 12, fetch({"topic": "{T}"}, replicaId=9),
         (f"ClusterAction {CLUSTER}",),
     ),
     Case(
         "Fetch of a follower by id", "Fetch", 17,
-        _fetch(_TOPIC_ID, replicaState={"replicaId": 9, "replicaEpoch": 5}),
+        fetch(_TOPIC_ID, replicaState={"replicaId": 9, "replicaEpoch": 5}),
         (f"ClusterAction {CLUSTER}",),
     ),
     Case(
-        "Fetch of a follower with Read only", "Fetch", 12, _fetch({"topic": "{T}"}, replicaId=9),
+        "Fetch of a follower with Read only", "Fetch", 12, fetch({"topic": "{T}"}, replicaId=9),
         ("Read Topic {T}",),
     ),
     Case(
@@ -231,7 +231,7 @@ DATA: Final = (
 TOPICS: Final = (
     Case(
         "Metadata", "Metadata", 12,
-        {"topics": [_TOPIC], "allowAutoTopicCreation": False,
+        {"topics": [TOPIC], "allowAutoTopicCreation": False,
          "includeTopicAuthorizedOperations": True},
         ("Describe Topic {T}",),
     ),
@@ -247,7 +247,7 @@ TOPICS: Final = (
     ),
     Case(
         "Metadata with several operations", "Metadata", 12,
-        {"topics": [_TOPIC], "allowAutoTopicCreation": False,
+        {"topics": [TOPIC], "allowAutoTopicCreation": False,
          "includeTopicAuthorizedOperations": True},
         ("Read Topic {T}", "AlterConfigs Topic {T}"),
     ),
@@ -279,7 +279,7 @@ TOPICS: Final = (
         (f"Describe {CLUSTER}", f"IdempotentWrite {CLUSTER}"),
     ),
     Case(
-        "DescribeTopicPartitions", "DescribeTopicPartitions", 0, {"topics": [_TOPIC]},
+        "DescribeTopicPartitions", "DescribeTopicPartitions", 0, {"topics": [TOPIC]},
         ("Describe Topic {T}",),
     ),
     Case(
@@ -290,17 +290,17 @@ TOPICS: Final = (
         "DescribeTopicPartitions of all topics", "DescribeTopicPartitions", 0, {"topics": []},
         ("Describe Topic {T}",),
     ),
-    Case("CreateTopics", "CreateTopics", 7, _new_topic(), ("Create Topic {A}",)),
+    Case("CreateTopics", "CreateTopics", 7, new_topic(), ("Create Topic {A}",)),
     Case(
-        "CreateTopics with settings", "CreateTopics", 7, _new_topic(),
+        "CreateTopics with settings", "CreateTopics", 7, new_topic(),
         ("Create Topic {A}", "DescribeConfigs Topic {A}"),
     ),
     Case(
-        "CreateTopics in the cluster", "CreateTopics", 7, _new_topic(), (f"Create {CLUSTER}",),
+        "CreateTopics in the cluster", "CreateTopics", 7, new_topic(), (f"Create {CLUSTER}",),
     ),
     Case(
         "CreateTopics of an existing topic", "CreateTopics", 7,
-        _new_topic(topics=[{"name": "{T}", "numPartitions": 1, "replicationFactor": 1}]),
+        new_topic(topics=[{"name": "{T}", "numPartitions": 1, "replicationFactor": 1}]),
         ("Create Topic {T}",),
     ),
     Case(
@@ -316,7 +316,7 @@ TOPICS: Final = (
         ("Alter Topic {A}",),
     ),
     Case(
-        "DeleteTopics", "DeleteTopics", 6, {"topics": [_TOPIC], "timeoutMs": 1000},
+        "DeleteTopics", "DeleteTopics", 6, {"topics": [TOPIC], "timeoutMs": 1000},
         ("Delete Topic {T}",),
     ),
     Case(
@@ -328,7 +328,7 @@ TOPICS: Final = (
         {"topics": [{"name": None, "topicId": "{ID}"}], "timeoutMs": 1000}, ("Describe Topic {T}",),
     ),
     Case(
-        "DeleteTopics of the cluster", "DeleteTopics", 6, {"topics": [_TOPIC], "timeoutMs": 1000},
+        "DeleteTopics of the cluster", "DeleteTopics", 6, {"topics": [TOPIC], "timeoutMs": 1000},
         (f"Delete {CLUSTER}",),
     ),
     Case(
@@ -367,14 +367,14 @@ TOPICS: Final = (
 
 GROUPS: Final = (
     Case(
-        "OffsetCommit", "OffsetCommit", 9, _offsets(_TOPIC), ("Read Group {G}", "Read Topic {T}"),
+        "OffsetCommit", "OffsetCommit", 9, offsets(TOPIC), ("Read Group {G}", "Read Topic {T}"),
     ),
     Case(
-        "OffsetCommit by id", "OffsetCommit", 10, _offsets(_TOPIC_ID),
+        "OffsetCommit by id", "OffsetCommit", 10, offsets(_TOPIC_ID),
         ("Read Group {G}", "Read Topic {T}"),
     ),
     Case(
-        "OffsetCommit of an unknown topic", "OffsetCommit", 9, _offsets({"name": "{A}"}),
+        "OffsetCommit of an unknown topic", "OffsetCommit", 9, offsets({"name": "{A}"}),
         ("Read Group {G}", "Read Topic {A}"),
     ),
     Case(
@@ -486,7 +486,7 @@ TRANSACTIONS: Final = (
         ("Write TransactionalId {X}",),
     ),
     Case(
-        "TxnOffsetCommit", "TxnOffsetCommit", 4, _txn_offsets(),
+        "TxnOffsetCommit", "TxnOffsetCommit", 4, txn_offsets(),
         ("Write TransactionalId {X}", "Read Group {G}", "Read Topic {T}"),
     ),
     Case(
@@ -512,31 +512,31 @@ TRANSACTIONS: Final = (
 
 ADMIN: Final = (
     Case(
-        "DescribeAcls", "DescribeAcls", 3, _acl_filter("nothing"), (f"Describe {CLUSTER}",),
+        "DescribeAcls", "DescribeAcls", 3, acl_filter("nothing"), (f"Describe {CLUSTER}",),
     ),
-    Case("CreateAcls", "CreateAcls", 3, {"creations": [_NEW_ACL]}, (f"Alter {CLUSTER}",)),
+    Case("CreateAcls", "CreateAcls", 3, {"creations": [NEW_ACL]}, (f"Alter {CLUSTER}",)),
     Case(
-        "DeleteAcls", "DeleteAcls", 3, {"filters": [_acl_filter("nothing")]},
+        "DeleteAcls", "DeleteAcls", 3, {"filters": [acl_filter("nothing")]},
         (f"Alter {CLUSTER}",),
     ),
     Case(
-        "DescribeConfigs of a topic", "DescribeConfigs", 4, _describe(2, "{T}"),
+        "DescribeConfigs of a topic", "DescribeConfigs", 4, describe(2, "{T}"),
         ("DescribeConfigs Topic {T}",),
     ),
     Case(
-        "DescribeConfigs of an unknown topic", "DescribeConfigs", 4, _describe(2, "{A}"),
+        "DescribeConfigs of an unknown topic", "DescribeConfigs", 4, describe(2, "{A}"),
         ("DescribeConfigs Topic {A}",),
     ),
     Case(
-        "DescribeConfigs of a broker", "DescribeConfigs", 4, _describe(4, "1"),
+        "DescribeConfigs of a broker", "DescribeConfigs", 4, describe(4, "1"),
         (f"DescribeConfigs {CLUSTER}",),
     ),
     Case(
-        "DescribeConfigs of a group", "DescribeConfigs", 4, _describe(32, "{G}"),
+        "DescribeConfigs of a group", "DescribeConfigs", 4, describe(32, "{G}"),
         ("DescribeConfigs Group {G}",),
     ),
     Case(
-        "DescribeConfigs of client metrics", "DescribeConfigs", 4, _describe(16, "m"),
+        "DescribeConfigs of client metrics", "DescribeConfigs", 4, describe(16, "m"),
         (f"DescribeConfigs {CLUSTER}",),
     ),
     Case(
@@ -560,12 +560,12 @@ ADMIN: Final = (
         _alter(16, "m", "interval.ms"), (f"AlterConfigs {CLUSTER}",),
     ),
     Case(
-        "AlterConfigs of a topic", "AlterConfigs", 2, _alter_old(2, "{T}", "retention.ms"),
+        "AlterConfigs of a topic", "AlterConfigs", 2, alter_old(2, "{T}", "retention.ms"),
         ("AlterConfigs Topic {T}",),
     ),
     Case(
         "AlterConfigs of a broker", "AlterConfigs", 2,
-        _alter_old(4, "", "log.cleaner.backoff.ms"), (f"AlterConfigs {CLUSTER}",),
+        alter_old(4, "", "log.cleaner.backoff.ms"), (f"AlterConfigs {CLUSTER}",),
     ),
     Case(
         "ListConfigResources", "ListConfigResources", 1, {"resourceTypes": [16]},
@@ -633,7 +633,7 @@ def _of_controller(name: str, version: int, body: Json, *needs: str) -> Case:
 
 
 CONTROLLER: Final = (
-    _of_controller("Fetch", 17, _fetch({"topicId": "AAAAAAAAAAAAAAAAAAAAAQ"}, clusterId=NOWHERE),
+    _of_controller("Fetch", 17, fetch({"topicId": "AAAAAAAAAAAAAAAAAAAAAQ"}, clusterId=NOWHERE),
                    f"ClusterAction {CLUSTER}"),
     _of_controller("FetchSnapshot", 0, {"clusterId": NOWHERE, "topics": []},
                    f"ClusterAction {CLUSTER}"),
@@ -663,7 +663,7 @@ CONTROLLER: Final = (
     _of_controller("AllocateProducerIds", 0, _NODE, f"ClusterAction {CLUSTER}"),
     _of_controller("AssignReplicasToDirs", 0, {**_NODE, "directories": []},
                    f"ClusterAction {CLUSTER}"),
-    _of_controller("CreateTopics", 7, _new_topic(), "Create Topic {A}"),
+    _of_controller("CreateTopics", 7, new_topic(), "Create Topic {A}"),
     _of_controller("DescribeCluster", 1,
                    {"includeClusterAuthorizedOperations": True, "endpointType": 2},
                    f"Alter {CLUSTER}"),
@@ -671,11 +671,11 @@ CONTROLLER: Final = (
                    {"topics": [{"topicName": "__cluster_metadata",
                                 "partitions": [{"partitionIndex": 0}]}]},
                    f"Describe {CLUSTER}"),
-    _of_controller("DescribeConfigs", 4, _describe(4, "1"), f"DescribeConfigs {CLUSTER}"),
+    _of_controller("DescribeConfigs", 4, describe(4, "1"), f"DescribeConfigs {CLUSTER}"),
     _of_controller("IncrementalAlterConfigs", 1, _alter(4, "", "log.cleaner.backoff.ms"),
                    f"AlterConfigs {CLUSTER}"),
-    _of_controller("DescribeAcls", 3, _acl_filter("nothing"), f"Describe {CLUSTER}"),
-    _of_controller("CreateAcls", 3, {"creations": [_NEW_ACL]}, f"Alter {CLUSTER}"),
+    _of_controller("DescribeAcls", 3, acl_filter("nothing"), f"Describe {CLUSTER}"),
+    _of_controller("CreateAcls", 3, {"creations": [NEW_ACL]}, f"Alter {CLUSTER}"),
     _of_controller("ElectLeaders", 2,
                    {"electionType": 0, "topicPartitions": [{"topic": "{T}", "partitions": [0]}],
                     "timeoutMs": 1000},

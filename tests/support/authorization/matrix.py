@@ -33,7 +33,8 @@ from kwire.security.acls import (
 )
 from kwire.testing.wire import Closed, WireClient
 from kwire.types import uuid_text
-from tests.support.authorization.cases import BATCH, CASES, NOWHERE, Case
+from tests.support.authorization.cases import BATCH, NOWHERE, Case
+from tests.support.authorization.old_versions import ALL_CASES
 from tests.support.codec.message_json import from_json, to_json
 
 SETTINGS: Final = {
@@ -108,7 +109,7 @@ class Attempt:
 def attempts() -> list[Attempt]:
     """Return all attempts, numbered."""
     numbered: list[Attempt] = []
-    for case in CASES:
+    for case in ALL_CASES:
         for lacks, needs in case.attempts():
             numbered.append(Attempt(case, lacks, needs, len(numbered)))
     return numbered
