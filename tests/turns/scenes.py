@@ -15,6 +15,7 @@ from tests.turns.roles import ROLES
 from tests.turns.scrubs import SCRUBS
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
+from tests.turns.users import USERS
 
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
@@ -23,6 +24,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     FOLLOWED,
     IMAGES,
     TOPICS,
+    USERS,
     PARTITIONED_WITH_TRANSACTIONS,
     OPENED,
     GROUPED,
