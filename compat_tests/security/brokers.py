@@ -12,6 +12,7 @@ from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.ports import new_ports
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{PLAIN_MODULE} required user_alice="alice-secret" user_bob="bob,=secret";'
 MECHANISMS = {
     "sasl.enabled.mechanisms": "PLAIN",

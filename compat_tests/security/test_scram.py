@@ -21,18 +21,17 @@ from kafka import KafkaConsumer, KafkaProducer
 from compat_tests.confluent_kafka.clients import create, deliver
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
-from compat_tests.security.brokers import Guarded, run_guarded
+from compat_tests.security.brokers import SCRAM_MODULE, Guarded, run_guarded
 from compat_tests.security.clients import login, refusal, round_trip
 
-MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 MECHANISMS = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
 SETTINGS = {
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{MODULE} required;",
-    "listener.name.login.scram-sha-512.sasl.jaas.config": f"{MODULE} required;",
+    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+    "listener.name.login.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
     "listener.name.login.scram-sha-512.connections.max.reauth.ms": "3000",
 }
 """With SCRAM-SHA-512, sessions last 3 seconds."""
@@ -131,7 +130,7 @@ def test_kafkas_tool_makes_shows_and_removes_users(
     properties = tmp_path / "client.properties"
     properties.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config="
-        f'{MODULE} required username="{user}" password="secret";\n'
+        f'{SCRAM_MODULE} required username="{user}" password="secret";\n'
     )
     topics = ("--bootstrap-server", broker.login, "--list", "--command-config", str(properties))
     jvm.tool("org.apache.kafka.tools.TopicCommand", *topics).ok()

@@ -10,7 +10,7 @@ from typing import Final
 from kwire.configs.authorizer import authorizer_key, check_authorizer
 from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
-from kwire.configs.listeners import has_sasl
+from kwire.configs.listeners import has_sasl, has_tls
 from kwire.configs.remedies import REQUIRED
 
 _PROTECTIVE: Final = frozenset(
@@ -28,7 +28,14 @@ _PROTECTIVE: Final = frozenset(
 _OPEN: Final = "and let only networks that you trust reach the node"
 _LISTENERS_OWN: Final = "listener.name."
 """The beginning of the names of settings of one listener; its name comes next."""
-_LOGIN: Final = frozenset({"sasl.enabled.mechanisms", "sasl.server.max.receive.size"})
+_LOGIN: Final = frozenset(
+    {
+        "sasl.enabled.mechanisms",
+        "sasl.mechanism.controller.protocol",
+        "sasl.mechanism.inter.broker.protocol",
+        "sasl.server.max.receive.size",
+    }
+)
 """Settings of listeners whose clients must log in."""
 _JAAS: Final = "sasl.jaas.config"
 
@@ -139,11 +146,6 @@ def _check_listeners(config: BrokerConfig) -> None:
             f"controller.listener.names: {name} is not in listener.security.protocol.map; "
             f"add {name}:PLAINTEXT to it",
         )
-        _require(
-            not has_sasl(protocols[name]),
-            f"controller.listener.names: {name} asks for {protocols[name]}: kwire does not have "
-            f"SASL yet; use SSL, or PLAINTEXT {_OPEN}",
-        )
     _check_controller_listeners(config)
     if config.is_broker:
         _check_broker_listeners(config)
@@ -156,19 +158,26 @@ def _check_listeners(config: BrokerConfig) -> None:
 
 def _check_logins(config: BrokerConfig) -> None:
     """Reject incomplete settings of log-ins, and such settings where clients need not log in."""
-    listeners = [endpoint.name for endpoint in config.endpoints if endpoint.has_sasl]
+    protocols, static = config.protocols, config.static
+    own = [endpoint.name for endpoint in config.endpoints if has_sasl(endpoint.protocol)]
+    controllers = [name.upper() for name in config.controller_listener_names]
+    listeners = {*own, *(name for name in controllers if has_sasl(protocols[name]))}
     if listeners:
-        from kwire.configs.sasl import mechanisms_of
+        from kwire.configs.sasl import broker_account, controller_account, mechanisms_of
 
-        for listener in listeners:
-            mechanisms_of(config.static, listener)
-    for name, text in config.static.items():
+        if controllers[0] in listeners:
+            controller_account(static, controllers[0])
+        if config.is_broker and config.inter_broker_listener in listeners:
+            broker_account(static, config.inter_broker_listener)
+        for listener in own:
+            mechanisms_of(static, listener)
+    for name, text in static.items():
         key = broker_key(without_listener(name))
         if not is_for_login(name) or (key is not None and key.parse(text) == key.default):
             continue
-        own = name.removeprefix(_LISTENERS_OWN).split(".")[0].upper()
+        listener = name.removeprefix(_LISTENERS_OWN).split(".")[0].upper()
         _require(
-            own in listeners if name.startswith(_LISTENERS_OWN) else bool(listeners),
+            listener in listeners if name.startswith(_LISTENERS_OWN) else bool(listeners),
             f"{name} is for clients that log in, but no such listener has SASL; map one to "
             f"SASL_PLAINTEXT in listener.security.protocol.map, or remove it, {_OPEN}",
         )
@@ -186,7 +195,7 @@ def _check_tls(config: BrokerConfig) -> None:
             f"{name} is for the listener {listener}, which listener.security.protocol.map lacks; "
             f"correct the name, or add {listener}:SSL to the map",
         )
-    endpoints = [endpoint for endpoint in config.endpoints if endpoint.has_tls]
+    endpoints = [endpoint for endpoint in config.endpoints if has_tls(endpoint.protocol)]
     if not endpoints:
         return
     from kwire.configs.tls import listener_tls
@@ -239,12 +248,6 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     _require(
         config.inter_broker_listener_name != "",
         f"inter.broker.listener.name is empty; name one of {_join(names)}, or leave it out",
-    )
-    between_brokers = config.protocols[config.inter_broker_listener]
-    _require(
-        not has_sasl(between_brokers),
-        f"inter.broker.listener.name {config.inter_broker_listener} asks for {between_brokers}: "
-        "brokers cannot log in to each other yet; name a listener with PLAINTEXT or SSL",
     )
     both = ("inter.broker.listener.name", "security.inter.broker.protocol")
     _require(

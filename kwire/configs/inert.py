@@ -178,8 +178,6 @@ class InertConfig(Config):
     sasl_login_refresh_window_jitter = double(0.05, scope=PER_BROKER)
     sasl_login_retry_backoff_max_ms = long(10000)
     sasl_login_retry_backoff_ms = long(100)
-    sasl_mechanism_controller_protocol = string("GSSAPI")
-    sasl_mechanism_inter_broker_protocol = string("GSSAPI", scope=PER_BROKER)
     sasl_oauthbearer_assertion_algorithm = string("RS256", check=_one_of("ES256", "RS256"))
     sasl_oauthbearer_assertion_claim_aud = optional_string()
     sasl_oauthbearer_assertion_claim_exp_seconds = integer(300, low=0, high=86400)

@@ -36,16 +36,6 @@ class Endpoint(NamedTuple):
     port: int
     protocol: str = "PLAINTEXT"
 
-    @property
-    def has_tls(self) -> bool:
-        """True if its connections are encrypted."""
-        return has_tls(self.protocol)
-
-    @property
-    def has_sasl(self) -> bool:
-        """True if clients must log in with SASL."""
-        return has_sasl(self.protocol)
-
     def __str__(self) -> str:
         return f"{self.name}://{in_address(self.host)}:{self.port}"
 

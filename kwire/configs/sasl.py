@@ -55,6 +55,65 @@ def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[Mechani
     )
 
 
+class Account(NamedTuple):
+    """The name and password with which this node logs in at other nodes."""
+
+    mechanism: str
+    user: str
+    password: str
+
+
+def account_for(
+    properties: Mapping[str, str], listener: str, setting: str, mechanism: str
+) -> Account:
+    """Return the account for a listener of other nodes; raise ConfigError.
+
+    ``setting`` is the one that names the mechanism.
+    """
+    if mechanism not in _LOGIN_MODULES:
+        raise ConfigError(
+            f"{setting} has {mechanism}, which kwire does not have; give it one of {_names()}"
+        )
+    module = _module(own_settings(properties, listener), listener, mechanism)
+    user, password = module.options.get("username"), module.options.get("password")
+    if not user or not password:
+        name, expected = f"{prefix(listener)}{mechanism.lower()}.{_JAAS}", _LOGIN_MODULES[mechanism]
+        raise ConfigError(
+            f"{name} has no account for this node; write {name}={expected} required "
+            'username="NAME" password="PASSWORD";'
+        )
+    return Account(mechanism, user, password)
+
+
+def broker_account(properties: Mapping[str, str], listener: str) -> Account:
+    """Return the account for the listener between brokers, whose mechanisms must include its."""
+    key = SecurityConfig.sasl_mechanism_inter_broker_protocol
+    mechanism = SecurityConfig(properties).sasl_mechanism_inter_broker_protocol
+    account = account_for(properties, listener, key.name, mechanism)
+    offered = [each.name for each in mechanisms_of(properties, listener)]
+    if mechanism not in offered:
+        raise ConfigError(
+            f"{key.name} has {mechanism}, which listener {listener} does not offer; "
+            f"give it one of {', '.join(offered)}"
+        )
+    return account
+
+
+def controller_account(properties: Mapping[str, str], listener: str) -> Account:
+    """Return the account for the listener of controllers.
+
+    Controllers that elect a leader have not read the users in the metadata yet.
+    """
+    key = SecurityConfig.sasl_mechanism_controller_protocol
+    mechanism = SecurityConfig(properties).sasl_mechanism_controller_protocol
+    if mechanism in BY_NAME:
+        raise ConfigError(
+            f"{key.name} has {mechanism}, whose users controllers know only once they have read "
+            f"the metadata; use {PLAIN}"
+        )
+    return account_for(properties, listener, key.name, mechanism)
+
+
 def _module(own: Mapping[str, str], listener: str, mechanism: str) -> LoginModule:
     plain_name = f"{mechanism.lower()}.{_JAAS}"
     name, expected = prefix(listener) + plain_name, _LOGIN_MODULES[mechanism]

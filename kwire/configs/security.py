@@ -7,7 +7,7 @@ node's.
 from collections.abc import Mapping
 from typing import Final, Self
 
-from kwire.configs.declare import Config, Scope, integer, long, strings
+from kwire.configs.declare import Config, Scope, integer, long, string, strings
 
 _OWN: Final = "listener.name."
 
@@ -22,6 +22,12 @@ class SecurityConfig(Config):
     )
     sasl_server_max_receive_size = integer(
         524_288, "The largest request before a client has logged in."
+    )
+    sasl_mechanism_inter_broker_protocol = string(
+        "GSSAPI", "The mechanism with which brokers log in to each other.", scope=Scope.PER_BROKER
+    )
+    sasl_mechanism_controller_protocol = string(
+        "GSSAPI", "The mechanism with which nodes log in to controllers: PLAIN."
     )
     connection_failed_authentication_delay_ms = integer(
         100, "How long a failed log-in waits for its answer.", low=0

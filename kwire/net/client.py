@@ -27,6 +27,7 @@ from kwire.net.framing import Disconnect, Framer
 from kwire.net.send import Sender
 
 if TYPE_CHECKING:
+    from kwire.net.node_login import NodeLogin
     from kwire.net.tls.client_tls import ClientTls
 
 Resp = TypeVar("Resp")
@@ -41,6 +42,10 @@ After a cut, TCP resends with delays that double: a link cut for 13 seconds woul
 only 25 seconds after the cut. A new connection carries them within 2 seconds.
 """
 _API_VERSIONS: Final = 18
+_LOGIN: Final = (17, 36)
+"""The API keys of a log-in: SaslHandshake and SaslAuthenticate."""
+_RENEWAL: Final = 0.85
+"""The part of a session's time after which it is renewed."""
 _ENDS: Final = (OSError, Disconnect, MalformedError)
 
 
@@ -84,6 +89,8 @@ class NodeClient:
     """None if the other node's listener does not encrypt."""
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """The first and last version that the other node advertised, by API key."""
+    login: "NodeLogin | None" = None
+    """The log-in at the other node; None if it asks for none."""
     lost: bool = False
     _sender: Sender | None = None
     """The sender of the connected socket; it holds the requests that are not sent yet."""
@@ -92,6 +99,8 @@ class NodeClient:
     _in_flight: deque[Call[Body]] = attrs.field(factory=deque)
     """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
+    _queue: deque[tuple[Call[Body], bytes]] | None = None
+    """The requests that wait for the end of a log-in; None while there is none."""
     _correlation_id: int = 0
     """The correlation id of the last request."""
 
@@ -105,6 +114,9 @@ class NodeClient:
                     nursery.start_soon(self._send_rest, sender)
                     nursery.start_soon(self._read, sock)
                     await self._learn_versions()
+                    if self.login is not None:
+                        lifetime_s = await self._log_in(self.login)
+                        nursery.start_soon(self._renew_login, self.login, lifetime_s)
                     task_status.started()
         except _ENDS as error:
             lost = ConnectionLost(f"{self.host}:{self.port}: {error}")
@@ -121,6 +133,8 @@ class NodeClient:
             self.lost = True
             while self._in_flight:
                 self._in_flight.popleft().done.set()
+            for call, _ in self._queue or ():
+                call.done.set()
 
     async def call(self, request: Request[Resp], *, version: int | None = None) -> Resp:
         """Send a request and wait for its response; a cancelled call leaves the others alone.
@@ -152,6 +166,13 @@ class NodeClient:
                 raise
             text = f"{BY_KEY[key].name}: version {version} cannot carry the request: {error}"
             raise UnsupportedVersion(text) from error
+        if self._queue is not None and key not in _LOGIN:
+            self._queue.append((call, frame))
+        else:
+            self._send(sender, call, frame)
+        return call
+
+    def _send(self, sender: Sender, call: Call[Resp], frame: bytes) -> None:
         self._in_flight.append(call)
         is_first = not sender.unsent and not self._is_sending
         sender.unsent.append(frame)
@@ -159,7 +180,6 @@ class NodeClient:
             sender.flush()
             if sender.unsent:
                 self._to_send.unpark()
-        return call
 
     def end(self, call: Call[Resp]) -> Resp:
         """Return the response of a call that is done; raise ConnectionLost if there is none."""
@@ -206,6 +226,22 @@ class NodeClient:
         self.versions = {
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
+
+    async def _log_in(self, login: "NodeLogin") -> float:
+        """Log in while other requests wait; return the seconds after which it is due again."""
+        assert self._sender is not None
+        self._queue = deque()
+        lifetime_s = await login.log_in(self.call, f"{self.host}:{self.port}")
+        waiting, self._queue = self._queue, None
+        for call, frame in waiting:
+            self._send(self._sender, call, frame)
+        return lifetime_s
+
+    async def _renew_login(self, login: "NodeLogin", lifetime_s: float) -> None:
+        """Log in again before each session ends (KIP-368)."""
+        while lifetime_s:
+            await trio.sleep(lifetime_s * _RENEWAL)
+            lifetime_s = await self._log_in(login)
 
     async def _send_rest(self, sender: Sender) -> None:
         """Send what the socket did not take."""

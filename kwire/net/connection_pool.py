@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kwire.codec.schema import Request
     from kwire.net.client import NodeClient
     from kwire.net.idle_connection import IdleConnection
+    from kwire.net.node_login import NodeLogin
     from kwire.net.tls.client_tls import ClientTls
     from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
     from kwire.raftmeta.raft.state import Random
@@ -92,12 +93,15 @@ class Network:
         backoff_s: float = BACKOFF_S,
         backoff_max_s: float = BACKOFF_MAX_S,
         tls: ClientTls | None = None,
+        login: NodeLogin | None = None,
     ) -> ConnectionPool:
         """Return a pool of connections for one purpose; ``timeout_s`` limits each answer.
 
-        ``tls`` is that of the other nodes' listener; None if it does not encrypt.
+
+        ``tls`` is that of the other nodes' listener; None if it does not encrypt. ``login`` is the
+        log-in there; None if they ask for none.
         """
-        return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s, tls)
+        return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s, tls, login)
 
     async def connect_idle(
         self,
@@ -130,6 +134,7 @@ class ConnectionPool:
     backoff_s: float = BACKOFF_S
     backoff_max_s: float = BACKOFF_MAX_S
     tls: ClientTls | None = None
+    login: NodeLogin | None = None
     _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
 
     async def call(self, host: str, port: int, request: Request[Resp]) -> Resp:
@@ -194,7 +199,7 @@ class ConnectionPool:
     async def _serve(self, link: _Link, scope: trio.CancelScope) -> None:
         from kwire.net.client import ConnectionLost, NodeClient
 
-        client = NodeClient(link.host, link.port, self.client_id, self.tls)
+        client = NodeClient(link.host, link.port, self.client_id, self.tls, login=self.login)
         try:
             with scope:
                 async with trio.open_nursery() as nursery:

@@ -184,7 +184,7 @@ class BrokerHalf:
         return ClusterConnections(
             config.inter_broker_listener,
             lambda: core.publisher.image,
-            core.pool_of_brokers(timeout_s),
+            core.broker_pool(timeout_s),
             core.active_controller,
             core.clock,
             lambda: self.lifecycle.epoch,

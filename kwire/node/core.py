@@ -19,6 +19,7 @@ import trio
 
 from kwire.clock import NodeClock
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import has_sasl
 from kwire.errors import CorruptMessage, KafkaError, raise_for_code
 from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
@@ -30,7 +31,7 @@ from kwire.net.controller_channel import ControllerChannel
 from kwire.net.listener import ForConnection
 from kwire.node import build
 from kwire.node.environment import Environment, Listeners, source_of_delays
-from kwire.node.tls import NodeTls, open_node_tls
+from kwire.node.tls import NodeTls, controller_listener, open_node_tls
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.log.directories.segment_checker import SegmentChecker
+    from kwire.net.node_login import NodeLogin
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +94,8 @@ class Core:
     channel: ControllerChannel
     snapshotter: Snapshotter
     incarnation_id: bytes
+    broker_login: "NodeLogin | None"
+    """The log-in at other brokers; None if they ask for none."""
     make_checker: "Callable[[], SegmentChecker] | None"
     """Creates the processes of a scrub; None for a node that cannot scrub."""
     active_controller: ActiveController = attrs.field(init=False)
@@ -115,6 +119,12 @@ class Core:
         controllers = self.controller_listeners
         return [endpoint for endpoint in self.endpoints if endpoint not in controllers]
 
+    def broker_pool(self, timeout_s: float) -> ConnectionPool:
+        """Return a pool of connections to other brokers; ``timeout_s`` limits each answer."""
+        name = str(self.config.node_id)
+        tls, login = self.tls.to_brokers, self.broker_login
+        return self.network.pool(name, timeout_s, tls=tls, login=login)
+
     def accept(self, name: str, for_connection: ForConnection) -> None:
         """Start to serve a listener; raise CannotOpenError if its address was taken meanwhile."""
         try:
@@ -122,10 +132,6 @@ class Core:
         except OSError as error:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
-
-    def pool_of_brokers(self, timeout_s: float) -> ConnectionPool:
-        """Return a pool of connections to other brokers; ``timeout_s`` limits each answer."""
-        return self.network.pool(str(self.config.node_id), timeout_s, tls=self.tls.to_brokers)
 
     async def register_controller(self) -> None:
         """Register this controller with the active one; retry until that succeeds."""
@@ -196,8 +202,9 @@ def _assemble(
     network, random = environment.network, environment.random
     metadata = _metadata_directory(config, logs)
     publisher = MetadataPublisher()
-    quorum = _make_quorum(config, identity, metadata, endpoints, environment, tls)
-    pool = partial(network.pool, str(config.node_id), tls=tls.to_controllers)
+    login = _controller_login(config, random)
+    quorum = _make_quorum(config, identity, metadata, endpoints, environment, tls, login)
+    pool = partial(network.pool, str(config.node_id), tls=tls.to_controllers, login=login)
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
     channel = ControllerChannel(
         quorum,
@@ -240,8 +247,31 @@ def _assemble(
         channel=channel,
         snapshotter=Snapshotter(quorum, publisher, cadence, environment.clock),
         incarnation_id=random_uuid(random.randbytes),
+        broker_login=_broker_login(config, random),
         make_checker=environment.make_checker,
     )
+
+
+def _controller_login(config: BrokerConfig, random: Random) -> "NodeLogin | None":
+    """Return the log-in at controllers; None if they ask for none."""
+    listener = controller_listener(config)
+    if not has_sasl(config.protocols.get(listener, "")):
+        return None
+    from kwire.configs.sasl import controller_account
+    from kwire.node.node_logins import make_login
+
+    return make_login(controller_account(config.static, listener), random)
+
+
+def _broker_login(config: BrokerConfig, random: Random) -> "NodeLogin | None":
+    """Return the log-in at other brokers; None if they ask for none."""
+    listener = config.inter_broker_listener
+    if not config.is_broker or not has_sasl(config.protocols.get(listener, "")):
+        return None
+    from kwire.configs.sasl import broker_account
+    from kwire.node.node_logins import make_login
+
+    return make_login(broker_account(config.static, listener), random)
 
 
 def _lock_directories(config: BrokerConfig, environment: Environment) -> LogManager:
@@ -343,6 +373,7 @@ def _make_quorum(
     endpoints: tuple[build.AdvertisedListener, ...],
     environment: Environment,
     tls: NodeTls,
+    login: "NodeLogin | None",
 ) -> RaftService:
     clock = environment.clock
     names = {endpoint.name for endpoint in config.controller_endpoints}
@@ -356,6 +387,7 @@ def _make_quorum(
         backoff_s=raft.retry_backoff_s,
         backoff_max_s=raft.retry_backoff_max_s,
         tls=tls.to_controllers,
+        login=login,
     )
     try:
         return RaftService(

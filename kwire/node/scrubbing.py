@@ -42,7 +42,7 @@ def make_scrubbing(
 ) -> Scrubbing:
     """Return the scrub of a node's logs, which repairs from other brokers what it finds."""
     config = core.config
-    pool = core.pool_of_brokers(config.replica_socket_timeout_ms / 1000)
+    pool = core.broker_pool(config.replica_socket_timeout_ms / 1000)
 
     def connect(node: int) -> LeaderConnection:
         listener = config.inter_broker_listener

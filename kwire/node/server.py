@@ -15,7 +15,7 @@ from kwire import metrics as m
 from kwire.codec.apis import ListenerType
 from kwire.configs.authorizer import authorizer_config, early_listeners
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import Endpoint, has_sasl
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
@@ -200,7 +200,7 @@ class Server:
     def _for_connection(self, endpoint: Endpoint, side: ListenerType) -> ForConnection:
         """Return what a listener does with a new connection."""
         requests = self._requests[side]
-        if not endpoint.has_sasl:
+        if not has_sasl(endpoint.protocol):
             return requests.for_connection
         from kwire.node.logins import with_logins
 

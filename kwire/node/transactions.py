@@ -128,7 +128,7 @@ class NodeTransactions:
     def _pool(self, timeout_max_s: float = inf) -> ConnectionPool:
         config = self.core.config
         timeout_s = min(config.request_timeout_ms / 1000, timeout_max_s)
-        return self.core.pool_of_brokers(timeout_s)
+        return self.core.broker_pool(timeout_s)
 
     def _settings(self) -> TransactionSettings:
         from kwire.transaction.settings import TransactionSettings

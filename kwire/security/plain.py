@@ -36,6 +36,11 @@ def passwords_of(module: LoginModule) -> dict[str, bytes]:
     }
 
 
+def client_token(user: str, password: str) -> bytes:
+    """Return the token with which a client logs in."""
+    return f"\0{user}\0{password}".encode()
+
+
 @attrs.define(eq=False, repr=False)
 class PlainServer:
     """The server's side of one log-in."""

@@ -140,15 +140,18 @@ class ScramServer:
         parts = without_proof.split(",", 2)
         if not mark or len(parts) < 2:
             raise AuthenticationFailed("a malformed final SCRAM message")
-        binding, nonce = _value("c", parts[0]), _value("r", parts[1])
-        if _decode(binding) != challenge.first.header.encode():
+        binding, nonce = value_of("c", parts[0]), value_of("r", parts[1])
+        if decode_base64(binding) != challenge.first.header.encode():
             raise AuthenticationFailed("the final SCRAM message has another channel binding")
         if nonce != challenge.nonce:
             raise AuthenticationFailed("the final SCRAM message has another nonce")
         credential, name = challenge.credential, self.mechanism.hash_name
         messages = (challenge.first.bare, challenge.server_first, without_proof)
         transcript = ",".join(messages).encode()
-        proof, signature = _decode(proof_text), digest(credential.stored_key, transcript, name)
+        proof, signature = (
+            decode_base64(proof_text),
+            digest(credential.stored_key, transcript, name),
+        )
         if len(proof) != len(signature):
             raise AuthenticationFailed("a SCRAM proof of another length")
         client_key = xor(proof, signature)
@@ -174,10 +177,10 @@ class _ClientFirst:
         parts = text.split(",", 4)
         if len(parts) < 4 or parts[0] != "n":
             raise AuthenticationFailed("a malformed first SCRAM message")
-        user, nonce = decode_name(_value("n", parts[2])), _value("r", parts[3])
+        user, nonce = decode_name(value_of("n", parts[2])), value_of("r", parts[3])
         if not nonce.isascii() or not nonce.isprintable() or " " in nonce:
             raise AuthenticationFailed("a malformed SCRAM nonce")
-        if parts[1] and decode_name(_value("a", parts[1])) != user:
+        if parts[1] and decode_name(value_of("a", parts[1])) != user:
             raise AuthenticationFailed(
                 "another authorization id",
                 "Authentication failed: Client requested an authorization id that is different "
@@ -220,7 +223,7 @@ def xor(a: bytes, b: bytes) -> bytes:
     return number.to_bytes(len(a), "big")
 
 
-def _value(name: str, part: str) -> str:
+def value_of(name: str, part: str) -> str:
     """Return the value of an attribute; raise AuthenticationFailed for another or empty one."""
     key, equals, value = part.partition("=")
     if key != name or not equals or not value or "\0" in value:
@@ -228,7 +231,8 @@ def _value(name: str, part: str) -> str:
     return value
 
 
-def _decode(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
+    """Return the bytes; raise AuthenticationFailed."""
     try:
         return b64decode(text, validate=True)
     except ValueError:

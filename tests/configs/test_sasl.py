@@ -3,8 +3,9 @@
 import pytest
 
 from kwire.configs.declare import ConfigError
+from kwire.configs.listeners import has_sasl
 from kwire.configs.load import broker_config
-from kwire.configs.sasl import mechanisms_of
+from kwire.configs.sasl import broker_account, controller_account, mechanisms_of
 from tests.support.configs.node import NODE
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -16,6 +17,16 @@ LOGIN = {
 }
 JAAS = "listener.name.login.plain.sasl.jaas.config"
 USERS = {"sasl.enabled.mechanisms": "PLAIN", JAAS: f'{PLAIN} required user_alice="secret";'}
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+ACCOUNT = 'required username="node" password="secret"'
+BROKERS = {"inter.broker.listener.name": "LOGIN"}
+BROKERS_MECHANISM = "sasl.mechanism.inter.broker.protocol"
+SCRAM_ACCOUNT = {"listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM} {ACCOUNT};"}
+CONTROLLERS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
+    "CONTROLLER:SASL_PLAINTEXT",
+}
+CONTROLLERS_MECHANISM = "sasl.mechanism.controller.protocol"
 LIFETIME = "connections.max.reauth.ms"
 
 
@@ -31,7 +42,7 @@ def test_listener_has_its_mechanisms_and_users(caplog: pytest.LogCaptureFixture)
     (mechanism,) = mechanisms_of(config.static, "LOGIN")
     assert mechanism.name == "PLAIN"
     assert mechanism.module.options == {"user_alice": "secret"}
-    assert [endpoint.has_sasl for endpoint in config.endpoints] == [False, True, False]
+    assert [has_sasl(endpoint.protocol) for endpoint in config.endpoints] == [False, True, False]
     assert not caplog.records
 
 
@@ -67,7 +78,16 @@ def test_listeners_own_setting_overrides_the_nodes() -> None:
         ({"listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN"}, "no such listener has"),
         ({"listener.name.other.plain.sasl.jaas.config": "secret"}, "no such listener has SASL"),
         ({f"listener.name.login.plain.{LIFETIME}": "x"}, LIFETIME),
-        ({"inter.broker.listener.name": "LOGIN"}, "inter.broker.listener.name LOGIN"),
+        (
+            {"inter.broker.listener.name": "LOGIN"},
+            "sasl.mechanism.inter.broker.protocol has GSSAPI",
+        ),
+        ({**BROKERS, BROKERS_MECHANISM: "PLAIN"}, f"{JAAS} has no account for this node"),
+        ({**BROKERS, BROKERS_MECHANISM: "SCRAM-SHA-256"}, "sasl.jaas.config has no account"),
+        ({**BROKERS, BROKERS_MECHANISM: "SCRAM-SHA-256", **SCRAM_ACCOUNT}, "LOGIN does not offer"),
+        ({**CONTROLLERS}, "sasl.mechanism.controller.protocol has GSSAPI"),
+        ({**CONTROLLERS, CONTROLLERS_MECHANISM: "SCRAM-SHA-256"}, "use PLAIN"),
+        ({**CONTROLLERS, CONTROLLERS_MECHANISM: "PLAIN"}, "listener.name.controller.plain.sasl"),
     ],
 )
 def test_what_cannot_work_is_rejected_in_one_line(settings: dict[str, str], named: str) -> None:
@@ -91,3 +111,22 @@ def test_log_ins_on_an_open_listener_are_rejected() -> None:
     for name, text in USERS.items():
         with pytest.raises(ConfigError, match="no such listener has SASL"):
             broker_config({**NODE, name: text})
+
+
+def test_nodes_log_in_with_the_account_of_their_jaas_lines() -> None:
+    config = broker_config(
+        {
+            **NODE,
+            **LOGIN,
+            **USERS,
+            **BROKERS,
+            **CONTROLLERS,
+            **SCRAM_ACCOUNT,
+            "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.controller.plain.sasl.jaas.config": f'{PLAIN} {ACCOUNT} user_node="s";',
+            BROKERS_MECHANISM: "SCRAM-SHA-256",
+            CONTROLLERS_MECHANISM: "PLAIN",
+        }
+    )
+    assert broker_account(config.static, "LOGIN") == ("SCRAM-SHA-256", "node", "secret")
+    assert controller_account(config.static, "CONTROLLER") == ("PLAIN", "node", "secret")

@@ -85,8 +85,8 @@ MUTATIONS = (
         name="channel-binding-not-checked",
         invariants=(105,),
         path="kwire/security/scram.py",
-        old="if _decode(binding) != challenge.first.header.encode():",
-        new="if not _decode(binding):",
+        old="if decode_base64(binding) != challenge.first.header.encode():",
+        new="if not decode_base64(binding):",
         test=f"{SCRAM}::test_final_message_must_fit_the_first",
     ),
     Mutation(
@@ -115,5 +115,39 @@ MUTATIONS = (
         new="if not SCRAM:",
         test="tests/handlers/test_user_scram_credentials.py"
         "::test_cluster_of_an_old_release_has_no_credentials",
+    ),
+    Mutation(
+        name="requests-amid-a-log-in",
+        invariants=(105,),
+        path="kwire/net/client.py",
+        old="if self._queue is not None and key not in _LOGIN:",
+        new="if False:",
+        test="tests/net/test_node_login.py::test_requests_wait_for_a_log_in",
+    ),
+    Mutation(
+        name="sessions-of-nodes-are-not-renewed",
+        invariants=(105,),
+        path="kwire/net/client.py",
+        old="        while lifetime_s:\n",
+        new="        while lifetime_s < 0:\n",
+        test="tests/net/test_node_login.py::test_session_is_renewed_while_requests_go_on",
+    ),
+    Mutation(
+        name="impostors-are-believed",
+        invariants=(105,),
+        path="kwire/security/scram_client.py",
+        old='if not compare_digest(decode_base64(value_of("v", text)), self._signature):',
+        new='if not decode_base64(value_of("v", text)):',
+        test="tests/security/test_scram_client.py"
+        "::test_server_without_the_credential_is_not_believed",
+    ),
+    Mutation(
+        name="challenges-of-any-cost",
+        invariants=(105,),
+        path="kwire/security/scram_client.py",
+        old="if not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_LIMIT:",
+        new="if not ITERATIONS_MIN <= int(iterations):",
+        test="tests/security/test_scram_client.py"
+        "::test_challenge_that_is_malformed_or_too_costly_fails",
     ),
 )

@@ -14,6 +14,8 @@ from kwire.waits import Slow
 
 SUPPORTED = [
     ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
+    ApiVersionsResponse.ApiVersion(api_key=17, min_version=0, max_version=1),
+    ApiVersionsResponse.ApiVersion(api_key=36, min_version=0, max_version=2),
     ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4),
 ]
 

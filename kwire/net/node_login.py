@@ -1,0 +1,108 @@
+"""The log-in of this node at other nodes.
+
+A salted password is computed once for each salt, in a thread.
+"""
+
+import logging
+from typing import Final, Protocol, TypeVar
+
+import attrs
+import trio
+
+from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
+from kwire.codec.schema import Request
+from kwire.net.framing import Disconnect
+from kwire.security.exchange import AuthenticationFailed
+from kwire.security.plain import client_token
+from kwire.security.scram import NONCE_BYTES, ScramMechanism, salt_password, secret_text
+from kwire.security.scram_client import Challenge, ScramClient
+
+Resp = TypeVar("Resp")
+
+logger = logging.getLogger(__name__)
+
+WARNING_S: Final = 30.0
+"""The shortest time between two warnings about refused log-ins."""
+
+
+class Call(Protocol):
+    """Sends a request to the other node and returns its response."""
+
+    async def __call__(self, request: Request[Resp], *, version: int | None = None) -> Resp: ...
+
+
+class RandomBytes(Protocol):
+    """Returns random bytes."""
+
+    def __call__(self, count: int, /) -> bytes: ...
+
+
+@attrs.define(eq=False, repr=False)
+class NodeLogin:
+    """The name and password of this node at nodes of its cluster."""
+
+    user: str
+    password: str
+    scram: ScramMechanism | None
+    """The variant of SCRAM, or None for PLAIN."""
+    random_bytes: RandomBytes
+    _salted: dict[Challenge, bytes] = attrs.field(factory=dict)
+    _warned_at: float | None = None
+
+    async def log_in(self, call: Call, address: str) -> float:
+        """Log in; return the seconds after which that is due again, or 0.
+
+        Raises Disconnect if the other node refuses.
+        """
+        try:
+            lifetime_ms = await self._log_in(call)
+        except AuthenticationFailed as failure:
+            self._warn(address, str(failure))
+            raise Disconnect(f"log-in refused: {failure}") from failure
+        return lifetime_ms / 1000
+
+    async def _log_in(self, call: Call) -> int:
+        name = "PLAIN" if self.scram is None else self.scram.name
+        handshake = await call(SaslHandshakeRequest(mechanism=name), version=1)
+        if handshake.error_code:
+            offered = ",".join(handshake.mechanisms)
+            raise AuthenticationFailed(f"{name} is not one of the mechanisms there: {offered}")
+        if self.scram is None:
+            response = await self._send(call, client_token(self.user, self.password))
+            return response.session_lifetime_ms
+        nonce = secret_text(self.random_bytes(NONCE_BYTES))
+        client = ScramClient(self.scram, self.user, nonce)
+        response = await self._send(call, client.first())
+        challenge = client.challenge(bytes(response.auth_bytes))
+        salted = await self._salt(self.scram, challenge)
+        response = await self._send(call, client.final(salted))
+        client.check(bytes(response.auth_bytes))
+        return response.session_lifetime_ms
+
+    async def _send(self, call: Call, token: bytes) -> SaslAuthenticateResponse:
+        response = await call(SaslAuthenticateRequest(auth_bytes=token))
+        if response.error_code:
+            raise AuthenticationFailed(response.error_message or f"error {response.error_code}")
+        return response
+
+    async def _salt(self, mechanism: ScramMechanism, challenge: Challenge) -> bytes:
+        salted = self._salted.get(challenge)
+        if salted is None:
+            salted = await trio.to_thread.run_sync(
+                salt_password, mechanism, self.password, challenge.salt, challenge.iterations
+            )
+            self._salted = {challenge: salted}
+        return salted
+
+    def _warn(self, address: str, reason: str) -> None:
+        """Log that a node refuses this one, which is tried again all the time, now and then."""
+        now = trio.current_time()
+        if self._warned_at is None or now - self._warned_at >= WARNING_S:
+            self._warned_at = now
+            logger.warning(
+                "log-in refused by another node address=%s user=%s reason=%s; see docs/security.md",
+                address,
+                self.user,
+                reason,
+            )
