@@ -24,6 +24,8 @@ BASES = (ROOT, ROOT / "kwire", ROOT / "docs", ROOT / "compat_tests")
 LINE_LENGTH = 120
 
 NOT_OURS = {
+    "CompleteAbort",
+    "CompleteCommit",
     "ConsumerPerformance",
     "CreateTime",
     "DeadThreadCount",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False, repr=False)
 class Interception:
-    """The record that a test keeps of the requests to one node, and the faults among them."""
+    """The record and the faults of the requests to one node."""
 
     node: int
     faults: Faults

@@ -35,7 +35,7 @@ _EARLIEST: Final = -2
 
 
 class NotYet(Exception):
-    """The state that a wait is for has not come yet; the text says what there is."""
+    """The state that is waited for has not come yet; the text says what the state is."""
 
 
 async def wait_until(what: str, look: Callable[[], Awaitable[None]], timeout: float) -> None:
