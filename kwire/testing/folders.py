@@ -1,29 +1,54 @@
-"""The directory of a test broker's data: in memory where the system has such a file system."""
+"""The directory of a test broker's data: in memory where the system has such a file system.
 
+Rules: the owner of a folder holds a lock on a file in it. The next test broker removes the folders
+whose owner was killed, which would fill the memory of the machine otherwise.
+"""
+
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from kwire.testing.errors import BrokerError
 
 IN_MEMORY: Final = "/dev/shm"
+_PREFIX: Final = "kwire-test-"
+_OWNER: Final = "owner"
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Create a folder and remove it at the end; raise BrokerError if that is not possible."""
-    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
+    _remove_abandoned(Path(place))
     try:
-        folder = tempfile.mkdtemp(prefix="kwire-", dir=place)
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     except OSError as error:
         raise BrokerError(
             f"cannot create a temporary directory: {error.strerror}; set TMPDIR to another place"
         ) from error
     try:
-        yield Path(folder)
+        owner = os.open(folder / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(owner, fcntl.LOCK_SH)
+            yield folder
+        finally:
+            os.close(owner)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the folders that are locked by no process any more."""
+    for path in place.glob(f"{_PREFIX}*/{_OWNER}"):
+        with suppress(OSError):  # It is in use, of another user, or removed meanwhile.
+            owner = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+            finally:
+                os.close(owner)

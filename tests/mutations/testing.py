@@ -113,4 +113,12 @@ MUTATIONS = (
         new='    if api.name == "Fetch" and not request.topics:\n',
         test=f"{FAULTS}::test_a_fetch_fails_in_its_partitions",
     ),
+    Mutation(
+        name="data-of-a-running-test-broker-removed",
+        invariants=(),
+        path="kwire/testing/folders.py",
+        old="            fcntl.flock(owner, fcntl.LOCK_SH)\n",
+        new="            pass\n",
+        test=f"{BROKER}::test_the_data_of_a_killed_process_are_removed_by_the_next_broker",
+    ),
 )

@@ -3,7 +3,10 @@
 import asyncio
 import logging
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -87,6 +90,24 @@ def test_threads_descriptors_and_directories_are_gone_at_the_end(place: Path) ->
     assert not list(place.iterdir())
     assert own_threads() == threads
     assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_the_data_of_a_killed_process_are_removed_by_the_next_broker(place: Path) -> None:
+    program = f"""
+import os, signal
+from kwire.testing import Broker, folders
+folders.IN_MEMORY = {str(place)!r}
+with Broker():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (abandoned,) = place.iterdir()
+    with Broker() as broker, Broker() as other:
+        assert not abandoned.exists()
+        assert len(list(place.iterdir())) == 2
+        broker.create_topic("orders")
+        other.create_topic("orders")
 
 
 def test_an_error_of_the_test_is_raised_unchanged(place: Path) -> None:
