@@ -6,12 +6,20 @@ them. The report of a failed test shows what its brokers logged meanwhile.
 
 Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
 used. With pytest-xdist each worker has brokers of its own.
+
+pytest rewrites the assert statements of every module in the distribution of a plugin. A broker's
+modules then take 1.7 s to load, 3.6 s the first time, instead of 0.6 s. So kwire's modules are
+found before pytest's own finder sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pytest
@@ -21,6 +29,22 @@ if TYPE_CHECKING:
 
     B = TypeVar("B", Broker, Cluster)
 
+_PACKAGES: Final = ("kwire", "kwire_pipeline")
+
+
+class UnchangedModules(MetaPathFinder):
+    """Finds this distribution's modules as Python itself does."""
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in _PACKAGES:
+            return None
+        return PathFinder.find_spec(fullname, path, target)
+
+
+sys.meta_path.insert(0, UnchangedModules)
 LINES_MAX: Final = 200
 """The log lines in the report of a failed test."""
 

@@ -121,4 +121,12 @@ MUTATIONS = (
         new="            pass\n",
         test=f"{BROKER}::test_the_data_of_a_killed_process_are_removed_by_the_next_broker",
     ),
+    Mutation(
+        name="pytest-rewrites-the-modules-of-a-broker",
+        invariants=(),
+        path="kwire/testing/pytest_plugin.py",
+        old="sys.meta_path.insert(0, UnchangedModules)\n",
+        new="sys.meta_path.append(UnchangedModules)\n",
+        test=f"{PLUGIN}::test_pytest_does_not_rewrite_the_modules_of_a_broker",
+    ),
 )

@@ -1,5 +1,6 @@
 """The pytest plugin, in runs of pytest of its own."""
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -172,6 +173,27 @@ def test_nothing_is_imported_before_a_broker_is_used(run: Run) -> None:
         "-p",
         "no:trio",
     )
+    result.assert_outcomes(passed=1)
+
+
+def test_pytest_does_not_rewrite_the_modules_of_a_broker(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed from a wheel, whose files pytest knows, the broker would start seconds later."""
+    folder = pytester.mkdir("site") / "installed-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1.0\n")
+    (folder / "RECORD").write_text("kwire/__init__.py,,\nkwire/net/server.py,,\n")
+    name = "kwire.testing.pytest_plugin"
+    (folder / "entry_points.txt").write_text(f"[pytest11]\n{name} = {name}\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent), prepend=os.pathsep)
+    result = run("""
+        import sys
+
+        def test_loader(kafka):
+            loader = sys.modules["kwire.net.server"].__loader__
+            assert type(loader).__name__ == "SourceFileLoader"
+    """)
     result.assert_outcomes(passed=1)
 
 
