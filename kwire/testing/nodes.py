@@ -30,7 +30,7 @@ from kwire.testing.folders import temporary_folder
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
 from kwire.testing.request_log import RequestLog
-from kwire.testing.resets import reset_configs, reset_quotas
+from kwire.testing.resets import Configs, reset_configs, reset_quotas
 from kwire.testing.settings import kafka_settings, setting_texts
 from kwire.types import random_uuid, uuid_text
 
@@ -53,6 +53,8 @@ class LocalCluster:
     requests: RequestLog
     """The requests of clients."""
     _nursery: trio.Nursery
+    initial_configs: Configs = attrs.field(factory=dict)
+    """The settings in the metadata of the new cluster."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -172,9 +174,7 @@ class LocalCluster:
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=_TOPIC_TIMEOUT_MS)
         (result,) = (await self.running[0].call(request, 7)).topics
-        if result.error_code:
-            why = result.error_message or error_name(result.error_code)
-            raise BrokerError(f"cannot create the topic {name}: {why}")
+        _raise_for(result.error_code, result.error_message, f"create the topic {name}")
         await self.wait_everywhere(lambda image: image.topic(name) is not None)
 
     async def delete_topics(self, *names: str) -> None:
@@ -182,9 +182,9 @@ class LocalCluster:
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
         request = DeleteTopicsRequest(topics=states, timeout_ms=_TOPIC_TIMEOUT_MS)
         for result in (await self.running[0].call(request, 6)).responses:
-            if result.error_code and result.error_code != UnknownTopicOrPartition.code:
-                why = result.error_message or error_name(result.error_code)
-                raise BrokerError(f"cannot delete the topic {result.name}: {why}")
+            if result.error_code != UnknownTopicOrPartition.code:
+                what = f"delete the topic {result.name}"
+                _raise_for(result.error_code, result.error_message, what)
         await self.wait_everywhere(lambda image: all(image.topic(name) is None for name in names))
 
     async def reset(self) -> None:
@@ -197,9 +197,20 @@ class LocalCluster:
         await self.delete_topics(*image.topic_ids)
         self.faults.clear()
         self.requests.clear()
-        for request in (reset_configs(image), reset_quotas(image)):
-            if request is not None:
-                await self.running[0].call(request, 1)
+        configs = reset_configs(image, self.initial_configs)
+        if configs is not None:
+            for result in (await self.running[0].call(configs, 1)).responses:
+                _raise_for(result.error_code, result.error_message, "reset the settings")
+        quotas = reset_quotas(image)
+        if quotas is not None:
+            for entry in (await self.running[0].call(quotas, 1)).entries:
+                _raise_for(entry.error_code, entry.error_message, "reset the quotas")
+
+
+def _raise_for(code: int, message: str | None, what: str) -> None:
+    """Raise BrokerError for an error code, unless it is 0."""
+    if code:
+        raise BrokerError(f"cannot {what}: {message or error_name(code)}")
 
 
 def error_name(code: int) -> str:
@@ -309,6 +320,7 @@ async def _start(new_nodes: Callable[[int], LocalCluster]) -> LocalCluster:
             if attempt == _ATTEMPTS or len(cluster.nodes) == 1 or not _is_port_taken(error):
                 raise
         else:
+            cluster.initial_configs = cluster.running[0].image.configs
             return cluster
 
 

@@ -1,29 +1,45 @@
 """The requests that undo what clients configured at run time. Pure."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.metadata.image import MetadataImage
 
-_DELETE = 1
-"""The operation of IncrementalAlterConfigs that restores the default."""
+_SET: Final = 0
+_DELETE: Final = 1
+"""Operations of IncrementalAlterConfigs; the second one restores the default."""
+
+Configs = Mapping[tuple[int, str], Mapping[str, str]]
+"""Settings by the type and the name of their resource."""
 
 
-def reset_configs(image: MetadataImage) -> IncrementalAlterConfigsRequest | None:
-    """Return the request that restores all defaults but those of topics; None if none is needed."""
+def reset_configs(image: MetadataImage, initial: Configs) -> IncrementalAlterConfigsRequest | None:
+    """Return the request that restores the initial settings; None if none is needed.
+
+    Settings of topics go with the topics. A new cluster begins with a setting that it does not let
+    clients delete (KIP-966), so only what differs may be named.
+    """
     shape = IncrementalAlterConfigsRequest.AlterConfigsResource
-    resources = [
-        shape(
-            resource_type=kind,
-            resource_name=name,
-            configs=[
-                shape.AlterableConfig(name=setting, config_operation=_DELETE, value=None)
-                for setting in settings
-            ],
-        )
-        for (kind, name), settings in image.configs.items()
-        if kind != TOPIC
-    ]
+    resources = []
+    for kind, name in {*image.configs, *initial}:
+        settings = image.config(kind, name)
+        before = initial.get((kind, name), {})
+        changes = {
+            setting: before.get(setting)
+            for setting in {*settings, *before}
+            if settings.get(setting) != before.get(setting)
+        }
+        if kind != TOPIC and changes:
+            configs = [
+                shape.AlterableConfig(
+                    name=setting, config_operation=_DELETE if value is None else _SET, value=value
+                )
+                for setting, value in changes.items()
+            ]
+            resources.append(shape(resource_type=kind, resource_name=name, configs=configs))
     return (
         IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
         if resources

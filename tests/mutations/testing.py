@@ -129,4 +129,12 @@ MUTATIONS = (
         new="sys.meta_path.append(UnchangedModules)\n",
         test=f"{PLUGIN}::test_pytest_does_not_rewrite_the_modules_of_a_broker",
     ),
+    Mutation(
+        name="reset-deletes-what-a-new-cluster-has",
+        invariants=(),
+        path="kwire/testing/resets.py",
+        old="        before = initial.get((kind, name), {})\n",
+        new="        before: Mapping[str, str] = {}\n",
+        test=f"{BROKER}::test_reset_restores_settings_of_all_brokers",
+    ),
 )

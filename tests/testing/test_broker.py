@@ -15,6 +15,9 @@ import trio
 
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.codec.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.configs.resource_types import BROKER
+from kwire.errors import MessageTooLarge
 from kwire.testing import Broker, BrokerError, Cluster, MockTime, folders, open_broker
 from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import (
@@ -174,7 +177,7 @@ def test_reset_deletes_topics_groups_and_transactions_and_keeps_connections() ->
         assert groups(client) == transactional_ids(client) == []
 
 
-def test_reset_removes_quotas_and_settings_of_run_time() -> None:
+def test_reset_removes_quotas() -> None:
     shape = AlterClientQuotasRequest.EntryData
     entry = shape(
         entity=[shape.EntityData(entity_type="client-id", entity_name="slow")],
@@ -187,6 +190,22 @@ def test_reset_removes_quotas_and_settings_of_run_time() -> None:
         assert client.call(describe, 1).entries
         broker.reset()
         assert not client.call(describe, 1).entries
+
+
+def test_reset_restores_settings_of_all_brokers() -> None:
+    shape = IncrementalAlterConfigsRequest.AlterConfigsResource
+    limit = shape.AlterableConfig(name="message.max.bytes", config_operation=0, value="100")
+    alter = IncrementalAlterConfigsRequest(
+        resources=[shape(resource_type=BROKER, resource_name="", configs=[limit])],
+        validate_only=False,
+    )
+    with Broker() as broker, WireClient(*broker.address) as client:
+        assert client.call(alter, 1).responses[0].error_code == 0
+        broker.create_topic("orders")
+        assert produce(client, "orders", bytes(1000)) == MessageTooLarge.code
+        broker.reset()
+        broker.create_topic("orders")
+        assert produce(client, "orders", bytes(1000)) == 0
 
 
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
