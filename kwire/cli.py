@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -118,6 +118,7 @@ def parser() -> Parser:
         help="print a new uuid, for a cluster or a directory",
         description="Print a new uuid, for a cluster or a directory.",
     )
+    add_container(commands)
     return top
 
 
@@ -320,6 +321,31 @@ def add_format(form: argparse.ArgumentParser) -> None:
     )
 
 
+def add_container(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """Add the command that the start scripts of the container image call, with its options."""
+    container = commands.add_parser(
+        "container",
+        help="run a node by the environment variables of the container image",
+        description="Run a node, or look after it, by the environment of kwire's container image "
+        "(docs/containers.md). Exit codes as for serve; health: 0 healthy, 1 not.",
+    )
+    container.add_argument(
+        "action",
+        choices=("run", "configure", "health"),
+        help="run the node; write its properties to --config; check that it answers",
+    )
+    container.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="run, health: take the properties from this file, not from the environment",
+    )
+    container.add_argument(
+        "assignments", nargs="*", metavar="NAME=VALUE", help="further variables of the environment"
+    )
+    container.set_defaults(override=(), metrics_port=None, metrics_host=None, supervised=False)
+
+
 def port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
@@ -336,6 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "dump-log": dump_log,
         "check-log": check_log,
         "random-uuid": random_uuid,
+        "container": container,
     }
     try:
         run[options.command](options)
@@ -344,20 +371,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Run a node until a signal stops it.
+    """Run a node until a signal stops it."""
+    begin(options.log_level)
+    if options.metrics_host is not None and options.metrics_port is None:
+        fail("--metrics-host has no effect without --metrics-port; give both")
+    from kwire.node.run import StopSignals
+
+    with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
+        properties = serve_properties(options, directory)
+        run_node(options, properties, signals, lambda config: options.cluster_id)
+
+
+def begin(log_level: str) -> None:
+    """Turn off the garbage collector until a node has been imported, and begin its log.
 
     Imported objects never become garbage, so the collector is off during the imports and ignores
     these objects later. This saves 20 ms at the start, and 15 ms in each full collection.
     """
     gc.disable()
     gc.set_threshold(*COLLECTOR)
-    if options.metrics_host is not None and options.metrics_port is None:
-        fail("--metrics-host has no effect without --metrics-port; give both")
-    log_to_stderr(options.log_level)
-    from kwire.node.run import StopSignals
-
-    with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
-        run_node(options, serve_properties(options, directory), signals)
+    log_to_stderr(log_level)
 
 
 def log_to_stderr(level: str) -> None:
@@ -382,10 +415,51 @@ def cluster(options: argparse.Namespace) -> None:
             fail(error, BAD_DATA)
 
 
+def container(options: argparse.Namespace) -> None:
+    """Run a node by the environment of a container, or write its properties, or check it."""
+    from kwire.configs.declare import ConfigError
+    from kwire.container import command
+    from kwire.container.environment import log_level
+
+    try:
+        environment = command.environment_of(options)
+        properties = command.properties_of(options, environment)
+        if options.action == "configure":
+            command.configure(
+                options.config or fail("configure: give a file to --config"), properties
+            )
+            return
+    except ConfigError as error:
+        fail(error)
+    if options.action == "health":
+        from kwire.container.health import is_ready
+
+        config = parse_config(properties, options.config, ())
+        sys.exit(0 if is_ready(config.broker_endpoints or config.controller_endpoints) else 1)
+    begin(log_level(environment))
+    from kwire.container.directories import format_if_empty
+    from kwire.node.run import StopSignals
+
+    def cluster_id(config: "BrokerConfig") -> str | None:
+        return format_if_empty(config, command.cluster_id_of(environment))
+
+    with StopSignals() as signals:
+        signals.end_at_once_by(lambda: None)
+        run_node(options, properties, signals, cluster_id, more=command.WORDS)
+
+
 def run_node(
-    options: argparse.Namespace, properties: Mapping[str, str], signals: "StopSignals"
+    options: argparse.Namespace,
+    properties: Mapping[str, str],
+    signals: "StopSignals",
+    cluster_id: "Callable[[BrokerConfig], str | None]",
+    more: str = "",
 ) -> None:
-    """Run the node that the properties describe, until a signal stops it."""
+    """Run the node that the properties describe, until a signal stops it.
+
+    ``cluster_id`` returns the id of a new cluster, or None for a random one. ``more`` is printed
+    once the node is ready.
+    """
     from kwire.configs.declare import ConfigError
 
     config = parse_config(properties, options.config, options.override)
@@ -404,7 +478,7 @@ def run_node(
         gc.freeze()
         shown_host = in_address(host)
         try:
-            write(f"kwire ready on {shown_host}:{number}\n")
+            write(f"kwire ready on {shown_host}:{number}\n{more}")
         except OSError as error:
             sys.stdout = None  # Otherwise Python fails again when it exits.
             logger.warning(
@@ -417,7 +491,7 @@ def run_node(
         run_until_signal(
             config,
             signals,
-            cluster_id=options.cluster_id,
+            cluster_id=cluster_id(config),
             metrics_port=options.metrics_port,
             metrics_host=options.metrics_host,
             ready=ready,

@@ -1,0 +1,67 @@
+"""The command `kwire container`, which the start scripts of the image call.
+
+``configure`` writes the properties to a file, ``run`` runs the node, ``health`` checks it. Whoever
+waits for a container reads its output: container libraries wait for words of Kafka's own log. Only
+this command prints them, once the node can answer every request; `kwire serve` never does.
+"""
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kwire.configs.declare import ConfigError
+from kwire.configs.properties import parse_properties
+from kwire.container.environment import CLUSTER_ID, settings, with_assignments
+
+MOUNTED: Final = Path("/mnt/shared/config/server.properties")
+"""The file that users of Apache's image mount."""
+
+WORDS: Final = (
+    "kwire ready, in the words that container tools wait for: "
+    "Kafka Server started (kafka.server.KafkaRaftServer), Transitioning from RECOVERY to RUNNING\n"
+)
+
+
+def environment_of(options: Namespace) -> Mapping[str, str]:
+    """Return the process's environment with the variables of the command line."""
+    return with_assignments(os.environ, options.assignments)
+
+
+def properties_of(
+    options: Namespace, environment: Mapping[str, str], mounted: Path = MOUNTED
+) -> dict[str, str]:
+    """Return the node's properties: those of --config, or else of the environment.
+
+    Raises ConfigError if a file cannot be read or the properties are invalid.
+    """
+    if options.config is not None and options.action != "configure":
+        return parse_properties(_read(options.config))
+    return settings(environment, _read(mounted) if mounted.exists() else None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
+
+
+def configure(path: Path, properties: Mapping[str, str]) -> None:
+    """Write the properties to a file; raise ConfigError if that fails."""
+    lines = (f"{name}={_as_property_value(value)}\n" for name, value in properties.items())
+    try:
+        path.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write the configuration {path}: {error.strerror}") from error
+
+
+def _as_property_value(value: str) -> str:
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"\\{text}" if text[:1] in " \t\f" else text
+
+
+def cluster_id_of(environment: Mapping[str, str]) -> str:
+    """Return the id that a new cluster gets."""
+    return environment.get("CLUSTER_ID") or CLUSTER_ID
