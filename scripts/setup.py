@@ -19,8 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 EXTRAS = {"base": "", "test": "[test,pipeline]"}
 SYSTEM_PACKAGES = {"javac": "openjdk-17-jdk-headless", "mvn": "maven"}
-OPTIONAL_PACKAGES = {"iptables": "iptables"}
+OPTIONAL_PACKAGES = {
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "podman": "podman netavark",
+    "runc": "runc",
+}
 """Packages without which the tests that need them are skipped."""
+UPDATE = "apt-get update -q"
 
 
 def main(kind: str) -> None:
@@ -143,10 +149,10 @@ def install_system_packages() -> None:
         command = _install_command(missing)
         if not _may_install():
             sys.exit(f"kwire: the tests need {' and '.join(missing)} (Debian: {command})")
-        if not _run_as_root("apt-get update -q", command):
+        if not _run_as_root(UPDATE, command):
             sys.exit(f"kwire: could not run: {command}")
     if (optional := _missing(OPTIONAL_PACKAGES)) and not (
-        _may_install() and _run_as_root(_install_command(optional))
+        _may_install() and _run_as_root(UPDATE, _install_command(optional))
     ):
         print(f"kwire: tests that need {' and '.join(optional)} will be skipped", file=sys.stderr)
 

@@ -26,6 +26,7 @@ LINE_LENGTH = 120
 NOT_OURS = {
     "CompleteAbort",
     "CompleteCommit",
+    "ConfluentKafkaContainer",
     "ConsumerPerformance",
     "CreateTime",
     "DeadThreadCount",
@@ -34,7 +35,7 @@ NOT_OURS = {
     "current_timestamp",
     "rand",
 }
-"""Names of Kafka, Java, Spark and Delta."""
+"""Names of Kafka, Java, Spark, Delta and testcontainers."""
 NOT_YET = {
     "kwire/handlers/describe_delegation_token.py",
     "tests/handlers/test_describe_delegation_token.py",
