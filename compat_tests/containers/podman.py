@@ -64,6 +64,7 @@ class Podman:
     def configure(self) -> None:
         self.folder.joinpath("containers.conf").write_text(
             '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+            "exit_command_delay = 1\n"  # Or each command in a container leaves a process for 300 s.
             '[network]\nnetwork_backend = "netavark"\n'
             '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
         )
