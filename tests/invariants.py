@@ -120,7 +120,6 @@ INVARIANTS: Final = {
 }
 
 WAITS_FOR: Final = {
-    74: "the new group protocol (KIP-848)",
     75: "share groups (KIP-932)",
     104: "request_percentage; the other quotas are tested",
 }

@@ -28,7 +28,7 @@ from kwire.types import METADATA_TOPIC
 COMBINED, BROKER, CONTROLLER = "broker,controller", "broker", "controller"
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 60
-FEATURES = ("group", "transaction", "share", "streams")
+FEATURES = ("transaction", "share", "streams")
 """The features that are off where Apache's nodes format their directories."""
 ELR = "eligible.leader.replicas"
 REPLICATED = {

@@ -48,11 +48,10 @@ REFUSED = [
     (("disable", "--feature", "foo"), "Feature foo not found"),
 ]
 NOT_SERVED = [
-    ((UP, "--feature", "group.version=1"), "not more than 0 works yet"),
     ((UP, "--release-version", "4.2", "--dry-run"), "not more than 0 works yet"),
     ((UP, "--release-version", "4.3", "--dry-run"), "not more than 0 works yet"),
 ]
-"""Changes that kwire refuses for a reason of its own: it does not serve groups of KIP-848."""
+"""Changes that kwire refuses for a reason of its own: it does not serve share groups."""
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ def test_static_quorum(jvm, static, broker_kind):
     initial = feature_levels(jvm, how)
     assert initial == {
         "eligible.leader.replicas.version": ("0", "1", "1"),
-        "group.version": ("0", "1", "0"),
+        "group.version": ("0", "1", "1"),
         "kraft.version": ("0", "1", "0"),
         "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
         "share.version": ("0", "1", "0"),

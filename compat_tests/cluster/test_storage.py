@@ -28,6 +28,7 @@ DYNAMIC = [
     ((S, "-r", "3.2"), False),
     ((S, "-r", "4.3", "-f", "metadata.version=29"), False),
     ((S, "-r", "3.9", "-f", "eligible.leader.replicas.version=1"), False),
+    ((S, "--feature", "group.version=1"), True),
     ((S, "--add-scram", "SCRAM-SHA-999=[name=a,password=b]"), False),
     (
         (S, "-S", "SCRAM-SHA-256=[name=a,password=b]", "-S", "SCRAM-SHA-512=[name=b,password=c]"),
@@ -37,8 +38,6 @@ DYNAMIC = [
     ((S, "-r", "3.4", "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"), False),
     (("--initial-controllers", "garbage"), False),
 ]
-NOT_SERVED = (S, "--feature", "group.version=1")
-"""The arguments that kwire alone refuses: it does not serve groups of KIP-848."""
 STATIC = [
     ((), True),
     ((N,), True),
@@ -50,9 +49,8 @@ STATIC = [
 
 
 @pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "static"])
-def test_what_is_taken(make, dynamic, broker_kind):
-    rows = [*DYNAMIC, (NOT_SERVED, broker_kind != "kwire")] if dynamic else STATIC
-    for number, (arguments, taken) in enumerate(rows):
+def test_what_is_taken(make, dynamic):
+    for number, (arguments, taken) in enumerate(DYNAMIC if dynamic else STATIC):
         cluster = make(3, dynamic=dynamic)
         cluster.configure()
         ran = cluster.nodes[1].format(*arguments, features=())

@@ -21,7 +21,13 @@ import attrs
 from compat_tests.harness.ports import new_ports
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN_PROFILE = {"num.partitions": "4"}
+PLAIN_PROFILE = {
+    "num.partitions": "4",
+    "group.consumer.assignment.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+}
+"""The settings of all brokers; members of consumer groups send heartbeats often."""
 READY_SECONDS = 60
 STOP_SECONDS = 60
 

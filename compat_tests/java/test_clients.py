@@ -129,6 +129,30 @@ def test_assignors_join_leave_growth(broker, java, unique, group, assignor, size
     assert keeps is None or stable_count == keeps
 
 
+@pytest.mark.parametrize(("assignor", "sizes"), [("uniform", [3, 3]), ("range", [2, 4])])
+def test_consumer_protocol_assignors_join_leave_growth(
+    broker, java, unique, group, assignor, sizes
+):
+    first, second = unique("a"), unique("b")
+    for topic in (first, second):
+        create(broker.address, topic, 3)
+    settings = [f"group.id={group}", "group.protocol=consumer", f"group.remote.assignor={assignor}"]
+    result = java("group", f"{first},{second}", *map(str, sizes), *settings)
+    assert result.pop("kept")
+    assert result == {"alone": [6], "both": sizes, "left": [6], "grown": [8]}
+
+
+def test_consumer_protocol_commits(broker, java, topic, group):
+    create(broker.address, topic)
+    fill(broker.address, topic, [b"%d" % number for number in range(10)])
+    assert java("commits", topic, f"group.id={group}", "group.protocol=consumer") == {
+        "none": True,
+        "sync": [3, "note"],
+        "async": ["null"],
+        "resumed": "5",
+    }
+
+
 def test_commits(broker, java, topic, group):
     create(broker.address, topic)
     fill(broker.address, topic, [b"%d" % number for number in range(10)])

@@ -123,6 +123,33 @@ def test_consumer_groups(broker, tool, topic, group):
     assert group not in tool("GroupsCommand", "--list")
 
 
+def test_group_of_the_consumer_protocol(broker, tool, topic, group):
+    create(broker.address, topic, 2)
+    fill(broker.address, topic, [b"x"] * 10, partition=0)
+    printed = tool(
+        f"{TOOLS}.consumer.ConsoleConsumer", "--topic", topic, "--from-beginning",
+        "--max-messages", "10", "--group", group, "--command-property", "group.protocol=consumer",
+    )  # fmt: skip
+    assert printed.split() == ["x"] * 10
+    listed = tool(CONSUMER_GROUPS, "--list", "--type", "consumer", "--state", "Empty")
+    (row,) = (line.split() for line in listed.splitlines() if line.startswith(group))
+    assert row == [group, "Consumer", "Empty"]
+    assert group not in tool(CONSUMER_GROUPS, "--list", "--type", "classic").split()
+    state = tool(CONSUMER_GROUPS, "--describe", "--group", group, "--state")
+    assert "Empty" in state
+    assert "uniform" in state
+    described = tool(CONSUMER_GROUPS, "--describe", "--group", group)
+    assert re.search(rf"{topic}\s+0\s+(-\s+)?10\s+10\s+0", described)
+    scope = ["--group", group, "--topic", topic]
+    tool(CONSUMER_GROUPS, "--reset-offsets", "--to-offset", "4", *scope, "--execute")
+    assert re.search(
+        rf"{topic}\s+0\s+(-\s+)?4\s+10\s+6", tool(CONSUMER_GROUPS, "--describe", "--group", group)
+    )
+    tool(CONSUMER_GROUPS, "--delete-offsets", *scope)
+    tool(CONSUMER_GROUPS, "--delete", "--group", group)
+    assert group not in tool(CONSUMER_GROUPS, "--list").split()
+
+
 def test_offsets_and_delete_records(broker, tool, topic, tmp_path):
     create(broker.address, topic, 2)
     fill(broker.address, topic, [b"x"] * 10, partition=0)

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Self, TypeVar, cast
 
+from kwire.configs.consumer_groups import ConsumerGroupConfig
 from kwire.configs.declare import (
     INT_MAX,
     LONG_MAX,
-    Config,
     ConfigError,
     Key,
     Kind,
@@ -89,7 +89,7 @@ def family(name: str) -> tuple[str, ...]:
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
-class BrokerConfig(Config):
+class BrokerConfig(ConsumerGroupConfig):
     """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off

@@ -278,10 +278,11 @@ class Config:
 
     @classmethod
     def keys(cls) -> dict[str, Key[object]]:
-        """Return the settings of the table, by property name."""
+        """Return the settings of the table and of the tables that it extends, by property name."""
         keys: dict[str, Key[object]] | None = cls.__dict__.get("_keys")
         if keys is None:
-            keys = {key.name: key for key in vars(cls).values() if isinstance(key, Key)}
+            tables = [vars(each) for each in reversed(cls.__mro__)]
+            keys = {k.name: k for table in tables for k in table.values() if isinstance(k, Key)}
             cls._keys = keys  # type: ignore[attr-defined]
         return keys
 

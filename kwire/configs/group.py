@@ -7,9 +7,12 @@ class GroupConfig(Config):
     """The settings of a group: DescribeConfigs's GROUP resource."""
 
     # fmt: off
-    consumer_assignment_interval_ms = integer(1000, effective=False, low=0)
-    consumer_heartbeat_interval_ms = integer(5000, effective=False, low=1)
-    consumer_session_timeout_ms = integer(45000, effective=False, low=1)
+    consumer_assignment_interval_ms = integer(
+        1000, "The shortest time between two assignments of a consumer group.", low=0)
+    consumer_heartbeat_interval_ms = integer(
+        5000, "How often members of a consumer group send heartbeats.", low=1)
+    consumer_session_timeout_ms = integer(
+        45000, "How long a member of a consumer group may be silent.", low=1)
     share_assignment_interval_ms = integer(1000, effective=False, low=0)
     share_auto_offset_reset = string("latest", effective=False)
     share_delivery_count_limit = integer(5, effective=False, low=2)

@@ -1,1 +1,1 @@
-"""Consumer groups: membership, rebalances and committed offsets, as pure deciders."""
+"""Groups: membership, rebalances and committed offsets, as pure deciders."""

@@ -35,7 +35,6 @@ from kwire.errors import (
 )
 from kwire.group import requests
 from kwire.group.decision_builder import Client
-from kwire.group.model import ClassicGroup
 from kwire.group.offsets import GroupChange
 from kwire.group.settings import GroupSettings, follow_config
 from kwire.group.shard import GroupShard
@@ -43,9 +42,16 @@ from kwire.types import CONSUMER_OFFSETS
 from kwire.waits import Slow
 
 if TYPE_CHECKING:
+    from kwire.codec.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.draft import Draft
     from kwire.coordinator.ports import CoordinatorLog, LedPartition
+    from kwire.group.consumer.requests import DescribedGroup as DescribedConsumerGroup
+    from kwire.group.consumer.settings import ConsumerSettings
+    from kwire.group.consumer.topics import Topics
 
 
 ListedGroup = ListGroupsResponse.ListedGroup
@@ -62,6 +68,8 @@ class GroupCoordinator:
     settings: Callable[[], GroupSettings]
     partitions: Callable[[], int]
     """Returns the number of partitions that `__consumer_offsets` has or will be created with."""
+    topics: "Callable[[], Topics]"
+    """Returns the topics in the newest metadata, for consumer groups."""
 
     @classmethod
     def build(
@@ -73,17 +81,37 @@ class GroupCoordinator:
         partitions: Callable[[], int],
         new_id: Callable[[], str],
         topic_ids: Callable[[], Mapping[str, bytes] | None],
+        topics: "Callable[[], Topics]",
+        overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> "GroupCoordinator":
-        """Return the coordinator with its service; the caller runs ``service.run``."""
+        """Return the coordinator with its service; the caller runs ``service.run``.
+
+        ``overrides`` returns the settings of a group that differ from the broker's.
+        """
         settings = follow_config(config)
+
+        def consumer_settings(group_id: str) -> "ConsumerSettings":
+            from kwire.group.consumer.settings import ConsumerSettings
+
+            return ConsumerSettings.of(config(), overrides(group_id))
+
+        def make_shard(_: int) -> GroupShard:
+            return GroupShard(
+                new_id=new_id,
+                settings=settings,
+                topic_ids=topic_ids,
+                topics=topics,
+                consumer_settings=consumer_settings,
+            )
+
         service = CoordinatorRuntime(
             topic=CONSUMER_OFFSETS,
             log=to,
             clock=clock,
-            make=lambda _: GroupShard(new_id=new_id, settings=settings, topic_ids=topic_ids),
+            make=make_shard,
             commit_timeout_ms=lambda: config().offsets_commit_timeout_ms,
         )
-        return cls(service=service, settings=settings, partitions=partitions)
+        return cls(service=service, settings=settings, partitions=partitions, topics=topics)
 
     def on_role_changed(self, partition: "LedPartition") -> None:
         """Load a partition that this broker now leads, or drop it; the replica layer calls this."""
@@ -135,6 +163,31 @@ class GroupCoordinator:
             return cast(HeartbeatResponse, self.service.begin(index, partial(_heartbeat, request)))
         except CoordinatorLoadInProgress:
             return HeartbeatResponse()
+
+    async def consumer_heartbeat(
+        self, request: "ConsumerGroupHeartbeatRequest", client: Client
+    ) -> "ConsumerGroupHeartbeatResponse":
+        """Have a member of a consumer group join, stay, change or leave (KIP-848)."""
+        from kwire.group.consumer import requests as consumer_requests
+
+        reply: ConsumerGroupHeartbeatResponse = await self._call(
+            request.group_id,
+            lambda shard, *when: consumer_requests.heartbeat(shard, request, client, *when),
+        )
+        return reply
+
+    async def describe_consumer_group(self, group_id: str) -> "DescribedConsumerGroup":
+        """Describe a consumer group; many members are described in slices."""
+        from kwire.group.consumer import requests as consumer_requests
+
+        described, members = await self.service.read(
+            self.partition_of(group_id), lambda shard: consumer_requests.describe(shard, group_id)
+        )
+        topics, slices = self.topics(), Slices()
+        for member, target in members:
+            described.members.append(consumer_requests.describe_member(member, target, topics))
+            await slices.pause()
+        return described
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Remove members, in several decisions if there are many."""
@@ -200,6 +253,8 @@ class GroupCoordinator:
         topics: Sequence[tuple[str, Iterable[int]]] | None,
         *,
         require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> list[FetchedTopic]:
         """Return a consistent snapshot of committed offsets by topic; ``topics`` None means all.
 
@@ -208,7 +263,12 @@ class GroupCoordinator:
         read = await self.service.read(
             self.partition_of(group_id),
             lambda shard: requests.read_offsets(
-                shard, group_id, topics, require_stable=require_stable
+                shard,
+                group_id,
+                topics,
+                require_stable=require_stable,
+                member_id=member_id,
+                member_epoch=member_epoch,
             ),
         )
         slices = Slices()
@@ -241,9 +301,18 @@ class GroupCoordinator:
         """Return the groups of the partitions that this node leads."""
         listing: list[ListedGroup] = []
         slices = Slices()
-        for groups in await read_each(self.service, lambda shard: shard.list_groups(states, kinds)):
-            for group in groups:
-                listing.append(_listed_group(group))
+        for groups in await read_each(
+            self.service, lambda shard: requests.list_groups(shard, states, kinds)
+        ):
+            for group_id, protocol_type, state, kind in groups:
+                listing.append(
+                    ListedGroup(
+                        group_id=group_id,
+                        protocol_type=protocol_type,
+                        group_state=state,
+                        group_type=kind,
+                    )
+                )
                 await slices.pause()
         return listing
 
@@ -323,12 +392,3 @@ def _commit_in_transaction(
     ticket: int,
 ) -> Decision:
     return requests.commit_in_transaction(shard, request, producer, moment, ticket)
-
-
-def _listed_group(group: ClassicGroup) -> ListedGroup:
-    return ListedGroup(
-        group_id=group.group_id,
-        protocol_type=group.protocol_type or "",
-        group_state=group.state.value,
-        group_type="classic",
-    )

@@ -64,14 +64,14 @@ class DecisionBuilder:
         self.start_session(group, member.member_id, member.session_timeout_ms)
 
     def start_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        self._after(("session", group.group_id, member_id), timeout_ms)
+        self.start_timer(("session", group.group_id, member_id), timeout_ms)
 
     def start_join_timeout(self, group: ClassicGroup, timeout_ms: int) -> None:
         """Set the deadline after which the rebalance completes without missing members."""
-        self._after(("join", group.group_id), timeout_ms)
+        self.start_timer(("join", group.group_id), timeout_ms)
 
     def start_sync_timeout(self, group: ClassicGroup, timeout_ms: int) -> None:
-        self._after(("sync", group.group_id), timeout_ms)
+        self.start_timer(("sync", group.group_id), timeout_ms)
 
     def end_session(self, group: ClassicGroup, member_id: str) -> None:
         self.timers.append((("session", group.group_id, member_id), None))
@@ -82,7 +82,8 @@ class DecisionBuilder:
     def end_sync_timeout(self, group: ClassicGroup) -> None:
         self.timers.append((("sync", group.group_id), None))
 
-    def _after(self, name: tuple[str, ...], timeout_ms: int) -> None:
+    def start_timer(self, name: tuple[str, ...], timeout_ms: int) -> None:
+        """Set a deadline, or move it."""
         self.timers.append((name, self.moment.now + timeout_ms / 1000))
 
 

@@ -10,7 +10,7 @@ it is taken.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
 from kwire.group.model import CONSUMER, ClassicGroup, State
@@ -18,6 +18,10 @@ from kwire.group.offsets import Committed, Offsets, is_of_deleted_topic
 from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
 from kwire.group.settings import GroupSettings
 from kwire.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kwire.group.consumer.model import ConsumerGroup
+    from kwire.group.consumer.shard import ConsumerShard
 
 STEP_OFFSETS: Final = 100
 """The number of offsets per step, about 1 ms of work if all of them are removed."""
@@ -32,6 +36,14 @@ class ShardState(Protocol):
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]: ...
+
+    @property
+    def has_consumer_groups(self) -> bool: ...
+
+    @property
+    def consumer(self) -> "ConsumerShard": ...
+
+    def consumer_group(self, group_id: str) -> "ConsumerGroup | None": ...
 
     @property
     def offsets(self) -> Offsets: ...
@@ -57,6 +69,41 @@ def expire(shard: ShardState) -> Iterator[Step]:
                     for partitions in _chunks(shard, group_id, topic):
                         yield partial(_expire_offsets, shard, group, since, topic, partitions)
         yield partial(_expire_group, shard, group_id)
+    if shard.has_consumer_groups:
+        yield from _expire_consumer_groups(shard)
+
+
+def _expire_consumer_groups(shard: ShardState) -> Iterator[Step]:
+    for group_id in list(shard.consumer.groups):
+        for topic in list(shard.offsets.of(group_id)):
+            for partitions in _chunks(shard, group_id, topic):
+                yield partial(_expire_consumer_offsets, shard, group_id, topic, partitions)
+        yield partial(_expire_consumer_group, shard, group_id)
+
+
+def _expire_consumer_offsets(
+    shard: ShardState, group_id: str, topic: str, partitions: list[int], moment: Moment
+) -> Decision:
+    group = shard.consumer_group(group_id)
+    if group is None or group.is_subscribed_to(topic):
+        return NOTHING
+    retention_ms = shard.settings().offsets_retention_ms
+
+    def is_over(committed: Committed) -> bool:
+        return committed.is_expired(committed.commit_ms, moment.expiry_ms, retention_ms)
+
+    return _remove(shard, group_id, topic, partitions, is_over)
+
+
+def _expire_consumer_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
+    group = shard.consumer_group(group_id)
+    if group is None or group.members or _has_offsets(shard, group_id):
+        return NOTHING
+    return Decision(records=tuple(shard.consumer.tombstones(group)))
+
+
+def _has_offsets(shard: ShardState, group_id: str) -> bool:
+    return bool(shard.offsets.of(group_id)) or shard.offsets.has_pending(group_id)
 
 
 def _rule(group: ClassicGroup) -> tuple[Since, frozenset[str]] | None:
@@ -95,10 +142,10 @@ def _expire_offsets(
 
 
 def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
-    group, offsets = shard.groups.get(group_id), shard.offsets
+    group = shard.groups.get(group_id)
     if group is None or group.state is not State.EMPTY or group.pending_join:
         return NOTHING
-    if offsets.of(group_id) or offsets.has_pending(group_id):
+    if _has_offsets(shard, group_id):
         return NOTHING
     return Decision(records=(group_tombstone(group_id),))
 

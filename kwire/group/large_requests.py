@@ -19,7 +19,6 @@ from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.offsets import GroupChange, pack
 from kwire.group.records import (
-    group_tombstone,
     making_group_record,
     offset_tombstone,
     store,
@@ -30,8 +29,7 @@ from kwire.group.requests import (
     DeletedTopic,
     check_commit,
     commit_record,
-    deletable,
-    end_pending,
+    delete_records,
     topics_in_use,
 )
 from kwire.group.settings import GroupSettings
@@ -221,18 +219,19 @@ class LargeDeletion:
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
         """Delete the group; answer False, without a change, if too many tombstones are missing."""
-        group = deletable(shard, self.group_id)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
+        tombstones = delete_records(shard, self.group_id, builder)
         missing = self._missing(shard)
         if sum(map(len, missing.values())) > DECISION_OFFSETS_MAX:
             self.missing = missing
+            builder.timers.clear()
             builder.answer(ticket, False)
             return builder.build()
         for topic, partitions in missing.items():
             for partition in partitions:
                 self._add(topic, partition)
-        self.draft.add(*store(group_tombstone(self.group_id))).deletes_group = True
-        end_pending(builder, group)
+        for tombstone in tombstones:
+            self.draft.add(*store(tombstone)).tombstones.append(tombstone)
         builder.answer(ticket, True)
         return builder.build()._replace(draft=self.draft)
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import attrs
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
+from kwire.coordinator.decision import Record
 from kwire.records.header import NO_PRODUCER
 from kwire.types import ZERO_UUID
 
@@ -54,7 +55,7 @@ class Committed(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class GroupChange:
-    """Offsets of a group to set or remove together, and whether the group is deleted with them.
+    """Offsets of a group to set or remove together, and a deleted group's own tombstones.
 
     They are written in one batch and applied together.
     """
@@ -63,7 +64,7 @@ class GroupChange:
     committed: dict[str, dict[int, Packed]] = attrs.field(factory=dict)
     """The committed offsets by topic and partition."""
     removed: dict[str, list[int]] = attrs.field(factory=dict)
-    deletes_group: bool = False
+    tombstones: list[Record] = attrs.field(factory=list)
 
 
 def pack(value: OffsetCommitValue) -> Packed:

@@ -1,7 +1,8 @@
 """The records of `__consumer_offsets`: their types and their encoding.
 
 A key is a type number followed by the key's fields; a value is a version number followed by the
-value's fields. kwire does not decode the values of consumer, share and streams groups: it
+value's fields. The records of consumer groups are in :mod:`kwire.group.consumer.records`, which is
+loaded with the first of them. kwire does not decode the values of share and streams groups: it
 recognises their records by the type of the key.
 """
 
@@ -40,13 +41,14 @@ _VALUES: Final[dict[int, tuple[type, type, int]]] = {
     2: (GroupMetadataKey, GroupMetadataValue, GROUP_VERSION),
 }
 """Key class, value class and the version in which values are written, by key type."""
+_CONSUMER_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
+"""The key types of consumer groups."""
 
 _FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
-    3: ("consumer_group_records", "ConsumerGroupMetadataKey", "consumer"),
     11: ("share_group_records", "ShareGroupMetadataKey", "share"),
     17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
 }
-"""Module, key class and kind of group, for the key types of consumer, share and streams groups."""
+"""Module, key class and kind of group, for the key types of share and streams groups."""
 
 
 class _GroupKey(Protocol):
@@ -56,7 +58,7 @@ class _GroupKey(Protocol):
 
 
 class ForeignGroup(NamedTuple):
-    """The key of a record of a consumer, share or streams group."""
+    """The key of a record of a share or streams group."""
 
     group: str
     kind: str
@@ -69,7 +71,7 @@ def store(record: Record) -> tuple[bytes, bytes | None]:
     key = _PREFIX.pack(kind) + encode(record.key, 0)
     if record.value is None:
         return key, None
-    version = _VALUES[kind][2] if record.version is None else record.version
+    version = _values(kind)[2] if record.version is None else record.version
     return key, _PREFIX.pack(version) + encode(record.value, version)
 
 
@@ -78,10 +80,9 @@ def load(key: bytes, value: bytes | None) -> Record | None:
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
-    entry = _VALUES.get(kind)
-    if entry is None:
+    if kind not in _VALUES and kind not in _CONSUMER_TYPES:
         return _load_foreign(kind, key, value)
-    key_type, value_type, _ = entry
+    key_type, value_type, _ = _values(kind)
     decoded_key: object = decode(key_type, key[2:], 0)
     if value is None:
         return Record(decoded_key)
@@ -89,6 +90,15 @@ def load(key: bytes, value: bytes | None) -> Record | None:
     if version not in spec_of(value_type).versions:
         raise ValueError(f"value version {version} of record type {kind}")
     return Record(decoded_key, decode(value_type, value[2:], version), version)
+
+
+def _values(kind: int) -> tuple[type, type, int]:
+    """Return the entry of a key type, including those of consumer groups."""
+    if kind not in _VALUES:
+        from kwire.group.consumer.records import VALUES
+
+        _VALUES.update(VALUES)
+    return _VALUES[kind]
 
 
 def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:

@@ -24,6 +24,7 @@ from kwire.errors import (
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
+    StaleMemberEpoch,
     UnknownMemberId,
     UnstableOffsetCommit,
 )
@@ -110,13 +111,16 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
 
     If the group has no members, any client may commit without a generation.
     """
-    if not shard.groups:
+    if not shard.has_groups:
         shard.schedule_expiry(builder)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if request.group_id in shard.foreign:
         if generation >= 0 or member_id:
             raise UnknownMemberId
+        return
+    if (consumer := shard.consumer_group(request.group_id)) is not None:
+        shard.consumer.check_commit(consumer, request)
         return
     if group is None:
         if generation >= 0:
@@ -159,7 +163,7 @@ def _check_commit_in_transaction(
     A producer that names no member is fenced by its transactional id alone. A commit during a
     rebalance is accepted; no commit restarts the member's session.
     """
-    if not shard.groups:
+    if not shard.has_groups:
         shard.schedule_expiry(builder)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     has_member = generation >= 0 or bool(member_id) or request.group_instance_id is not None
@@ -167,6 +171,13 @@ def _check_commit_in_transaction(
     if request.group_id in shard.foreign:
         if has_member:
             raise UnknownMemberId
+        return
+    if (consumer := shard.consumer_group(request.group_id)) is not None:
+        if has_member:
+            try:
+                shard.consumer.check_commit(consumer, request)
+            except StaleMemberEpoch as error:
+                raise IllegalGeneration from error
         return
     if group is None:
         if generation >= 0:
@@ -269,8 +280,15 @@ def read_offsets(
     topics: Sequence[tuple[str, Iterable[int]]] | None,
     *,
     require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> OffsetsRead:
-    """Take a snapshot of the committed offsets of these partitions; ``topics`` None means all."""
+    """Take a snapshot of the committed offsets of these partitions; ``topics`` None means all.
+
+    A member of a consumer group must name its present epoch.
+    """
+    if (consumer := shard.consumer_group(group_id)) is not None:
+        shard.consumer.check_fetch(consumer, member_id, member_epoch)
     stored = shard.offsets.of(group_id)
     committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
     if topics is None:
@@ -342,6 +360,9 @@ def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[
     Raises GroupIdNotFound, or NonEmptyGroup if the group has members but is not a consumer group,
     so that its subscriptions are unknown.
     """
+    consumer = shard.consumer_group(request.group_id)
+    if consumer is not None:
+        return frozenset(t.name for t in request.topics if consumer.is_subscribed_to(t.name))
     group = _existing(shard, request.group_id)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise NonEmptyGroup
@@ -355,21 +376,54 @@ def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[
 # Whole groups
 
 
+Listing = tuple[str, str, str, str]
+"""The id, protocol type, state and kind of a group."""
+
+
+def list_groups(shard: GroupShard, states: Iterable[str], kinds: Iterable[str]) -> list[Listing]:
+    """Return the groups in any of these states and of any of these kinds; empty means all."""
+    state_filter = {state.lower() for state in states}
+    kind_filter = {kind.lower() for kind in kinds}
+    listing: list[Listing] = []
+    if not kind_filter or "classic" in kind_filter:
+        listing += [
+            (group.group_id, group.protocol_type or "", group.state.value, "classic")
+            for group in shard.groups.values()
+            if not state_filter or group.state.value.lower() in state_filter
+        ]
+    if shard.has_consumer_groups and (not kind_filter or CONSUMER in kind_filter):
+        listing += [
+            (group.group_id, CONSUMER, state.value, CONSUMER)
+            for group in shard.consumer.groups.values()
+            if (state := group.state) and (not state_filter or state.value.lower() in state_filter)
+        ]
+    return listing
+
+
 def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
     group = shard.groups.get(group_id)
     if group is None:
-        raise GroupIdNotFound(f"Group {group_id} not found.")
+        is_other = group_id in shard.foreign or shard.consumer_group(group_id) is not None
+        problem = "is not a classic group" if is_other else "not found"
+        raise GroupIdNotFound(f"Group {group_id} {problem}.")
     return group
 
 
-def deletable(shard: GroupShard, group_id: str) -> ClassicGroup:
-    """Return a group that can be deleted; raises GroupIdNotFound or NonEmptyGroup."""
-    if group_id in shard.foreign:
+def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -> list[Record]:
+    """Return the tombstones of a group without members, and end its deadlines.
+
+    Raises GroupIdNotFound or NonEmptyGroup.
+    """
+    consumer = shard.consumer_group(group_id)
+    if group_id in shard.foreign or (consumer is not None and consumer.members):
         raise NonEmptyGroup
+    if consumer is not None:
+        return shard.consumer.tombstones(consumer)
     group = _existing(shard, group_id)
     if group.state is not State.EMPTY:
         raise NonEmptyGroup
-    return group
+    end_pending(builder, group)
+    return [group_tombstone(group_id)]
 
 
 def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) -> Decision:
@@ -378,8 +432,8 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
     The answer is True, or False if there are too many tombstones for one decision; then nothing
     changes.
     """
-    group = deletable(shard, group_id)
     builder = DecisionBuilder(moment, shard.settings(), ticket)
+    tombstones = delete_records(shard, group_id, builder)
     committed = (
         (topic, partition)
         for topic, partitions in shard.offsets.of(group_id).items()
@@ -391,8 +445,7 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
         builder.answer(ticket, False)
         return builder.build()
     builder.records.extend(offset_tombstone(group_id, *removal) for removal in removals)
-    builder.records.append(group_tombstone(group_id))
-    end_pending(builder, group)
+    builder.records.extend(tombstones)
     builder.answer(ticket, True)
     return builder.build()
 

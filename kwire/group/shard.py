@@ -1,12 +1,14 @@
 """All groups of one partition of `__consumer_offsets`: a decider and its state.
 
-It serves classic groups. If the log holds a group of another protocol (consumer, share or streams),
-the shard records only its kind: the group's offsets are kept and can be fetched, but the group
-cannot be joined or deleted. Invariant: the ``expiry`` deadline is set while there is any group.
+It serves classic groups; a :class:`ConsumerShard` has the consumer groups. If the log holds a group
+of another protocol (share or streams), the shard records only its kind: the group's offsets are
+kept and can be fetched, but the group cannot be joined or deleted. Invariants: a group id is in one
+of ``groups``, ``foreign`` and the consumer shard; the ``expiry`` deadline is set while there is any
+group.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVarTuple
 
@@ -41,6 +43,11 @@ from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
+    from kwire.group.consumer.model import ConsumerGroup
+    from kwire.group.consumer.settings import ConsumerSettings
+    from kwire.group.consumer.shard import ConsumerShard, GroupUpdate
+    from kwire.group.consumer.target import TargetChange
+    from kwire.group.consumer.topics import Topics
 
 Args = TypeVarTuple("Args")
 
@@ -59,10 +66,38 @@ class GroupShard:
     """Returns the current settings."""
     topic_ids: Callable[[], Mapping[str, bytes] | None] = lambda: None
     """Returns the ids of all topics by name; None while the metadata may be outdated."""
+    topics: "Callable[[], Topics]" = attrs.field(kw_only=True, default=None)
+    """Returns the topics in the newest metadata, for consumer groups."""
+    consumer_settings: "Callable[[str], ConsumerSettings]" = attrs.field(kw_only=True, default=None)
+    """Returns the settings of a consumer group, by its id."""
     groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
     foreign: dict[str, str] = attrs.field(factory=dict, init=False)
     """The kind of each group of another protocol, by group id."""
     offsets: Offsets = attrs.field(factory=Offsets, init=False)
+    _consumer: "ConsumerShard | None" = attrs.field(default=None, init=False)
+
+    @property
+    def consumer(self) -> "ConsumerShard":
+        """The consumer groups; their modules are loaded on first use."""
+        if self._consumer is None:
+            from kwire.group.consumer.shard import ConsumerShard
+
+            self._consumer = ConsumerShard(
+                self.settings, self.consumer_settings, self.topics, self.encode
+            )
+        return self._consumer
+
+    def consumer_group(self, group_id: str) -> "ConsumerGroup | None":
+        return None if self._consumer is None else self._consumer.groups.get(group_id)
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        return self._consumer is not None and bool(self._consumer.groups)
+
+    @property
+    def has_groups(self) -> bool:
+        """True if there is a group whose offsets may expire."""
+        return bool(self.groups) or self.has_consumer_groups
 
     # Records
 
@@ -82,22 +117,30 @@ class GroupShard:
                 self._apply_foreign(group_id, kind, exists=record.value is not None)
             case LegacyOffsetCommitKey():
                 logger.debug("offset in a legacy format ignored group=%s", record.key.group)
+            case _:
+                self._apply_to_consumer_group(record)
 
-    def apply_change(self, change: GroupChange) -> None:
+    def apply_change(self, change: "GroupChange | TargetChange") -> None:
+        if not isinstance(change, GroupChange):
+            self.consumer.apply_target(change)
+            return
         group_id = change.group_id
         if change.committed:
             self.offsets.commit_all(group_id, change.committed)
             self._exists(group_id)
         self.offsets.remove_all(group_id, change.removed)
-        if change.deletes_group:
-            self._apply_group(group_id, None)
+        for tombstone in change.tombstones:
+            self.apply(tombstone)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
 
-    def adopt(self, state: tuple[ClassicGroup, ...] | None) -> None:
+    def adopt(self, state: "tuple[ClassicGroup | GroupUpdate, ...] | None") -> None:
         for group in state or ():
-            self.groups[group.group_id] = group
+            if isinstance(group, ClassicGroup):
+                self.groups[group.group_id] = group
+            else:
+                self.consumer.adopt(group)
 
     def _apply_offset(self, record: Record, producer_id: int) -> None:
         self.offsets.apply(record.key, record.value, producer_id)
@@ -106,7 +149,11 @@ class GroupShard:
 
     def _exists(self, group_id: str) -> None:
         """Create the group if it does not exist: a group may commit offsets without any members."""
-        if group_id not in self.groups and group_id not in self.foreign:
+        if (
+            group_id not in self.groups
+            and group_id not in self.foreign
+            and self.consumer_group(group_id) is None
+        ):
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
     def _apply_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
@@ -122,7 +169,16 @@ class GroupShard:
             return
         self.foreign.pop(group_id, None)
         if self.offsets.of(group_id):
-            self.groups.setdefault(group_id, ClassicGroup(group_id=group_id))
+            self._exists(group_id)
+
+    def _apply_to_consumer_group(self, record: Record) -> None:
+        """Apply a record of a consumer group, which replaces a classic group without records."""
+        group_id = record.key.group_id
+        if record.value is not None:
+            self.groups.pop(group_id, None)
+        self.consumer.apply(record)
+        if self.consumer_group(group_id) is None and self.offsets.of(group_id):
+            self._exists(group_id)
 
     # Deadlines
 
@@ -130,7 +186,9 @@ class GroupShard:
         """Yield the steps after a load; they restart the session of each loaded member."""
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)
-        if self.groups:
+        if self._consumer is not None:
+            yield from self._consumer.on_loaded()
+        if self.has_groups:
             yield self._check_topics
 
     def on_next_epoch(self) -> None:
@@ -160,6 +218,8 @@ class GroupShard:
                 return self._of(builder, group_id, rebalance.on_join_timeout)
             case ("sync", str(group_id)):
                 return self._of(builder, group_id, rebalance.on_sync_timeout)
+            case (str(kind), str(group_id), str(member_id)):
+                return self.consumer.due(kind, group_id, member_id, moment)
         return self._expire(builder)
 
     def remove_deleted_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
@@ -182,7 +242,7 @@ class GroupShard:
 
     def _expire(self, builder: DecisionBuilder) -> Decision:
         """Return a decision whose steps remove expired offsets, and schedule the next expiry."""
-        if not self.groups:
+        if not self.has_groups:
             return NOTHING
         self.schedule_expiry(builder)
         return builder.build()._replace(steps=expiry.expire(self))
@@ -197,7 +257,9 @@ class GroupShard:
         self, request: JoinGroupRequest, client: Client, moment: Moment, ticket: int
     ) -> Decision:
         builder = DecisionBuilder(moment, self.settings(), ticket)
-        group = self.groups.get(request.group_id)
+        group, consumer = self.groups.get(request.group_id), self.consumer_group(request.group_id)
+        if consumer is not None and consumer.members:
+            return self.consumer.join(consumer, request, client, builder, self.new_id())
         if request.group_id in self.foreign:
             builder.answer(ticket, join_error(InconsistentGroupProtocol))
             return builder.build()
@@ -211,14 +273,15 @@ class GroupShard:
         joined = classic.join(builder, created, request, client, fresh_id)
         if joined is created:
             return builder.build()
-        builder.records.insert(0, group_record(created))
+        former = () if consumer is None else self.consumer.tombstones(consumer)
+        builder.records[:0] = [*former, group_record(created)]
         return builder.build(joined)
 
     def _fresh_id(self, request: JoinGroupRequest, client: Client) -> str:
         return f"{request.group_instance_id or client.client_id}-{self.new_id()}"
 
     def _create_group(self, builder: DecisionBuilder, group_id: str) -> ClassicGroup:
-        if not self.groups:
+        if not self.has_groups:
             self.schedule_expiry(builder)
         return ClassicGroup(group_id=group_id, since_ms=builder.moment.wall_ms)
 
@@ -230,6 +293,9 @@ class GroupShard:
         draft: "Draft[GroupChange] | None" = None,
     ) -> Decision:
         """Decide on a SyncGroup; ``draft`` holds the leader's record if that is a large one."""
+        if (consumer := self.consumer_group(request.group_id)) is not None:
+            builder = DecisionBuilder(moment, self.settings(), ticket)
+            return self.consumer.sync(consumer, request, builder)
         builder = DecisionBuilder(moment, self.settings(), ticket, draft=draft)
         group = self._require_group(request.group_id)
         decision = builder.build(classic.sync(builder, group, request))
@@ -245,11 +311,16 @@ class GroupShard:
 
     def heartbeat(self, request: HeartbeatRequest, moment: Moment, ticket: int) -> Decision:
         builder = DecisionBuilder(moment, self.settings(), ticket)
+        if (consumer := self.consumer_group(request.group_id)) is not None:
+            return self.consumer.classic_heartbeat(consumer, request, builder)
         group = self._require_group(request.group_id)
         return builder.build(classic.heartbeat(builder, group, request))
 
     def leave(self, request: LeaveGroupRequest, moment: Moment, ticket: int) -> Decision:
         group = self.groups.get(request.group_id)
+        if (consumer := self.consumer_group(request.group_id)) is not None:
+            builder = DecisionBuilder(moment, self.settings(), ticket)
+            return self.consumer.leave(consumer, request, builder)
         if group is None:
             strangers = [
                 LeaveGroupResponse.MemberResponse(
@@ -268,17 +339,3 @@ class GroupShard:
         if group is None:
             raise UnknownMemberId
         return group
-
-    # Requests about all groups
-
-    def list_groups(self, states: Iterable[str], kinds: Iterable[str]) -> list[ClassicGroup]:
-        """Return the groups in any of these states and of any of these kinds; empty means all."""
-        state_filter = {state.lower() for state in states}
-        kind_filter = {kind.lower() for kind in kinds}
-        if kind_filter and "classic" not in kind_filter:
-            return []
-        return [
-            group
-            for group in self.groups.values()
-            if not state_filter or group.state.value.lower() in state_filter
-        ]

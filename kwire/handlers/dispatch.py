@@ -309,7 +309,10 @@ class ConnectionRequests:
     def _begin(self, route: Route, request: Body, frame: memoryview, started: float) -> Answer:
         """Call the handler of a decoded request."""
         if route.widen is not None:
-            request = route.widen(request, route.version)
+            try:
+                request = route.widen(request, route.version)
+            except MalformedError as error:
+                raise _disconnect(frame, error) from error
         if route.forwarded:
             return Slow(partial(self._forward, route, request, frame, started))
         result = route.handler.begin(self.context, request)

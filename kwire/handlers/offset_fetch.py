@@ -40,7 +40,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
         try:
             context.check_allowed("Describe", "Group", group.group_id)
             if group.topics is None:
-                topics = await _all(context, group.group_id, request.require_stable)
+                topics = await _all(context, group, request.require_stable)
             else:
                 topics = await _some(context, group, group.topics, request.require_stable)
         except KafkaError as error:
@@ -55,9 +55,9 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
     return response
 
 
-async def _all(context: Context, group_id: str, require_stable: bool) -> list[Topic]:
+async def _all(context: Context, group: RequestGroup, require_stable: bool) -> list[Topic]:
     """Return all offsets of a group for the topics that the client may describe."""
-    topics = await context.groups.fetch(group_id, None, require_stable=require_stable)
+    topics = await _fetch(context, group, None, require_stable)
     ids = context.image.topic_ids
     allowed = []
     slices = Slices()
@@ -82,13 +82,26 @@ async def _some(
             answers.append(_refuse_topic(topic, error))
         else:
             answers.append(None)
-    committed = iter(
-        await context.groups.fetch(group.group_id, names, require_stable=require_stable)
-    )
+    committed = iter(await _fetch(context, group, names, require_stable))
     topics = [answer or next(committed) for answer in answers]
     for response_topic, request_topic in zip(topics, requested, strict=True):
         response_topic.topic_id = request_topic.topic_id
     return topics
+
+
+async def _fetch(
+    context: Context,
+    group: RequestGroup,
+    names: list[tuple[str, list[int]]] | None,
+    require_stable: bool,
+) -> list[Topic]:
+    return await context.groups.fetch(
+        group.group_id,
+        names,
+        require_stable=require_stable,
+        member_id=group.member_id,
+        member_epoch=group.member_epoch,
+    )
 
 
 def _name(context: Context, topic: RequestTopic) -> str:

@@ -6,7 +6,6 @@ All other APIs of :mod:`kwire.codec.apis` are served; docs/protocol.md shows bot
 from typing import Final
 
 _SECURITY: Final = "no listener asks for authentication yet"
-_NEW_GROUPS: Final = "groups of the new protocol are not built yet (group.version is 0)"
 _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
 _STREAMS: Final = "streams groups are not built yet (streams.version is 0)"
@@ -17,8 +16,6 @@ UNSERVED: Final = {
     39: _SECURITY,  # RenewDelegationToken
     40: _SECURITY,  # ExpireDelegationToken
     41: _SECURITY,  # DescribeDelegationToken
-    68: _NEW_GROUPS,  # ConsumerGroupHeartbeat
-    69: _NEW_GROUPS,  # ConsumerGroupDescribe
     71: _TELEMETRY,  # GetTelemetrySubscriptions
     72: _TELEMETRY,  # PushTelemetry
     76: _SHARE,  # ShareGroupHeartbeat

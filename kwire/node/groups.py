@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kwire.configs.resource_types import GROUP
 from kwire.types import CONSUMER_OFFSETS, random_uuid, uuid_hex
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kwire.group.coordinator import GroupCoordinator
     from kwire.group.shard import GroupShard
     from kwire.node.core import Core
+    from kwire.node.group_topics import ImageTopics
     from kwire.replica.coordinator_log import CoordinatorLog
     from kwire.replica.markers import WaitCommitted
     from kwire.replica.transaction_ports import TransactionMarker
@@ -35,6 +37,7 @@ class NodeGroups:
     """The nursery of the coordinator's task; set before the node gets a role."""
     _coordinator: GroupCoordinator | None = None
     _counts: dict[bytes, int] = attrs.field(factory=dict)
+    _image_topics: ImageTopics | None = None
     _knows_topics: bool = False
     """True once the metadata includes all topics created before this node started."""
 
@@ -86,7 +89,19 @@ class NodeGroups:
             partitions=self._partition_count,
             new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
             topic_ids=lambda: core.publisher.image.topic_ids if self._knows_topics else None,
+            topics=self._topics,
+            overrides=lambda group_id: core.publisher.image.config(GROUP, group_id),
         )
+
+    def _topics(self) -> ImageTopics:
+        """Return the topics of the newest metadata."""
+        image = self.core.publisher.image
+        if self._image_topics is None or self._image_topics.image is not image:
+            from kwire.node.group_topics import ImageTopics
+
+            hashes = {} if self._image_topics is None else self._image_topics.hashes
+            self._image_topics = ImageTopics(image, hashes)
+        return self._image_topics
 
     def _partition_count(self) -> int:
         """Return the partition count of `__consumer_offsets`, as it was on the first call.

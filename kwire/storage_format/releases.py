@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
-from kwire.storage_format.format import DEFAULT_FEATURES, KRAFT_VERSION, TRANSACTION_VERSION
+from kwire.storage_format.format import (
+    DEFAULT_FEATURES,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    TRANSACTION_VERSION,
+)
 
 FIRST_LEVEL: Final = 7
 _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -31,6 +36,7 @@ RELEASES: Final = tuple(f"{release}-IV{n}" for release in _LEVELS for n in _LEVE
 _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     TRANSACTION_VERSION: ("4.0-IV0", "4.0-IV2"),
     ELR: ("4.1-IV0",),
+    GROUP_VERSION: ("4.0-IV0",),
 }
 """The releases from which a new cluster starts with level 1, 2 … of a feature, as in Kafka."""
 

@@ -95,6 +95,9 @@ public final class Scenarios {
         all.put("metadata.max.age.ms", "500");
         all.put("fetch.max.wait.ms", "100");
         all.putAll(settings);
+        if ("consumer".equals(all.get("group.protocol"))) {
+            all.remove("heartbeat.interval.ms"); // The broker decides on it.
+        }
         return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 

@@ -2,6 +2,7 @@
 
 from kwire.codec.schema import (
     Array,
+    Bool,
     Int16,
     Int32,
     Nullable,
@@ -39,6 +40,8 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
         partitions: Array[Int32] = field("0+", factory=list)
 
     topic_partitions: NullableArray[TopicPartitions] = field("0+", default=None, nullable="0+")
+    must_name_member: Bool = field("", default=True, ignorable=True)
+    """True if the client makes its member id itself (KIP-1082)."""
 
 
 @struct
@@ -63,3 +66,11 @@ class ConsumerGroupHeartbeatResponse:
         topic_partitions: Array[TopicPartitions] = field("0+", factory=list)
 
     assignment: Nullable[Assignment] = field("0+", default=None, nullable="0+")
+
+
+def widen_request(
+    request: ConsumerGroupHeartbeatRequest, version: int
+) -> ConsumerGroupHeartbeatRequest:
+    """Set the client's abilities by its version."""
+    request.must_name_member = version >= 1
+    return request

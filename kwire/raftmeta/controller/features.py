@@ -20,7 +20,6 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 """The feature levels at which this node can serve existing data directories."""
 
 WORKING: Final[Mapping[str, int]] = {
-    "group.version": 0,
     "share.version": 0,
     "streams.version": 0,
 }

@@ -160,7 +160,17 @@ def update_feature(cluster: Cluster, request: UpdateFeaturesRequest) -> Any:
     return cluster.do(decide, request)
 
 
-@pytest.mark.parametrize("name", ["group", "share", "streams"])
+def test_group_version_is_raised_and_lowered() -> None:
+    cluster = Cluster()
+    assert update_feature(cluster, feature("group.version", 1)).error_code == 0
+    assert cluster.state.image.features["group.version"] == 1
+    reply = update_feature(cluster, feature("group.version", 0))
+    assert reply.error_code == errors.InvalidUpdateVersion.code
+    assert update_feature(cluster, feature("group.version", 0, kind=2)).error_code == 0
+    assert "group.version" not in cluster.state.image.features
+
+
+@pytest.mark.parametrize("name", ["share", "streams"])
 def test_unsupported_feature_is_not_raised(name: str) -> None:
     """Clients would send requests that this node does not serve."""
     cluster = Cluster()

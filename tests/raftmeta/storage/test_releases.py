@@ -33,6 +33,7 @@ def test_levels() -> None:
     assert feature_levels(None, [], SUPPORTED, dynamic=False) == {
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
+        "group.version": 1,
         "transaction.version": 2,
     }
     features = ["group.version=1", "kraft.version=1"]
@@ -55,6 +56,8 @@ TRANSACTIONS, ELIGIBLE = "transaction.version", "eligible.leader.replicas.versio
         ("4.0-IV1", TRANSACTIONS, 1),
         ("4.0-IV2", TRANSACTIONS, 2),
         ("4.3", TRANSACTIONS, 2),
+        ("3.9", "group.version", 0),
+        ("4.0-IV0", "group.version", 1),
         ("4.0", ELIGIBLE, 0),
         ("4.1-IV0", ELIGIBLE, 1),
         ("4.3", ELIGIBLE, 1),

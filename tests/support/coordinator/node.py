@@ -29,6 +29,7 @@ from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
 from kwire.waits import Slow
 from tests.support.clock import Clock, JumpingClock
+from tests.support.group.topics import FakeTopics
 
 T = TypeVar("T")
 CommitPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
@@ -171,6 +172,7 @@ def make_node(
         service=service,
         settings=lambda: settings,
         partitions=lambda: settings.offsets_topic_num_partitions,
+        topics=FakeTopics,
     )
     return Node(log, service, groups, settings)
 

@@ -1,11 +1,12 @@
 """A shard of groups with a list for a log and a number for a clock; no loop, no threads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
+from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest, widen_request
@@ -16,6 +17,8 @@ from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.errors import KafkaError, kafka_name
 from kwire.group import requests
+from kwire.group.consumer import requests as consumer_requests
+from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
@@ -25,6 +28,7 @@ from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Guard
 from kwire.types import TopicPartition
 from tests.support.coordinator.replay import replay_into
+from tests.support.group.topics import FakeTopics, topic_id
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
 START_MS = 1_700_000_000_000
@@ -72,6 +76,14 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + encode(ConsumerProtocolSubscription(topics=list(topics)), 0)
 
 
+class Consumed(NamedTuple):
+    """A response to a ConsumerGroupHeartbeat."""
+
+    epoch: int
+    assigned: dict[str, list[int]] | None
+    """Partitions by topic; None if the response has no assignment."""
+
+
 @attrs.define
 class Sim:
     """One shard and its clients; a request has a ticket, by which its reply can be read later."""
@@ -82,6 +94,10 @@ class Sim:
     log: MemoryLog = attrs.field(factory=MemoryLog)
     now: float = 0.0
     ids: Any = attrs.field(factory=lambda: count(1))
+    topics: FakeTopics = attrs.field(factory=FakeTopics)
+    consumer_settings: ConsumerSettings = attrs.field(
+        factory=lambda: ConsumerSettings(assignment_interval_ms=0)
+    )
     shard: Shard[GroupShard] = attrs.field(init=False)
     waits: dict[int, tuple[str, Wait]] = attrs.field(factory=dict)
     tickets: Iterator[int] = attrs.field(factory=count)
@@ -91,7 +107,12 @@ class Sim:
         self.shard.phase = Phase.ACTIVE
 
     def new_shard(self) -> Shard[GroupShard]:
-        machine = GroupShard(new_id=lambda: str(next(self.ids)), settings=lambda: self.settings)
+        machine = GroupShard(
+            new_id=lambda: str(next(self.ids)),
+            settings=lambda: self.settings,
+            topics=lambda: self.topics,
+            consumer_settings=lambda _: self.consumer_settings,
+        )
         return Shard(PARTITION, 1, machine)
 
     @property
@@ -129,6 +150,52 @@ class Sim:
         if wait.error is not None:
             raise wait.error
         return wait.reply if wait.answered else None
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        topics: Sequence[str] | None = None,
+        owned: Mapping[str, Sequence[int]] | None = None,
+        group: str = "g",
+        client_id: str = "c",
+        **fields: Any,
+    ) -> int:
+        """Send a ConsumerGroupHeartbeat; ``owned`` maps topics to partitions. Return its ticket."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            subscribed_topic_names=None if topics is None else list(topics),
+            topic_partitions=None
+            if owned is None
+            else [
+                ConsumerGroupHeartbeatRequest.TopicPartitions(
+                    topic_id=topic_id(name), partitions=list(numbers)
+                )
+                for name, numbers in owned.items()
+            ],
+            **fields,
+        )
+        client = Client(client_id=client_id, client_host="/127.0.0.1")
+        return self.send(
+            member_id,
+            lambda shard, *when: consumer_requests.heartbeat(shard, request, client, *when),
+        )
+
+    def consume(self, member_id: str, epoch: int = 0, **fields: Any) -> Consumed:
+        """Send a heartbeat, and return the response; a join subscribes to ``t``."""
+        if epoch == 0:
+            fields = {"topics": ["t"], "owned": {}, "rebalance_timeout_ms": 60_000, **fields}
+        reply = self.reply(self.beat(member_id, epoch, **fields))
+        assigned = None
+        if reply.assignment is not None:
+            assigned = {
+                str(self.topics.name_of(each.topic_id)): each.partitions
+                for each in reply.assignment.topic_partitions
+            }
+        return Consumed(reply.member_epoch, assigned)
 
     def take_answers(self) -> list[tuple[str, Any]]:
         """Return client and answer of the requests answered since the last call."""

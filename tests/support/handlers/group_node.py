@@ -19,6 +19,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.group.coordinator import GroupCoordinator
 from kwire.handlers.dispatch import handler_of
 from kwire.handlers.shared.context import Context
+from kwire.node.group_topics import ImageTopics
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.markers import Markers
 from kwire.types import CONSUMER_OFFSETS
@@ -164,6 +165,7 @@ async def group_node(
         partitions=lambda: PARTITIONS,
         new_id=lambda: str(next(names)),
         topic_ids=lambda: subject.current.image.topic_ids,
+        topics=lambda: ImageTopics(subject.current.image, {}),
     )
     subject.replicas.roles.subscribe(groups.on_role_changed)
     markers = Markers(

@@ -1,0 +1,1 @@
+"""Consumer groups (KIP-848), whose partitions the coordinator assigns; loaded on first use."""

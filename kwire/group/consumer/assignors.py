@@ -1,0 +1,223 @@
+"""The server's assignors `uniform` and `range`: which member shall have which partitions.
+
+Both are generators that yield after each small piece of work, so that a large group is assigned in
+slices. They depend only on their arguments, and return the partitions of each member. Members are
+visited in the order of ``members``.
+
+- `uniform` gives all members the same number of partitions, at most one more or less, and moves as
+  few partitions as possible. If the members subscribe to different topics, it comes as close to
+  that as their subscriptions allow.
+- `range` gives each member a contiguous range of each topic, in the order of instance ids and then
+  member ids.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from heapq import heapify, heapreplace
+from typing import Final, NamedTuple
+
+from kwire.group.consumer.model import Partitions
+
+Steps = Generator[None, None, dict[str, Partitions]]
+
+_PARTITIONS_A_STEP: Final = 64
+_BALANCING_ROUNDS: Final = 16
+"""The largest number of rounds that move partitions between members of different subscriptions."""
+
+
+class Subscriber(NamedTuple):
+    """A member, as the assignors see it."""
+
+    member_id: str
+    instance_id: str | None
+    topic_ids: frozenset[bytes]
+    """The existing topics that the member subscribes to."""
+    current: Partitions
+    """The member's partitions in the last target."""
+
+
+def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
+    """Assign ranges; ``counts`` has the partition count of each subscribed topic."""
+    ordered = sorted(members, key=_range_order)
+    subscribers: dict[bytes, int] = {}
+    for member in ordered:
+        for topic_id in member.topic_ids:
+            subscribers[topic_id] = subscribers.get(topic_id, 0) + 1
+        yield
+    positions: dict[bytes, int] = {}
+    extras = {topic_id: counts[topic_id] % count for topic_id, count in subscribers.items()}
+    result: dict[str, Partitions] = {}
+    for member in ordered:
+        partitions: dict[bytes, frozenset[int]] = {}
+        for topic_id in sorted(member.topic_ids):
+            start = positions.get(topic_id, 0)
+            end = start + counts[topic_id] // subscribers[topic_id] + (extras[topic_id] > 0)
+            extras[topic_id] -= extras[topic_id] > 0
+            positions[topic_id] = end
+            if start < end:
+                partitions[topic_id] = frozenset(range(start, end))
+            yield
+        result[member.member_id] = partitions
+    return result
+
+
+def _range_order(member: Subscriber) -> tuple[bool, str]:
+    """Sort static members first, by instance id: they keep their place when they return."""
+    return member.instance_id is None, member.instance_id or member.member_id
+
+
+def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
+    """Assign evenly; ``counts`` has the partition count of each subscribed topic."""
+    if not members:
+        return {}
+    if all(member.topic_ids == members[0].topic_ids for member in members):
+        return (yield from _assign_evenly(members, counts))
+    return (yield from _assign_by_subscription(members, counts))
+
+
+def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
+    """Assign members that subscribe to the same topics.
+
+    Each member keeps partitions up to its quota; the members below their quota get the rest. A
+    member may have one partition more than the minimum only while there are such extras, which go
+    first to members that have one already.
+    """
+    topic_ids = members[0].topic_ids
+    minimum, extra_count = divmod(sum(counts[topic_id] for topic_id in topic_ids), len(members))
+    free = {topic_id: set(range(counts[topic_id])) for topic_id in sorted(topic_ids)}
+    shares: list[tuple[dict[bytes, set[int]], int]] = []
+    for position, member in enumerate(members):
+        quota = minimum + (extra_count > 0)
+        owned: dict[bytes, set[int]] = {}
+        for topic_id, partitions in member.current.items():
+            of_topic = partitions & free[topic_id] if topic_id in topic_ids else frozenset[int]()
+            room = quota - sum(map(len, owned.values()))
+            if len(of_topic) > room:
+                of_topic = frozenset(sorted(of_topic)[:room])
+            if of_topic:
+                owned[topic_id] = set(of_topic)
+                free[topic_id] -= of_topic
+            yield
+        size = sum(map(len, owned.values()))
+        is_last = len(members) - position <= extra_count
+        takes_extra = extra_count > 0 and (size > minimum or is_last)
+        extra_count -= takes_extra
+        shares.append((owned, minimum + takes_extra - size))
+        yield
+    unassigned = [(topic_id, number) for topic_id, rest in free.items() for number in sorted(rest)]
+    yield
+    start = 0
+    result: dict[str, Partitions] = {}
+    for member, (owned, room) in zip(members, shares, strict=True):
+        for topic_id, number in unassigned[start : start + room]:
+            owned.setdefault(topic_id, set()).add(number)
+        start += room
+        result[member.member_id] = _frozen(owned)
+        yield
+    return result
+
+
+def _frozen(owned: Mapping[bytes, set[int]]) -> Partitions:
+    return {topic_id: frozenset(numbers) for topic_id, numbers in owned.items()}
+
+
+def _assign_by_subscription(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
+    """Assign members that subscribe to different topics.
+
+    Members keep their partitions. Free partitions go to the subscriber with the fewest, topics with
+    the most partitions a subscriber first; then topics are balanced in rounds.
+    """
+    subscribers: dict[bytes, list[int]] = {}
+    for index, member in enumerate(members):
+        for topic_id in member.topic_ids:
+            subscribers.setdefault(topic_id, []).append(index)
+        yield
+    order = sorted(
+        subscribers,
+        key=lambda topic_id: (
+            -counts[topic_id] / len(subscribers[topic_id]),
+            len(subscribers[topic_id]),
+            topic_id,
+        ),
+    )
+    owners, sizes = yield from _keep_partitions(members, {t: counts[t] for t in order})
+    for topic_id in order:
+        yield from _assign_free(owners[topic_id], subscribers[topic_id], sizes)
+    for _ in range(_BALANCING_ROUNDS):
+        moved = 0
+        for topic_id in order:
+            moved += yield from _balance(owners[topic_id], subscribers[topic_id], sizes)
+        if not moved:
+            break
+    owned: list[dict[bytes, set[int]]] = [{} for _ in members]
+    for topic_id, of_topic in owners.items():
+        for number, index in enumerate(of_topic):
+            owned[index].setdefault(topic_id, set()).add(number)
+            if number % _PARTITIONS_A_STEP == 0:
+                yield
+    return {m.member_id: _frozen(each) for m, each in zip(members, owned, strict=True)}
+
+
+def _keep_partitions(
+    members: Sequence[Subscriber], counts: Mapping[bytes, int]
+) -> Generator[None, None, tuple[dict[bytes, list[int]], list[int]]]:
+    """Return the owner of each partition, -1 if it is free, and each member's partition count."""
+    owners = {topic_id: [-1] * count for topic_id, count in counts.items()}
+    sizes = [0] * len(members)
+    for index, member in enumerate(members):
+        for topic_id in member.topic_ids & member.current.keys():
+            of_topic = owners[topic_id]
+            for number in member.current[topic_id]:
+                if number < len(of_topic) and of_topic[number] < 0:
+                    of_topic[number] = index
+                    sizes[index] += 1
+            yield
+    return owners, sizes
+
+
+def _assign_free(
+    owners: list[int], subscribers: Sequence[int], sizes: list[int]
+) -> Generator[None, None, None]:
+    """Give each free partition of a topic to the subscriber with the fewest partitions."""
+    heap = [(sizes[index], index) for index in subscribers]
+    heapify(heap)
+    for number, owner in enumerate(owners):
+        if owner < 0:
+            _, index = heap[0]
+            owners[number] = index
+            sizes[index] += 1
+            heapreplace(heap, (sizes[index], index))
+        if number % _PARTITIONS_A_STEP == 0:
+            yield
+
+
+def _balance(
+    owners: list[int], subscribers: Sequence[int], sizes: list[int]
+) -> Generator[None, None, int]:
+    """Move partitions of a topic from members with more to members with fewer; return how many.
+
+    A move helps if it leaves the two members at most as far apart as before, so that they differ by
+    two at least.
+    """
+    heap = [(sizes[index], index) for index in subscribers]
+    heapify(heap)
+    yield
+    numbers = sorted(range(len(owners)), key=lambda number: -sizes[owners[number]])
+    moved = 0
+    for position, number in enumerate(numbers):
+        while heap[0][0] != sizes[heap[0][1]]:
+            heapreplace(heap, (sizes[heap[0][1]], heap[0][1]))
+        least, index = heap[0]
+        if sizes[owners[number]] - least >= 2:
+            sizes[owners[number]] -= 1
+            sizes[index] += 1
+            owners[number] = index
+            moved += 1
+        if position % _PARTITIONS_A_STEP == 0:
+            yield
+    return moved
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[Sequence[Subscriber], Mapping[bytes, int]], Steps]]] = {
+    "uniform": assign_uniform,
+    "range": assign_range,
+}

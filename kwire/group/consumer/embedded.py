@@ -1,0 +1,69 @@
+"""The messages inside the classic protocol: the subscriptions and assignments of consumers.
+
+A consumer group reads them when a member uses the classic protocol, or when the group changes its
+protocol. The first two bytes are the version of what follows; a newer version is read as the newest
+that is known.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from kwire.codec.compile import decoder, encode
+from kwire.codec.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kwire.group.consumer.model import Owned, Partitions
+from kwire.group.consumer.topics import Topics
+
+_VERSION: Final = struct.Struct(">h")
+_NEWEST: Final = 3
+
+
+def version_of(message: bytes) -> int:
+    """Return the version of a message; raises ValueError if there is none."""
+    if len(message) < _VERSION.size:
+        raise ValueError("message without a version")
+    version: int = _VERSION.unpack_from(message)[0]
+    if version < 0:
+        raise ValueError(f"message version {version}")
+    return min(version, _NEWEST)
+
+
+def read_subscription(message: bytes) -> ConsumerProtocolSubscription:
+    """Decode a subscription; raises ValueError."""
+    read = decoder(ConsumerProtocolSubscription, version_of(message))
+    return read(message, _VERSION.size)[0]
+
+
+def read_assignment(message: bytes, topics: Topics) -> Partitions | None:
+    """Return the partitions of the topics that exist; None if other data would be lost.
+
+    A member that has never received an assignment has an empty one. Raises ValueError.
+    """
+    if not message:
+        return {}
+    read = decoder(ConsumerProtocolAssignment, version_of(message))
+    assignment = read(message, _VERSION.size)[0]
+    if assignment.user_data:
+        return None
+    partitions: dict[bytes, frozenset[int]] = {}
+    for topic in assignment.assigned_partitions:
+        topic_id = topics.id_of(topic.topic)
+        if topic_id is not None:
+            partitions[topic_id] = frozenset(topic.partitions)
+    return partitions
+
+
+def write_assignment(partitions: Partitions | Owned, topics: Topics, version: int) -> bytes:
+    """Encode an assignment; topics that no longer exist are left out."""
+    names: Mapping[bytes, str | None] = {each: topics.name_of(each) for each in partitions}
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=name, partitions=sorted(numbers))
+            for topic_id, numbers in partitions.items()
+            if (name := names[topic_id]) is not None
+        ]
+    )
+    return _VERSION.pack(version) + encode(assignment, version)

@@ -1,0 +1,173 @@
+"""One member's change of its group, before any of it is written.
+
+The steps of a heartbeat that the two protocols share: write the member, bump the group epoch, let
+the target follow, and move the member towards its target. Each step reads the group as it was and
+the member as it will be, and adds records to the decision.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kwire.drive import run_steps
+from kwire.group.consumer import fencing
+from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
+from kwire.group.consumer.reconciliation import OwnedTopic, reconcile
+from kwire.group.consumer.records import (
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    partition_metadata_tombstone,
+    target_record,
+)
+from kwire.group.consumer.target import (
+    AT_ONCE,
+    LargeTarget,
+    computing,
+    target_records,
+    target_size,
+    topic_ids_of,
+)
+from kwire.group.consumer.topics import group_hash
+from kwire.group.decision_builder import DecisionBuilder
+
+if TYPE_CHECKING:
+    from kwire.group.consumer.settings import ConsumerSettings
+    from kwire.group.consumer.shard import ConsumerShard
+
+logger = logging.getLogger(__name__)
+
+NO_TARGET: Final = 0
+"""The assignment epoch of a group that has never had a target."""
+
+
+@attrs.define(eq=False, repr=False)
+class MemberUpdate:
+    """The change of one member."""
+
+    shard: "ConsumerShard"
+    builder: DecisionBuilder
+    group: ConsumerGroup
+    """The group before the change."""
+    settings: "ConsumerSettings"
+    old: ConsumerMember
+    """The member before the change; an empty one if it is new."""
+    new: ConsumerMember
+    former_id: str | None = None
+    """The id of the static member that this member replaces."""
+    epoch: int = attrs.field(init=False)
+    """The group epoch after the change."""
+    has_subscription_changed: bool = False
+    large_target: LargeTarget | None = None
+    """The computation of a large target that the change starts."""
+
+    def __attrs_post_init__(self) -> None:
+        self.epoch = self.group.epoch
+
+    def replace_static_member(self) -> None:
+        """Write the records that give a static member its new id, with all that it owns."""
+        assert self.former_id is not None
+        group_id, records = self.group.group_id, self.builder.records
+        records.extend(member_tombstones(group_id, self.former_id))
+        records.append(member_record(group_id, self.old))
+        target = self.group.target.get(self.former_id, {})
+        records.append(target_record(group_id, self.old.member_id, target))
+        records.append(current_record(group_id, self.old))
+
+    def write_member(self) -> None:
+        """Write the member if it has changed, and note whether its topics have."""
+        if self.new != self.old:
+            self.builder.records.append(member_record(self.group.group_id, self.new))
+        self.has_subscription_changed = self.new.topics != self.old.topics
+
+    def bump_epoch(self) -> None:
+        """Bump the group epoch if the subscriptions or the metadata of their topics changed."""
+        topics = self.shard.topics()
+        if not self.has_subscription_changed and self.group.checked_version is topics.version:
+            return
+        metadata_hash = group_hash(topics, self._names())
+        if self.has_subscription_changed or metadata_hash != self.group.metadata_hash:
+            self.epoch += 1
+            record = epoch_record(self.group.group_id, self.epoch, metadata_hash)
+            self.builder.records.append(record)
+            logger.info("group epoch bumped group=%s epoch=%d", self.group.group_id, self.epoch)
+        if self.group.has_partition_metadata:
+            self.builder.records.append(partition_metadata_tombstone(self.group.group_id))
+
+    def _names(self) -> set[str]:
+        """Return the topics to which the group subscribes after the change."""
+        group = self.group
+        dropped = {name for name in self.old.topics if group.by_name.get(name, 0) == 1}
+        return ((group.by_name.keys() - dropped) | self.new.topics) | group.by_regex.keys()
+
+    def follow_epoch(self) -> tuple[int, Partitions]:
+        """Compute the target if it is behind the group epoch; return the member's, with its epoch.
+
+        The last target stands while it is younger than the assignment interval, and while a large
+        target is computed.
+        """
+        group, moment = self.group, self.builder.moment
+        former_id = group.instances.get(self.new.instance_id or "", self.new.member_id)
+        last = group.assignment_epoch, group.target.get(former_id, {})
+        if group.assignment_epoch >= self.epoch or self._is_too_early(moment.wall_ms):
+            return last
+        topics = self.shard.topics()
+        if target_size(group, self._names(), topics) > AT_ONCE:
+            if not self.shard.is_computing(group.group_id):
+                self.large_target = LargeTarget(self.shard, group.group_id)
+            return last
+        changes: dict[str, ConsumerMember | None] = {self.new.member_id: self.new}
+        if former_id != self.new.member_id:
+            changes[former_id] = None
+        assignor = preferred_assignor(self._assignors(), self.settings)
+        targets = run_steps(computing(group, changes, topics, assignor))
+        self.builder.records.extend(target_records(group, targets, self.epoch, moment.wall_ms))
+        return self.epoch, targets.get(self.new.member_id, {})
+
+    def _is_too_early(self, now_ms: int) -> bool:
+        """Return whether the last target is younger than the interval between two targets.
+
+        A target from the future, after the wall clock was set back, counts as old.
+        """
+        since_ms = self.group.assignment_ms
+        return bool(since_ms) and 0 <= now_ms - since_ms < self.settings.assignment_interval_ms
+
+    def _assignors(self) -> Mapping[str, int]:
+        counts = dict(self.group.assignors)
+        for assignor, step in ((self.old.assignor, -1), (self.new.assignor, 1)):
+            if assignor is not None:
+                counts[assignor] = counts.get(assignor, 0) + step
+        return counts
+
+    @property
+    def waits_for_target(self) -> bool:
+        """True if the group has no target that the member could move to."""
+        is_computing = self.large_target is not None or self.shard.is_computing(self.group.group_id)
+        return is_computing and self.group.assignment_epoch <= NO_TARGET
+
+    def move(self, epoch: int, target: Partitions, owned: Sequence[OwnedTopic] | None) -> None:
+        """Move the member towards its target of this epoch, and write what has changed."""
+        group_id, builder = self.group.group_id, self.builder
+        moved = reconcile(
+            self.group,
+            self.new,
+            epoch,
+            target,
+            topic_ids_of(self.group.subscriptions(self.new), self.shard.topics()),
+            owned,
+            has_subscription_changed=self.has_subscription_changed,
+        )
+        if moved != self.new:
+            builder.records.append(current_record(group_id, moved))
+            if moved.classic is None and moved.state == MemberState.UNREVOKED:
+                fencing.start_revocation(builder, group_id, moved)
+        self.new = moved
+
+
+def preferred_assignor(counts: Mapping[str, int], settings: "ConsumerSettings") -> str:
+    """Return the assignor that most members prefer, else the broker's default."""
+    offered = {name: count for name, count in counts.items() if count > 0}
+    return max(offered, key=lambda name: offered[name]) if offered else settings.assignors[0]

@@ -1,0 +1,288 @@
+"""The consumer groups of one partition of `__consumer_offsets`: their state and their decisions.
+
+:class:`~kwire.group.shard.GroupShard` creates it with the first record of a consumer group, or the
+first request about one. A group id belongs either to a consumer group here or to a classic group
+there.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import attrs
+
+from kwire.codec.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest as Request,
+)
+from kwire.codec.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse as Response,
+)
+from kwire.codec.messages.heartbeat import HeartbeatRequest
+from kwire.codec.messages.join_group import JoinGroupRequest
+from kwire.codec.messages.leave_group import LeaveGroupRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.coordinator.decision import NOTHING, Answer, Decision, Moment, Record, Step
+from kwire.errors import GroupIdNotFound, KafkaError
+from kwire.group.consumer import (
+    classic_members,
+    commits,
+    fencing,
+    heartbeat,
+    migration,
+    records,
+)
+from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor
+from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState
+from kwire.group.consumer.settings import ConsumerSettings
+from kwire.group.consumer.target import LargeTarget, TargetChange
+from kwire.group.consumer.topics import Topics
+from kwire.group.decision_builder import Client, DecisionBuilder
+from kwire.group.model import ClassicGroup
+from kwire.group.settings import GroupSettings
+
+logger = logging.getLogger(__name__)
+
+
+class GroupUpdate(NamedTuple):
+    """State of a group that is not written; adopted with the decision that caused it."""
+
+    group_id: str
+    checked_version: object
+    """The version of the topics with which the metadata hash was compared."""
+    large_target: LargeTarget | None = None
+    """The computation that the decision starts."""
+    waiting: "WaitingJoin | None" = None
+    """A join that is answered once the group's first target is installed."""
+    rejoining: tuple[str, bool] | None = None
+    """A member of the classic protocol, and whether it was asked to rejoin or has rejoined."""
+
+
+class WaitingJoin(NamedTuple):
+    """A join of a large group without a target."""
+
+    request: Request
+    client: Client
+    ticket: int
+
+
+@attrs.define(eq=False, repr=False)
+class ConsumerShard:
+    """The consumer groups of one partition."""
+
+    settings: Callable[[], GroupSettings]
+    settings_of: Callable[[str], ConsumerSettings]
+    """Returns the settings of a group, by its id."""
+    topics: Callable[[], Topics]
+    """Returns the topics in the newest metadata."""
+    store: Callable[[Record], tuple[bytes, bytes | None]]
+    """Encodes a record's key and value."""
+    groups: dict[str, ConsumerGroup] = attrs.field(factory=dict, init=False)
+    _computing: dict[str, list[WaitingJoin]] = attrs.field(factory=dict, init=False)
+    """The groups whose large target is being computed, with the joins that wait for it."""
+
+    # Records
+
+    def apply(self, record: Record) -> None:
+        records.apply(self.groups, record)
+
+    def apply_target(self, change: TargetChange) -> None:
+        """Apply the records of a large target."""
+        group = self.groups[change.group_id]
+        group.target.update(change.targets)
+        group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
+
+    def adopt(self, update: GroupUpdate) -> None:
+        group = self.groups.get(update.group_id)
+        if group is not None:
+            group.checked_version = update.checked_version
+            if update.rejoining is not None:
+                member_id, is_asked = update.rejoining
+                (group.rejoining.add if is_asked else group.rejoining.discard)(member_id)
+        if update.large_target is not None:
+            self._computing.setdefault(update.group_id, [])
+        if update.waiting is not None:
+            self._computing[update.group_id].append(update.waiting)
+
+    # Large targets
+
+    def is_computing(self, group_id: str) -> bool:
+        """Return whether a large target of the group is being computed."""
+        return group_id in self._computing
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        """Return the assignor that most members prefer, else the broker's default."""
+        return preferred_assignor(group.assignors, self.settings_of(group.group_id))
+
+    def finish_target(self, group_id: str) -> Iterator[Step]:
+        """Yield the steps that answer the joins that waited for a large target."""
+        for waiting in self._computing.pop(group_id, ()):
+            yield partial(self._answer_waiting, waiting)
+
+    def _answer_waiting(self, waiting: WaitingJoin, moment: Moment) -> Decision:
+        builder = DecisionBuilder(moment, self.settings(), waiting.ticket)
+        group = self.groups.get(waiting.request.group_id)
+        try:
+            return self.heartbeat(group, waiting.request, waiting.client, builder)
+        except KafkaError as error:
+            reply = Response(error_code=error.code, member_epoch=0, heartbeat_interval_ms=0)
+            return Decision(answers=(Answer(waiting.ticket, reply),))
+
+    # Requests
+
+    def heartbeat(
+        self,
+        group: ConsumerGroup | None,
+        request: Request,
+        client: Client,
+        builder: DecisionBuilder,
+    ) -> Decision:
+        """Decide on a heartbeat: a member joins, stays, changes or leaves.
+
+        ``group`` is the request's group, None if it does not exist. The builder may already have
+        records that create it.
+        """
+        if group is None:
+            raise GroupIdNotFound(f"Consumer group {request.group_id} not found.")
+        if heartbeat.leaves(request):
+            member = heartbeat.leave(builder, group, request)
+            return builder.build() if member is None else self._remove(builder, group, (member,))
+        update = heartbeat.beat(self, builder, group, request, client)
+        waiting = None
+        if update.waits_for_target:
+            waiting = WaitingJoin(request, client, builder.ticket)
+        return self._write_update(builder, update, waiting)
+
+    def _write_update(
+        self,
+        builder: DecisionBuilder,
+        update: MemberUpdate,
+        waiting: WaitingJoin | None = None,
+        rejoining: tuple[str, bool] | None = None,
+    ) -> Decision:
+        """Return the decision that writes a member's update."""
+        target = update.large_target
+        state = GroupUpdate(
+            update.group.group_id, self.topics().version, target, waiting, rejoining
+        )
+        steps = () if target is None else target.steps()
+        return builder.build()._replace(state=(state,), steps=steps)
+
+    def _remove(
+        self, builder: DecisionBuilder, group: ConsumerGroup, members: Sequence[ConsumerMember]
+    ) -> Decision:
+        """Remove members; the group becomes a classic group if only such members are left."""
+        if not members:
+            return builder.build()
+        if migration.may_downgrade(group, members, self.settings_of(group.group_id)):
+            return builder.build(migration.downgrade(builder, group, members, self.topics()))
+        fencing.remove_members(builder, group, members, self.topics())
+        return builder.build()
+
+    def upgrade(self, builder: DecisionBuilder, classic: ClassicGroup) -> ConsumerGroup:
+        """Return the consumer group that a classic group with members becomes."""
+        settings = self.settings_of(classic.group_id)
+        return migration.upgrade(builder, classic, settings, self.topics())
+
+    # Members that use the classic protocol
+
+    def join(
+        self,
+        group: ConsumerGroup,
+        request: JoinGroupRequest,
+        client: Client,
+        builder: DecisionBuilder,
+        fresh_id: str,
+    ) -> Decision:
+        """Decide on a JoinGroup to a consumer group; ``fresh_id`` is for a member without an id."""
+        update, classic = classic_members.join(self, builder, group, request, client, fresh_id)
+        if classic is not None:
+            return builder.build(classic)
+        if update is None:
+            return builder.build()
+        return self._write_update(builder, update, rejoining=(update.new.member_id, False))
+
+    def sync(
+        self, group: ConsumerGroup, request: SyncGroupRequest, builder: DecisionBuilder
+    ) -> Decision:
+        """Decide on a SyncGroup to a consumer group."""
+        has_to_rejoin = classic_members.sync(self, builder, group, request)
+        return self._ask_to_rejoin(builder, group, request.member_id, has_to_rejoin)
+
+    def classic_heartbeat(
+        self, group: ConsumerGroup, request: HeartbeatRequest, builder: DecisionBuilder
+    ) -> Decision:
+        """Decide on a Heartbeat to a consumer group."""
+        has_to_rejoin = classic_members.heartbeat(self, builder, group, request)
+        return self._ask_to_rejoin(builder, group, request.member_id, has_to_rejoin)
+
+    def _ask_to_rejoin(
+        self, builder: DecisionBuilder, group: ConsumerGroup, member_id: str, has_to_rejoin: bool
+    ) -> Decision:
+        """Give a member that was just asked to rejoin its rebalance timeout for that."""
+        if not has_to_rejoin or member_id in group.rejoining:
+            return builder.build()
+        fencing.start_rejoin(builder, group.group_id, group.members[member_id])
+        state = GroupUpdate(group.group_id, group.checked_version, rejoining=(member_id, True))
+        return builder.build()._replace(state=(state,))
+
+    def leave(
+        self, group: ConsumerGroup, request: LeaveGroupRequest, builder: DecisionBuilder
+    ) -> Decision:
+        """Decide on a LeaveGroup to a consumer group."""
+        return self._remove(builder, group, classic_members.leave(builder, group, request))
+
+    # Deadlines
+
+    def on_loaded(self) -> Iterator[Step]:
+        """Yield the steps after a load, which start the deadlines of all members."""
+        for group_id in list(self.groups):
+            yield partial(self._wait_for_members, group_id)
+
+    def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
+        builder = DecisionBuilder(moment, self.settings())
+        group, settings = self.groups[group_id], self.settings_of(group_id)
+        for member in group.members.values():
+            fencing.start_session(builder, group_id, member, settings)
+            if member.state == MemberState.UNREVOKED and member.classic is None:
+                fencing.start_revocation(builder, group_id, member)
+        return builder.build()
+
+    def due(self, kind: str, group_id: str, member_id: str, moment: Moment) -> Decision:
+        """Decide on a deadline of a member."""
+        if kind == "revocation":
+            return self._on_revocation_timeout(group_id, member_id, moment)
+        return self._fence(group_id, member_id, moment, kind)
+
+    def _on_revocation_timeout(self, group_id: str, member_id: str, moment: Moment) -> Decision:
+        """Fence a member that did not give up its partitions within its rebalance timeout."""
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if member is None or member.state != MemberState.UNREVOKED or member.epoch < 0:
+            return NOTHING
+        return self._fence(group_id, member_id, moment, "revocation")
+
+    def _fence(self, group_id: str, member_id: str, moment: Moment, reason: str) -> Decision:
+        """Fence a member that has passed the deadline named by ``reason``."""
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return NOTHING
+        logger.info("member fenced group=%s member=%s reason=%s", group_id, member_id, reason)
+        builder = DecisionBuilder(moment, self.settings())
+        return self._remove(builder, group, (member,))
+
+    # Offsets
+
+    def check_commit(self, group: ConsumerGroup, request: OffsetCommitRequest) -> None:
+        """Reject a commit by a client that is not a member of the group in its present epoch."""
+        commits.check_commit(group, request)
+
+    def check_fetch(self, group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+        """Reject a fetch of offsets by a member in another epoch."""
+        commits.check_fetch(group, member_id, epoch)
+
+    def tombstones(self, group: ConsumerGroup) -> list[Record]:
+        """Return the tombstones that delete a group."""
+        return list(records.group_tombstones(group))

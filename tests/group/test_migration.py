@@ -1,0 +1,312 @@
+"""Groups with members that change the protocol, and members of both protocols in one group.
+
+They show invariants 66, 68, 69, 71, 72 and 74.
+"""
+
+import pytest
+
+from kwire.codec.compile import encode
+from kwire.codec.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kwire.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from kwire.group.consumer.embedded import read_assignment
+from kwire.group.consumer.model import ConsumerGroup
+from kwire.group.consumer.settings import ConsumerSettings
+from kwire.group.model import State
+from tests.support.group.sim import Sim
+from tests.support.group.topics import topic_id
+
+ALL = [0, 1, 2, 3]
+
+
+def subscription(*partitions: int, topics: tuple[str, ...] = ("t",)) -> bytes:
+    """Return a subscription whose member says that it owns these partitions of ``t``."""
+    owned = ConsumerProtocolSubscription.TopicPartition(topic="t", partitions=list(partitions))
+    message = ConsumerProtocolSubscription(
+        topics=list(topics), owned_partitions=[owned] if partitions else []
+    )
+    return b"\0\1" + encode(message, 1)
+
+
+def assignment(*partitions: int, user_data: bytes | None = None) -> bytes:
+    topic = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=list(partitions))
+    message = ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
+    return b"\0\1" + encode(message, 1)
+
+
+@pytest.fixture
+def sim() -> Sim:
+    sim = Sim()
+    sim.topics.put("t", 4)
+    return sim
+
+
+def consumer_group(sim: Sim) -> ConsumerGroup:
+    group = sim.groups.consumer_group("g")
+    assert group is not None
+    return group
+
+
+def join(sim: Sim, member_id: str, *owned: int, instance: str | None = None) -> int:
+    """Have a member of the classic protocol join, and return the generation."""
+    protocols = {"range": subscription(*owned)}
+    reply = sim.reply(sim.join(member_id, member_id, protocols=protocols, instance=instance))
+    assert reply.error_code == 0
+    assert (reply.protocol_type, reply.protocol_name) == ("consumer", "range")
+    assert reply.member_id == member_id
+    generation: int = reply.generation_id
+    return generation
+
+
+def sync(sim: Sim, member_id: str, generation: int) -> list[int]:
+    """Return the partitions of ``t`` that a member of the classic protocol receives."""
+    reply = sim.reply(sim.sync(member_id, member_id, generation))
+    if reply.error_code:
+        raise RebalanceInProgress if reply.error_code == RebalanceInProgress.code else KafkaError
+    partitions = read_assignment(reply.assignment, sim.topics)
+    assert partitions is not None
+    return sorted(number for numbers in partitions.values() for number in numbers)
+
+
+def has_to_rejoin(sim: Sim, member_id: str, generation: int) -> bool:
+    code: int = sim.reply(sim.heartbeat(member_id, member_id, generation)).error_code
+    assert code in (0, RebalanceInProgress.code)
+    return code != 0
+
+
+def classic_group(sim: Sim, **options: bytes) -> str:
+    """Create a classic group with one member that has all partitions; return the member's id."""
+    ticket = sim.join("c", protocols={"range": subscription()})
+    member_id: str = sim.reply(ticket).member_id
+    ticket = sim.join("c", member_id, protocols={"range": subscription()})
+    sim.fire_due()
+    assert sim.reply(ticket).generation_id == 1
+    sim.sync("c", member_id, 1, {member_id: options.get("assigned", assignment(*ALL))})
+    assert sim.groups.groups["g"].state is State.STABLE
+    return member_id
+
+
+def test_live_classic_group_becomes_a_consumer_group_and_shares_its_partitions(sim: Sim) -> None:
+    c = classic_group(sim)
+    assert sim.consume("b") == (2, {})
+    assert "g" not in sim.groups.groups
+    group = consumer_group(sim)
+    assert (group.epoch, group.classic_count, group.state.value) == (2, 1, "Reconciling")
+    assert has_to_rejoin(sim, c, 1)
+    assert join(sim, c, *ALL) == 1
+    assert sync(sim, c, 1) == [0, 1]
+    assert has_to_rejoin(sim, c, 1)
+    assert sim.consume("b", 2, owned={}) == (2, None)
+    assert join(sim, c, 0, 1) == 2
+    assert sync(sim, c, 2) == [0, 1]
+    assert not has_to_rejoin(sim, c, 2)
+    assert sim.consume("b", 2, owned={}) == (2, {"t": [2, 3]})
+    assert group.state.value == "Stable"
+
+
+def test_waiting_requests_of_a_classic_group_are_answered_when_it_changes(sim: Sim) -> None:
+    c = classic_group(sim)
+    ticket = sim.join("d", protocols={"range": subscription()})
+    d: str = sim.reply(ticket).member_id
+    ticket = sim.join("d", d, protocols={"range": subscription()})
+    assert sim.reply(ticket) is None
+    sim.consume("b")
+    assert sim.reply(ticket).error_code == RebalanceInProgress.code
+    assert set(consumer_group(sim).members) == {c, d, "b"}
+
+
+def test_last_consumer_that_leaves_makes_the_group_classic_again(sim: Sim) -> None:
+    c = classic_group(sim)
+    sim.consume("b")
+    join(sim, c, *ALL)
+    join(sim, c, 0, 1)
+    sim.consume("b", 2, owned={})
+    sim.consume("b", -1)
+    assert sim.groups.consumer_group("g") is None
+    group = sim.groups.groups["g"]
+    assert (group.state, group.generation, list(group.members)) == (State.PREPARING, 2, [c])
+    assert read_assignment(group.members[c].assignment, sim.topics) == consumer_target(0, 1)
+    with pytest.raises(IllegalGeneration):
+        sim.reply(sim.heartbeat("c", c, 1))
+    assert sim.reply(sim.heartbeat("c", c, 2)).error_code == RebalanceInProgress.code
+    ticket = sim.join("c", c, protocols={"range": subscription(0, 1)})
+    assert sim.reply(ticket).generation_id == 3
+    replayed = sim.replay().machine
+    assert replayed.consumer_group("g") is None
+    assert list(replayed.groups["g"].members) == [c]
+
+
+def consumer_target(*partitions: int) -> dict[bytes, frozenset[int]]:
+    return {topic_id("t"): frozenset(partitions)}
+
+
+def test_fenced_consumer_makes_the_group_classic_again(sim: Sim) -> None:
+    c = classic_group(sim)
+    sim.consume("b")
+    for _ in range(10):
+        sim.advance(5)
+        if (group := sim.groups.consumer_group("g")) is not None:
+            sim.heartbeat("c", c, group.members[c].epoch)
+    assert sim.groups.consumer_group("g") is None
+    assert list(sim.groups.groups["g"].members) == [c]
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrades"),
+    [("disabled", False), ("DOWNGRADE", False), ("upgrade", True), ("Bidirectional", True)],
+)
+def test_policy_decides_whether_a_classic_group_may_change(
+    sim: Sim, policy: str, upgrades: bool
+) -> None:
+    sim.consumer_settings = ConsumerSettings(assignment_interval_ms=0, migration_policy=policy)
+    classic_group(sim)
+    if upgrades:
+        assert sim.consume("b").epoch == 2
+        return
+    with pytest.raises(GroupIdNotFound, match="online upgrade is disabled"):
+        sim.consume("b")
+    assert sim.groups.groups["g"].state is State.STABLE
+
+
+def test_group_of_another_protocol_type_stays_classic(sim: Sim) -> None:
+    ticket = sim.join("c", kind="connect", protocols={"p": b"x"})
+    sim.join("c", sim.reply(ticket).member_id, kind="connect", protocols={"p": b"x"})
+    with pytest.raises(GroupIdNotFound, match="consumer embedded protocol"):
+        sim.consume("b")
+
+
+def test_group_with_a_custom_assignor_stays_classic(sim: Sim) -> None:
+    """Its user data would be lost."""
+    classic_group(sim, assigned=assignment(0, user_data=b"x"))
+    with pytest.raises(GroupIdNotFound, match="custom assignor"):
+        sim.consume("b")
+
+
+def test_group_with_unreadable_assignments_stays_classic(sim: Sim) -> None:
+    classic_group(sim, assigned=b"\0\1\0\0")
+    with pytest.raises(GroupIdNotFound, match="malformed"):
+        sim.consume("b")
+
+
+def test_classic_member_joins_a_consumer_group_with_an_id_that_it_receives(sim: Sim) -> None:
+    sim.consume("b")
+    reply = sim.reply(sim.join("c", protocols={"range": subscription()}))
+    assert reply.error_code == 79
+    assert reply.member_id
+    assert join(sim, reply.member_id) == 2
+    assert sync(sim, reply.member_id, 2) == []
+
+
+def test_consumer_group_without_migration_rejects_classic_members(sim: Sim) -> None:
+    sim.consumer_settings = ConsumerSettings(migration_policy="disabled")
+    sim.consume("b")
+    reply = sim.reply(sim.join("c", protocols={"range": subscription()}))
+    assert reply.error_code == InconsistentGroupProtocol.code
+
+
+def test_classic_member_with_other_protocols_is_rejected(sim: Sim) -> None:
+    sim.consume("b")
+    join(sim, "c")
+    for kind, protocols in (("consumer", {"sticky": subscription()}), ("x", {"range": b""})):
+        reply = sim.reply(sim.join("d", "d", kind=kind, protocols=protocols))
+        assert reply.error_code == InconsistentGroupProtocol.code
+    reply = sim.reply(sim.join("d", "d", protocols={"range": b"\0"}))
+    assert reply.error_code == InconsistentGroupProtocol.code
+
+
+def test_empty_consumer_group_becomes_a_classic_group(sim: Sim) -> None:
+    sim.consume("b")
+    sim.consume("b", -1)
+    sim.commit("x", {("t", 0): 3})
+    member_id = classic_group(sim)
+    assert sim.groups.consumer_group("g") is None
+    assert sim.fetch_offsets() == {"t-0": 3}
+    replayed = sim.replay().machine
+    assert replayed.consumer_group("g") is None
+    assert list(replayed.groups["g"].members) == [member_id]
+
+
+def test_classic_member_that_does_not_rejoin_or_sync_in_time_is_fenced(sim: Sim) -> None:
+    sim.consume("b")
+    assert join(sim, "c") == 2
+    sim.consume("b", 1, owned={"t": ALL})
+    sim.consume("b", 1, owned={"t": [0, 1]})
+    assert has_to_rejoin(sim, "c", 2), "its partitions are free"
+    for _ in range(13):
+        sim.advance(5)
+        sim.consume("b", 2, owned={"t": [0, 1]})
+        if "c" in consumer_group(sim).members:
+            sim.heartbeat("c", "c", 2)
+    assert list(consumer_group(sim).members) == ["b"]
+    generation = join(sim, "d")
+    for _ in range(13):
+        sim.advance(5)
+        b = consumer_group(sim).members["b"]
+        sim.consume("b", b.epoch, owned={"t": list(b.assigned[topic_id("t")])})
+        if "d" in consumer_group(sim).members:
+            sim.heartbeat("d", "d", generation)
+    assert list(consumer_group(sim).members) == ["b"], "it sent no SyncGroup"
+
+
+def test_classic_requests_of_members_of_the_other_protocol_are_rejected(sim: Sim) -> None:
+    sim.consume("b")
+    join(sim, "c")
+    for ticket in (sim.heartbeat("b", "b", 1), sim.sync("b", "b", 1), sim.heartbeat("x", "x", 1)):
+        with pytest.raises(UnknownMemberId):
+            sim.reply(ticket)
+    with pytest.raises(IllegalGeneration):
+        sim.reply(sim.sync("c", "c", 1))
+
+
+def test_classic_member_leaves_a_consumer_group(sim: Sim) -> None:
+    sim.consume("b")
+    join(sim, "c")
+    answers = sim.reply(sim.leave("c", ("c", None), ("x", None))).members
+    assert [each.error_code for each in answers] == [0, UnknownMemberId.code]
+    assert list(consumer_group(sim).members) == ["b"]
+    assert consumer_group(sim).epoch == 3
+
+
+def test_static_classic_member_replaces_the_last_consumer_and_takes_its_target(sim: Sim) -> None:
+    """The group is classic again, without a rebalance, because nothing else has changed."""
+    sim.consume("b", instance_id="i")
+    reply = sim.reply(sim.join("c", protocols={"range": subscription()}, instance="i"))
+    assert reply.error_code == 0
+    assert sim.groups.consumer_group("g") is None
+    group = sim.groups.groups["g"]
+    (member,) = group.members.values()
+    assert member.member_id == reply.member_id
+    assert read_assignment(member.assignment, sim.topics) == consumer_target(*ALL)
+    replayed = sim.replay().machine
+    assert replayed.consumer_group("g") is None
+    assert list(replayed.groups["g"].members) == [member.member_id]
+
+
+def test_static_consumer_replaces_a_classic_member_at_once(sim: Sim) -> None:
+    sim.consume("b")
+    join(sim, "c")
+    reply = sim.reply(sim.join("d", protocols={"range": subscription()}, instance="i"))
+    assert reply.error_code == 0
+    assert sim.consume("e", instance_id="i").epoch == consumer_group(sim).assignment_epoch
+    assert reply.member_id not in consumer_group(sim).members
+
+
+def test_loaded_group_of_both_protocols_continues(sim: Sim) -> None:
+    c = classic_group(sim)
+    sim.consume("b")
+    sim.restart()
+    assert has_to_rejoin(sim, c, 1)
+    assert join(sim, c, *ALL) == 1
+    assert join(sim, c, 0, 1) == 2
+    assert sync(sim, c, 2) == [0, 1]
+    sim.advance(11)
+    assert list(consumer_group(sim).members) == ["b"]

@@ -1,0 +1,58 @@
+"""Topics for the assignors of consumer groups, in a dictionary."""
+
+from collections.abc import Iterable
+
+import attrs
+
+from kwire.group.consumer.topics import topic_hash
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().rjust(16, b"\x01")
+
+
+@attrs.define(eq=False)
+class FakeTopics:
+    """The partition counts of topics by name."""
+
+    counts: dict[str, int] = attrs.field(factory=dict)
+    racks: dict[str, list[list[str]]] = attrs.field(factory=dict)
+    """The racks of a topic's partitions, where it has any."""
+    ids: dict[str, bytes] = attrs.field(factory=dict)
+    """The ids of topics that have another id than :func:`topic_id`."""
+    version: object = attrs.field(factory=object)
+    offset: int = 0
+
+    def put(self, name: str, partitions: int) -> None:
+        """Create a topic, or change its partition count."""
+        self.counts[name] = partitions
+        self._change()
+
+    def delete(self, name: str) -> None:
+        del self.counts[name]
+        self._change()
+
+    def _change(self) -> None:
+        self.version = object()
+        self.offset += 1
+
+    def id_of(self, name: str) -> bytes | None:
+        return topic_id(name) if name in self.counts else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        name = topic_id.lstrip(b"\x01").decode()
+        return name if name in self.counts else None
+
+    def partition_count(self, topic_id: bytes) -> int:
+        return self.counts.get(topic_id.lstrip(b"\x01").decode(), 0)
+
+    def hash_of(self, name: str) -> int | None:
+        if name not in self.counts:
+            return None
+        count = self.counts[name]
+        return topic_hash(
+            self.ids.get(name, topic_id(name)), name, self.racks.get(name, [[]] * count)
+        )
+
+    def names(self) -> Iterable[str]:
+        return self.counts
