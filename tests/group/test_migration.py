@@ -202,8 +202,8 @@ def test_classic_member_joins_a_consumer_group_with_an_id_that_it_receives(sim: 
     reply = sim.reply(sim.join("c", protocols={"range": subscription()}))
     assert reply.error_code == 79
     assert reply.member_id
-    assert join(sim, reply.member_id) == 2
-    assert sync(sim, reply.member_id, 2) == []
+    assert join(sim, reply.member_id) == 3
+    assert sync(sim, reply.member_id, 3) == []
 
 
 def test_consumer_group_without_migration_rejects_classic_members(sim: Sim) -> None:
@@ -237,15 +237,15 @@ def test_empty_consumer_group_becomes_a_classic_group(sim: Sim) -> None:
 
 def test_classic_member_that_does_not_rejoin_or_sync_in_time_is_fenced(sim: Sim) -> None:
     sim.consume("b")
-    assert join(sim, "c") == 2
-    sim.consume("b", 1, owned={"t": ALL})
-    sim.consume("b", 1, owned={"t": [0, 1]})
-    assert has_to_rejoin(sim, "c", 2), "its partitions are free"
+    assert join(sim, "c") == 3
+    sim.consume("b", 2, owned={"t": ALL})
+    sim.consume("b", 2, owned={"t": [0, 1]})
+    assert has_to_rejoin(sim, "c", 3), "its partitions are free"
     for _ in range(13):
         sim.advance(5)
-        sim.consume("b", 2, owned={"t": [0, 1]})
+        sim.consume("b", 3, owned={"t": [0, 1]})
         if "c" in consumer_group(sim).members:
-            sim.heartbeat("c", "c", 2)
+            sim.heartbeat("c", "c", 3)
     assert list(consumer_group(sim).members) == ["b"]
     generation = join(sim, "d")
     for _ in range(13):
@@ -260,7 +260,7 @@ def test_classic_member_that_does_not_rejoin_or_sync_in_time_is_fenced(sim: Sim)
 def test_classic_requests_of_members_of_the_other_protocol_are_rejected(sim: Sim) -> None:
     sim.consume("b")
     join(sim, "c")
-    for ticket in (sim.heartbeat("b", "b", 1), sim.sync("b", "b", 1), sim.heartbeat("x", "x", 1)):
+    for ticket in (sim.heartbeat("b", "b", 2), sim.sync("b", "b", 2), sim.heartbeat("x", "x", 1)):
         with pytest.raises(UnknownMemberId):
             sim.reply(ticket)
     with pytest.raises(IllegalGeneration):
@@ -273,7 +273,7 @@ def test_classic_member_leaves_a_consumer_group(sim: Sim) -> None:
     answers = sim.reply(sim.leave("c", ("c", None), ("x", None))).members
     assert [each.error_code for each in answers] == [0, UnknownMemberId.code]
     assert list(consumer_group(sim).members) == ["b"]
-    assert consumer_group(sim).epoch == 3
+    assert consumer_group(sim).epoch == 4
 
 
 def test_static_classic_member_replaces_the_last_consumer_and_takes_its_target(sim: Sim) -> None:

@@ -52,15 +52,11 @@ def error_of(answer: Any) -> str:
 async def test_member_joins_heartbeats_and_leaves() -> None:
     async with consumer_node() as node:
         answer = await node.ask(heartbeat(), client_host="10.0.0.1")
-        assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (
-            "m",
-            1,
-            5000,
-        )
+        assert (answer.member_id, answer.member_epoch) == ("m", 2)
         (topic,) = answer.assignment.topic_partitions
         assert (topic.topic_id, topic.partitions) == (topic_id("t"), [0, 1, 2])
-        answer = await node.ask(heartbeat(epoch=1))
-        assert (answer.member_epoch, answer.assignment) == (1, None)
+        answer = await node.ask(heartbeat(epoch=2))
+        assert (answer.member_epoch, answer.assignment) == (2, None)
         answer = await node.ask(heartbeat(epoch=-1))
         assert (answer.member_epoch, answer.heartbeat_interval_ms) == (-1, 0)
 
@@ -69,7 +65,7 @@ async def test_member_of_version_0_receives_an_id() -> None:
     async with consumer_node() as node:
         answer = await node.ask(heartbeat(""), version=0)
         assert answer.member_id
-        assert answer.member_epoch == 1
+        assert answer.member_epoch == 2
         answer = await node.ask(heartbeat(""), version=1)
         assert error_of(answer) == "INVALID_REQUEST"
         assert answer.error_message == "MemberId can't be empty."
@@ -136,12 +132,12 @@ async def test_consumer_group_is_described_with_its_members() -> None:
         group, missing = answer.groups
         assert (group.group_state, group.group_epoch, group.assignment_epoch) == (
             "Reconciling",
-            2,
-            2,
+            3,
+            3,
         )
         assert group.assignor_name == "range"
         first, second = group.members
-        assert (first.member_id, first.rack_id, first.member_epoch) == ("m", "r", 1)
+        assert (first.member_id, first.rack_id, first.member_epoch) == ("m", "r", 2)
         assert first.client_host == "/127.0.0.1"
         assert first.subscribed_topic_names == ["t"]
         assert [t.topic_name for t in first.assignment.topic_partitions] == ["t"]
@@ -212,7 +208,7 @@ async def test_offsets_are_fetched_with_the_member_epoch() -> None:
             answer = await node.ask(OffsetFetchRequest(groups=[group]), version=9)
             return error_of(answer.groups[0])
 
-        assert await fetch("m", 1) == ""
+        assert await fetch("m", 2) == ""
         assert await fetch(None, -1) == ""
         assert await fetch("m", 0) == "STALE_MEMBER_EPOCH"
         assert await fetch("n", 1) == "UNKNOWN_MEMBER_ID"

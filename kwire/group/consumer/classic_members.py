@@ -25,7 +25,7 @@ from kwire.errors import (
 from kwire.group.consumer import fencing, migration
 from kwire.group.consumer.embedded import read_subscription, version_of, write_assignment
 from kwire.group.consumer.heartbeat import check_room, join_static
-from kwire.group.consumer.member_update import NO_TARGET, MemberUpdate
+from kwire.group.consumer.member_update import MemberUpdate
 from kwire.group.consumer.model import (
     ClassicMember,
     ConsumerGroup,
@@ -80,7 +80,7 @@ def _join(
         raise InconsistentGroupProtocol
     check_room(group, member_id, settings)
     subscription = _subscription(group, request)
-    if shard.is_computing(group.group_id) and group.assignment_epoch <= NO_TARGET:
+    if shard.is_computing(group.group_id) and not group.target:
         raise RebalanceInProgress
     if not request.member_id and instance_id is None and request.knows_member_id_required:
         builder.answer(builder.ticket, join_error(MemberIdRequired, member_id))

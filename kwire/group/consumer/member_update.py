@@ -7,7 +7,7 @@ the member as it will be, and adds records to the decision.
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from kwire.group.consumer.shard import ConsumerShard
 
 logger = logging.getLogger(__name__)
-
-NO_TARGET: Final = 0
-"""The assignment epoch of a group that has never had a target."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -146,7 +143,7 @@ class MemberUpdate:
     def waits_for_target(self) -> bool:
         """True if the group has no target that the member could move to."""
         is_computing = self.large_target is not None or self.shard.is_computing(self.group.group_id)
-        return is_computing and self.group.assignment_epoch <= NO_TARGET
+        return is_computing and not self.group.target
 
     def move(self, epoch: int, target: Partitions, owned: Sequence[OwnedTopic] | None) -> None:
         """Move the member towards its target of this epoch, and write what has changed."""

@@ -23,6 +23,8 @@ Owned = Mapping[bytes, Mapping[int, int]]
 """Partitions by topic id, each with the epoch in which it was assigned to its member."""
 
 NOTHING: Final[Owned] = {}
+FIRST_EPOCH: Final = 1
+"""The epoch of a new group, and of its empty target."""
 LEAVE_EPOCH: Final = -1
 """The member epoch with which a member leaves."""
 LEAVE_STATIC_EPOCH: Final = -2
@@ -114,10 +116,10 @@ class ConsumerGroup:
     """One consumer group; only its `apply` methods and :meth:`adopt` change it."""
 
     group_id: str
-    epoch: int = 0
+    epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
     """The hash of the subscribed topics' metadata at the last group epoch."""
-    assignment_epoch: int = 0
+    assignment_epoch: int = FIRST_EPOCH
     assignment_ms: int = 0
     """The wall-clock time at which the target was computed; 0 before the first time."""
     members: dict[str, ConsumerMember] = attrs.field(factory=dict)

@@ -37,22 +37,21 @@ class FakeTopics:
         self.offset += 1
 
     def id_of(self, name: str) -> bytes | None:
-        return topic_id(name) if name in self.counts else None
+        return self._id(name) if name in self.counts else None
 
     def name_of(self, topic_id: bytes) -> str | None:
-        name = topic_id.lstrip(b"\x01").decode()
-        return name if name in self.counts else None
+        return next((name for name in self.counts if self._id(name) == topic_id), None)
 
     def partition_count(self, topic_id: bytes) -> int:
-        return self.counts.get(topic_id.lstrip(b"\x01").decode(), 0)
+        return self.counts.get(self.name_of(topic_id) or "", 0)
 
     def hash_of(self, name: str) -> int | None:
         if name not in self.counts:
             return None
-        count = self.counts[name]
-        return topic_hash(
-            self.ids.get(name, topic_id(name)), name, self.racks.get(name, [[]] * count)
-        )
+        return topic_hash(self._id(name), name, self.racks.get(name, [[]] * self.counts[name]))
+
+    def _id(self, name: str) -> bytes:
+        return self.ids.get(name, topic_id(name))
 
     def names(self) -> Iterable[str]:
         return self.counts
