@@ -148,6 +148,30 @@ def is_empty(tool: Any, group: str) -> bool:
     return bool(described.state == ConsumerGroupState.EMPTY)
 
 
+def test_regular_expression_matches_topics_on_the_broker(broker, unique, group):
+    """A regular expression matches topics on the broker, and new topics ten seconds later."""
+    prefix = unique("regex")
+    first, second, other = f"{prefix}-a", f"{prefix}-b", unique("other")
+    for name in (first, other):
+        create(broker.address, name, 2)
+    with member(broker.address, group) as client:
+        client.subscribe([f"^{prefix}.*"])
+        (owned,) = settle([client], [2])
+        assert owned == {(first, 0), (first, 1)}
+        create(broker.address, second, 1)
+        (owned,) = settle([client], [3])
+        assert owned == {(first, 0), (first, 1), (second, 0)}
+
+
+def test_expression_that_re2_rejects_is_refused(broker, group):
+    """An expression that only the broker's library rejects is refused."""
+    with member(broker.address, group) as client:
+        client.subscribe(["^a{1001}"])
+        with pytest.raises(KafkaException) as caught:
+            collect(lambda: check(client.consume(1, 0.2)), 1)
+        assert "regular expression" in caught.value.args[0].str().lower()
+
+
 @contextmanager
 def classic_member(address: str, group: str, **settings: Any) -> Iterator[Any]:
     with consumer(

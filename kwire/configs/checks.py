@@ -326,7 +326,26 @@ def _check_times(config: BrokerConfig) -> None:
         config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,
         "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
     )
+    _check_consumer_groups(config)
     _check_per_address(config)
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """Reject intervals of consumer groups that are outside their own bounds."""
+    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        value, low, high = (
+            getattr(config, f"group.consumer.{prefix}{name}".replace(".", "_"))
+            for prefix in ("", "min.", "max.")
+        )
+        _require(
+            low <= value <= high,
+            f"group.consumer.{name} must be between group.consumer.min.{name} and "
+            f"group.consumer.max.{name}",
+        )
+    _require(
+        config.group_consumer_heartbeat_interval_ms < config.group_consumer_session_timeout_ms,
+        "group.consumer.heartbeat.interval.ms must be below group.consumer.session.timeout.ms",
+    )
 
 
 def _join(names: Iterable[str]) -> str:

@@ -24,6 +24,8 @@ class Client:
     client_id: str = ""
     client_host: str = "/127.0.0.1"
     """The client's address in Java's form, which Kafka's tools show."""
+    may_describe: Callable[[str], bool] = lambda _: True
+    """Returns whether the client may see a topic, by its name."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -4,6 +4,8 @@ A member also leaves with it, changes its subscription and reports what it owns;
 its assignment. As in Kafka, it is served from `group.version` 1 onwards.
 """
 
+from functools import partial
+
 from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -34,5 +36,9 @@ async def consumer_group_heartbeat(
     from kwire.group.consumer.requests import check_heartbeat
 
     check_heartbeat(request, context.config.group_consumer_assignors)
-    client = Client(client_id=context.client_id, client_host=f"/{context.client_host}")
+    client = Client(
+        client_id=context.client_id,
+        client_host=f"/{context.client_host}",
+        may_describe=partial(context.is_allowed, "Describe", "Topic"),
+    )
     return await context.groups.consumer_heartbeat(request, client)

@@ -18,6 +18,14 @@ class ImageTopics:
     image: MetadataImage
     hashes: dict[str, tuple[TopicImage, int]]
     """The hashes of topics by name, with the topic that was hashed; shared by all images."""
+    names_offset: int
+    """The offset of the first image with the present names of topics."""
+
+    def next(self, image: MetadataImage) -> "ImageTopics":
+        """Return the topics of a newer image."""
+        is_same = image.topic_ids is self.image.topic_ids
+        offset = self.names_offset if is_same else image.applied.offset
+        return ImageTopics(image, self.hashes, offset)
 
     @property
     def version(self) -> object:

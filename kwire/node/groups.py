@@ -96,11 +96,12 @@ class NodeGroups:
     def _topics(self) -> ImageTopics:
         """Return the topics of the newest metadata."""
         image = self.core.publisher.image
-        if self._image_topics is None or self._image_topics.image is not image:
+        if self._image_topics is None:
             from kwire.node.group_topics import ImageTopics
 
-            hashes = {} if self._image_topics is None else self._image_topics.hashes
-            self._image_topics = ImageTopics(image, hashes)
+            self._image_topics = ImageTopics(image, {}, image.applied.offset)
+        elif self._image_topics.image is not image:
+            self._image_topics = self._image_topics.next(image)
         return self._image_topics
 
     def _partition_count(self) -> int:

@@ -114,6 +114,15 @@ REFUSED = [
     ({"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}, "PLAINTEXT"),
     ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, "CONTROLLER"),
     ({"create.topic.policy.class.name": "org.example.Policy"}, "create.topic.policy.class.name"),
+    ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.session.timeout.ms"),
+    ({"group.consumer.heartbeat.interval.ms": "15001"}, "group.consumer.heartbeat.interval.ms"),
+    (
+        {
+            "group.consumer.min.session.timeout.ms": "5000",
+            "group.consumer.session.timeout.ms": "5000",
+        },
+        "group.consumer.heartbeat.interval.ms",
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ _MEMBERS = "tests/group/test_consumer_members.py"
 _VECTORS = "tests/group/test_disk_vectors.py"
 _ASSIGNORS = "tests/group/test_assignors.py"
 _MIGRATION = "tests/group/test_migration.py"
+_REGEXES = "tests/group/test_regexes.py"
 _HANDLERS = "tests/handlers/test_consumer_groups.py"
 
 MUTATIONS = (
@@ -78,8 +79,8 @@ MUTATIONS = (
         name="new-partitions-do-not-bump-the-group-epoch",
         invariants=(74,),
         path="kwire/group/consumer/member_update.py",
-        old="if self.has_subscription_changed or metadata_hash != self.group.metadata_hash:",
-        new="if self.has_subscription_changed:",
+        old="if self.bumps_epoch or metadata_hash != self.group.metadata_hash:",
+        new="if self.bumps_epoch:",
         test=f"{_MEMBERS}::test_more_partitions_and_new_topics_are_assigned",
     ),
     Mutation(
@@ -180,5 +181,37 @@ MUTATIONS = (
         old="        fencing.start_rejoin(builder, group.group_id, group.members[member_id])",
         new="        pass",
         test=f"{_MIGRATION}::test_classic_member_that_does_not_rejoin_or_sync_in_time_is_fenced",
+    ),
+    Mutation(
+        name="match-topics-that-the-client-may-not-see",
+        invariants=(74,),
+        path="kwire/group/consumer/regexes.py",
+        old="if match(name) and self.may_describe(name):",
+        new="if match(name):",
+        test=f"{_REGEXES}::test_topics_that_the_client_may_not_see_do_not_match",
+    ),
+    Mutation(
+        name="match-parts-of-topic-names",
+        invariants=(74,),
+        path="kwire/group/consumer/regexes.py",
+        old="re2.compile(text, options=options).fullmatch",
+        new="re2.compile(text, options=options).match",
+        test=f"{_REGEXES}::test_whole_name_has_to_match",
+    ),
+    Mutation(
+        name="resolve-expressions-with-every-heartbeat",
+        invariants=(74,),
+        path="kwire/group/consumer/regexes.py",
+        old="    if 0 <= age_ms <= BATCH_INTERVAL_MS:\n        return False\n",
+        new="",
+        test=f"{_REGEXES}::test_new_topics_are_matched_ten_seconds_after_the_last_time",
+    ),
+    Mutation(
+        name="new-topics-match-no-expression",
+        invariants=(74,),
+        path="kwire/group/consumer/regexes.py",
+        old="        or last.version < topics.names_offset\n",
+        new="",
+        test=f"{_REGEXES}::test_new_topics_are_matched_ten_seconds_after_the_last_time",
     ),
 )

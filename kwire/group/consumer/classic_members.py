@@ -92,6 +92,8 @@ def _join(
     if former_id is not None:
         update.replace_static_member()
     update.write_member()
+    update.follow_regex()
+    update.bumps_epoch = update.has_subscription_changed
     update.bump_epoch()
     owned = _read_owned(subscription, shard.topics())
     classic: ClassicGroup | None = None

@@ -56,6 +56,7 @@ def beat(
     if former_id is not None:
         update.replace_static_member()
     update.write_member()
+    update.follow_regex()
     update.bump_epoch()
     target_epoch, target = update.follow_epoch()
     if not update.waits_for_target:
@@ -147,6 +148,7 @@ def _is_assigned(owned: Sequence[OwnedTopic] | None, assigned: Owned) -> bool:
 def _with_request(member: ConsumerMember, request: Request, client: Client) -> ConsumerMember:
     """Return the member with what the request says; fields that are not sent stay."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+    regex = request.subscribed_topic_regex
     return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
@@ -154,6 +156,7 @@ def _with_request(member: ConsumerMember, request: Request, client: Client) -> C
         client_id=client.client_id,
         client_host=client.client_host,
         topics=member.topics if names is None else frozenset(names),
+        regex=member.regex if regex is None else regex,
         assignor=member.assignor if request.server_assignor is None else request.server_assignor,
         classic=None,
     )

@@ -21,8 +21,10 @@ from kwire.group.consumer.records import (
     member_record,
     member_tombstones,
     partition_metadata_tombstone,
+    regex_tombstone,
     target_record,
 )
+from kwire.group.consumer.regexes import compile_regex, needs_resolution
 from kwire.group.consumer.target import (
     AT_ONCE,
     LargeTarget,
@@ -58,6 +60,10 @@ class MemberUpdate:
     epoch: int = attrs.field(init=False)
     """The group epoch after the change."""
     has_subscription_changed: bool = False
+    bumps_epoch: bool = False
+    """True if the change asks for another target at once."""
+    expressions: tuple[str, ...] = ()
+    """The regular expressions of the group, if they have to be resolved again."""
     large_target: LargeTarget | None = None
     """The computation of a large target that the change starts."""
 
@@ -78,15 +84,54 @@ class MemberUpdate:
         """Write the member if it has changed, and note whether its topics have."""
         if self.new != self.old:
             self.builder.records.append(member_record(self.group.group_id, self.new))
-        self.has_subscription_changed = self.new.topics != self.old.topics
+        self.has_subscription_changed = self.bumps_epoch = self.new.topics != self.old.topics
+
+    def follow_regex(self) -> None:
+        """Note whether the member's regular expression changed, and what has to be resolved.
+
+        Raises InvalidRegularExpression. An expression that is not resolved yet bumps the epoch
+        later, with its topics.
+        """
+        group, old, new = self.group, self.old.regex or "", self.new.regex or ""
+        if not (old or new or group.regex_members):
+            return
+        is_new = bool(new) and new not in group.regex_members
+        if old != new:
+            self.has_subscription_changed = True
+            if self._drops_regex:
+                self.builder.records.append(regex_tombstone(group.group_id, old))
+            if is_new:
+                compile_regex(new)
+            self.bumps_epoch = self.bumps_epoch or not new or new in group.regexes
+        counts = dict(group.regex_members)
+        if new:
+            counts[new] = counts.get(new, 0) + 1
+        if old:
+            counts[old] = counts.get(old, 0) - 1
+        expressions = {text: count for text, count in counts.items() if count > 0}
+        if not self.shard.is_resolving(group.group_id) and needs_resolution(
+            group,
+            expressions,
+            self.shard.topics(),
+            self.builder.moment.wall_ms,
+            self.settings.regex_refresh_interval_ms,
+            is_new=is_new,
+        ):
+            self.expressions = tuple(expressions)
+
+    @property
+    def _drops_regex(self) -> bool:
+        """True if the member was the last one with its former regular expression."""
+        old = self.old.regex or ""
+        return old != (self.new.regex or "") and self.group.regex_members.get(old) == 1
 
     def bump_epoch(self) -> None:
         """Bump the group epoch if the subscriptions or the metadata of their topics changed."""
         topics = self.shard.topics()
-        if not self.has_subscription_changed and self.group.checked_version is topics.version:
+        if not self.bumps_epoch and self.group.checked_version is topics.version:
             return
         metadata_hash = group_hash(topics, self._names())
-        if self.has_subscription_changed or metadata_hash != self.group.metadata_hash:
+        if self.bumps_epoch or metadata_hash != self.group.metadata_hash:
             self.epoch += 1
             record = epoch_record(self.group.group_id, self.epoch, metadata_hash)
             self.builder.records.append(record)
@@ -98,7 +143,12 @@ class MemberUpdate:
         """Return the topics to which the group subscribes after the change."""
         group = self.group
         dropped = {name for name in self.old.topics if group.by_name.get(name, 0) == 1}
-        return ((group.by_name.keys() - dropped) | self.new.topics) | group.by_regex.keys()
+        by_regex = dict(group.by_regex)
+        if self._drops_regex and self.old.regex in group.regexes:
+            for name in group.regexes[self.old.regex].topics:
+                by_regex[name] -= 1
+        matched = {name for name, count in by_regex.items() if count}
+        return ((group.by_name.keys() - dropped) | self.new.topics) | matched
 
     def follow_epoch(self) -> tuple[int, Partitions]:
         """Compute the target if it is behind the group epoch; return the member's, with its epoch.
@@ -147,6 +197,8 @@ class MemberUpdate:
 
     def move(self, epoch: int, target: Partitions, owned: Sequence[OwnedTopic] | None) -> None:
         """Move the member towards its target of this epoch, and write what has changed."""
+        if not self.has_subscription_changed and self.new.is_reconciled_to(epoch):
+            return
         group_id, builder = self.group.group_id, self.builder
         moved = reconcile(
             self.group,

@@ -39,13 +39,11 @@ def reconcile(
     *,
     has_subscription_changed: bool,
 ) -> ConsumerMember:
-    """Return the member after one step towards its target.
+    """Return a member that has not reached its target, after one step towards it.
 
     ``owned`` is what the member says that it owns, None if it does not say. ``subscribed`` holds
     the ids of the topics that the member subscribes to now.
     """
-    if not has_subscription_changed and member.is_reconciled_to(target_epoch):
-        return member
     match member.state:
         case MemberState.STABLE if member.epoch == target_epoch:
             return _drop_unsubscribed(member, subscribed, owned)

@@ -14,7 +14,6 @@ from kwire.codec.messages.consumer_group_heartbeat import (
 from kwire.coordinator.decision import Decision, Moment
 from kwire.errors import (
     GroupIdNotFound,
-    InvalidRegularExpression,
     InvalidRequest,
     UnsupportedAssignor,
 )
@@ -54,8 +53,6 @@ def check_heartbeat(request: Request, assignors: Sequence[str]) -> None:
         raise InvalidRequest("InstanceId can't be null.")
     elif epoch < LEAVE_STATIC_EPOCH:
         raise InvalidRequest("MemberEpoch is invalid.")
-    if request.subscribed_topic_regex:
-        raise InvalidRegularExpression("Regular expressions are not supported yet.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise UnsupportedAssignor(
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "

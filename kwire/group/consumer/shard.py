@@ -6,8 +6,9 @@ there.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import attrs
@@ -35,6 +36,7 @@ from kwire.group.consumer import (
 )
 from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState
+from kwire.group.consumer.regexes import Resolution
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.target import LargeTarget, TargetChange
 from kwire.group.consumer.topics import Topics
@@ -55,6 +57,8 @@ class GroupUpdate(NamedTuple):
     """The computation that the decision starts."""
     waiting: "WaitingJoin | None" = None
     """A join that is answered once the group's first target is installed."""
+    is_resolving: bool = False
+    """True if the decision starts to resolve regular expressions."""
     rejoining: tuple[str, bool] | None = None
     """A member of the classic protocol, and whether it was asked to rejoin or has rejoined."""
 
@@ -79,6 +83,8 @@ class ConsumerShard:
     store: Callable[[Record], tuple[bytes, bytes | None]]
     """Encodes a record's key and value."""
     groups: dict[str, ConsumerGroup] = attrs.field(factory=dict, init=False)
+    _resolving: set[str] = attrs.field(factory=set, init=False)
+    """The groups whose regular expressions are being resolved."""
     _computing: dict[str, list[WaitingJoin]] = attrs.field(factory=dict, init=False)
     """The groups whose large target is being computed, with the joins that wait for it."""
 
@@ -102,8 +108,20 @@ class ConsumerShard:
                 (group.rejoining.add if is_asked else group.rejoining.discard)(member_id)
         if update.large_target is not None:
             self._computing.setdefault(update.group_id, [])
+        if update.is_resolving:
+            self._resolving.add(update.group_id)
         if update.waiting is not None:
             self._computing[update.group_id].append(update.waiting)
+
+    # Regular expressions
+
+    def is_resolving(self, group_id: str) -> bool:
+        """Return whether the regular expressions of the group are being resolved."""
+        return group_id in self._resolving
+
+    def finish_resolution(self, group_id: str) -> None:
+        """Note that the regular expressions of the group may be resolved again."""
+        self._resolving.discard(group_id)
 
     # Large targets
 
@@ -152,22 +170,33 @@ class ConsumerShard:
         waiting = None
         if update.waits_for_target:
             waiting = WaitingJoin(request, client, builder.ticket)
-        return self._write_update(builder, update, waiting)
+        return self._write_update(builder, update, client, waiting)
 
     def _write_update(
         self,
         builder: DecisionBuilder,
         update: MemberUpdate,
+        client: Client,
         waiting: WaitingJoin | None = None,
         rejoining: tuple[str, bool] | None = None,
     ) -> Decision:
-        """Return the decision that writes a member's update."""
-        target = update.large_target
+        """Return the decision that writes a member's update, and starts the work that follows."""
+        group_id, target = update.group.group_id, update.large_target
+        steps: list[Iterable[Step]] = []
+        if update.expressions:
+            may_describe = client.may_describe
+            steps.append(Resolution(self, group_id, update.expressions, may_describe).steps())
+        if target is not None:
+            steps.append(target.steps())
         state = GroupUpdate(
-            update.group.group_id, self.topics().version, target, waiting, rejoining
+            group_id,
+            self.topics().version,
+            large_target=target,
+            waiting=waiting,
+            is_resolving=bool(update.expressions),
+            rejoining=rejoining,
         )
-        steps = () if target is None else target.steps()
-        return builder.build()._replace(state=(state,), steps=steps)
+        return builder.build()._replace(state=(state,), steps=chain(*steps))
 
     def _remove(
         self, builder: DecisionBuilder, group: ConsumerGroup, members: Sequence[ConsumerMember]
@@ -201,7 +230,8 @@ class ConsumerShard:
             return builder.build(classic)
         if update is None:
             return builder.build()
-        return self._write_update(builder, update, rejoining=(update.new.member_id, False))
+        rejoining = update.new.member_id, False
+        return self._write_update(builder, update, client, rejoining=rejoining)
 
     def sync(
         self, group: ConsumerGroup, request: SyncGroupRequest, builder: DecisionBuilder

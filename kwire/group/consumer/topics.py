@@ -28,6 +28,10 @@ class Topics(Protocol):
     def offset(self) -> int:
         """The metadata offset of this state."""
 
+    @property
+    def names_offset(self) -> int:
+        """The metadata offset of the first state with the present names of topics."""
+
     def id_of(self, name: str) -> bytes | None: ...
 
     def name_of(self, topic_id: bytes) -> str | None: ...

@@ -160,6 +160,7 @@ class Sim:
         owned: Mapping[str, Sequence[int]] | None = None,
         group: str = "g",
         client_id: str = "c",
+        may_describe: Callable[[str], bool] = lambda _: True,
         **fields: Any,
     ) -> int:
         """Send a ConsumerGroupHeartbeat; ``owned`` maps topics to partitions. Return its ticket."""
@@ -178,7 +179,7 @@ class Sim:
             ],
             **fields,
         )
-        client = Client(client_id=client_id, client_host="/127.0.0.1")
+        client = Client(client_id=client_id, may_describe=may_describe)
         return self.send(
             member_id,
             lambda shard, *when: consumer_requests.heartbeat(shard, request, client, *when),

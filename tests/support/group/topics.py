@@ -23,6 +23,10 @@ class FakeTopics:
     version: object = attrs.field(factory=object)
     offset: int = 0
 
+    @property
+    def names_offset(self) -> int:
+        return self.offset
+
     def put(self, name: str, partitions: int) -> None:
         """Create a topic, or change its partition count."""
         self.counts[name] = partitions

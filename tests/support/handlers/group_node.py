@@ -165,7 +165,7 @@ async def group_node(
         partitions=lambda: PARTITIONS,
         new_id=lambda: str(next(names)),
         topic_ids=lambda: subject.current.image.topic_ids,
-        topics=lambda: ImageTopics(subject.current.image, {}),
+        topics=lambda: ImageTopics(subject.current.image, {}, 0),
     )
     subject.replicas.roles.subscribe(groups.on_role_changed)
     markers = Markers(

@@ -1,0 +1,144 @@
+"""Subscriptions by regular expressions, which the coordinator matches with the names of topics.
+
+The syntax is RE2's, as in Kafka: matching takes linear time, whatever clients send. All expressions
+of a group are resolved together, in steps after the decision that needs it, at most every ten
+seconds: when an expression is new, when topics were created, and in any case after
+`group.consumer.regex.refresh.interval.ms`. Members are assigned topics once the result is written.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Final, Protocol
+
+import attrs
+
+from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
+from kwire.errors import InvalidRegularExpression
+from kwire.group.consumer.model import ConsumerGroup, ResolvedRegex
+from kwire.group.consumer.records import epoch_record, regex_record
+from kwire.group.consumer.topics import Topics, group_hash
+
+logger = logging.getLogger(__name__)
+
+BATCH_INTERVAL_MS: Final = 10_000
+_NAMES_A_STEP: Final = 200
+
+Match = Callable[[str], object | None]
+"""Returns a true value if the whole name matches."""
+
+
+def compile_regex(text: str) -> Match:
+    """Compile a regular expression; raises InvalidRegularExpression."""
+    try:
+        import re2
+    except ImportError:
+        raise InvalidRegularExpression(
+            "Regular expressions need the Python package google-re2, which is not installed."
+        ) from None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        match: Match = re2.compile(text, options=options).fullmatch
+    except re2.error as error:
+        reason = error.args[0]
+        raise InvalidRegularExpression(
+            f"SubscribedTopicRegex `{text}` is not a valid regular expression: "
+            f"{reason.decode() if isinstance(reason, bytes) else reason}."
+        ) from None
+    return match
+
+
+def needs_resolution(
+    group: ConsumerGroup,
+    expressions: Mapping[str, int],
+    topics: Topics,
+    now_ms: int,
+    refresh_interval_ms: int,
+    *,
+    is_new: bool,
+) -> bool:
+    """Return whether the expressions of a group have to be matched again.
+
+    ``is_new``: the present member is the first with its expression.
+    """
+    if not expressions:
+        return False
+    last = next(iter(group.regexes.values()), None)
+    if last is None:
+        return True
+    age_ms = now_ms - last.timestamp_ms
+    if 0 <= age_ms <= BATCH_INTERVAL_MS:
+        return False
+    return (
+        is_new
+        or len(expressions) != len(group.regexes)
+        or last.version < topics.names_offset
+        or not 0 <= age_ms <= refresh_interval_ms
+    )
+
+
+class GroupSource(Protocol):
+    """The shard, as a resolution reads it."""
+
+    @property
+    def groups(self) -> Mapping[str, ConsumerGroup]: ...
+
+    @property
+    def topics(self) -> Callable[[], Topics]: ...
+
+    def finish_resolution(self, group_id: str) -> None:
+        """Note that the expressions of the group may be resolved again."""
+
+
+@attrs.define(eq=False, repr=False)
+class Resolution:
+    """The resolution of the regular expressions of one group, as steps."""
+
+    shard: GroupSource
+    group_id: str
+    expressions: tuple[str, ...]
+    may_describe: Callable[[str], bool]
+    """Returns whether the client whose request caused this may see a topic."""
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps; the last one writes what has changed."""
+        topics = self.shard.topics()
+        names, offset = iter(topics.names()), topics.offset
+        matches: dict[str, set[str]] = {text: set() for text in self.expressions}
+        patterns: dict[str, Match] = {}
+
+        def match_some(moment: Moment) -> Decision:
+            if not patterns:
+                patterns.update((text, compile_regex(text)) for text in self.expressions)
+            for name in names_of_step:
+                for text, match in patterns.items():
+                    if match(name) and self.may_describe(name):
+                        matches[text].add(name)
+            return NOTHING
+
+        while names_of_step := list(islice(names, _NAMES_A_STEP)):
+            yield match_some
+        yield lambda moment: self._write(matches, offset, moment)
+
+    def _write(self, matches: Mapping[str, set[str]], offset: int, moment: Moment) -> Decision:
+        self.shard.finish_resolution(self.group_id)
+        group = self.shard.groups.get(self.group_id)
+        if group is None:
+            return NOTHING
+        records, has_changed = [], False
+        resolved = dict(group.regexes)
+        for text, names in matches.items():
+            if text not in group.regex_members:
+                continue
+            new = ResolvedRegex(frozenset(names), offset, moment.wall_ms)
+            old = resolved.get(text)
+            has_changed = has_changed or new.topics != (frozenset() if old is None else old.topics)
+            resolved[text] = new
+            records.append(regex_record(self.group_id, text, new))
+        subscribed = set(group.by_name).union(*(each.topics for each in resolved.values()))
+        metadata_hash = group_hash(self.shard.topics(), subscribed)
+        if has_changed or metadata_hash != group.metadata_hash:
+            records.append(epoch_record(self.group_id, group.epoch + 1, metadata_hash))
+        logger.info("expressions resolved group=%s count=%d", self.group_id, len(records))
+        return Decision(records=tuple(records))
