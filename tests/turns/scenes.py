@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from tests.support.turns.table import Scene
 from tests.turns.acls import ACLS
+from tests.turns.consumers import CONSUMED
 from tests.turns.controller import DECISIONS
 from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
@@ -29,6 +30,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     OPENED,
     GROUPED,
     MEMBERED,
+    CONSUMED,
     DECISIONS,
     ACLS,
 )
