@@ -1,6 +1,12 @@
 """The settings of a group, and of a client-metrics subscription."""
 
-from kwire.configs.declare import Config, boolean, integer, string, strings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kwire.configs.declare import Config, ConfigError, boolean, integer, string, strings
+
+if TYPE_CHECKING:
+    from kwire.configs.broker import BrokerConfig
 
 
 class GroupConfig(Config):
@@ -30,6 +36,25 @@ class GroupConfig(Config):
     streams_num_standby_replicas = integer(0, effective=False, low=0)
     streams_session_timeout_ms = integer(45000, effective=False, low=1)
     # fmt: on
+
+
+def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
+    """Reject settings of a consumer group that are outside the bounds of the broker's settings."""
+    values: dict[str, int] = {}
+    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        key = f"consumer.{name}"
+        if key not in settings:
+            values[key] = broker.raw_integer(f"group.consumer.{name}")
+            continue
+        values[key] = int(settings[key])
+        if values[key] < broker.raw_integer(f"group.consumer.min.{name}"):
+            raise ConfigError(f"{key} must be greater than or equal to group.consumer.min.{name}")
+        if values[key] > broker.raw_integer(f"group.consumer.max.{name}"):
+            raise ConfigError(f"{key} must be less than or equal to group.consumer.max.{name}")
+    if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
+        raise ConfigError(
+            "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+        )
 
 
 class ClientMetricsConfig(Config):

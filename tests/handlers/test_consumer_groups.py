@@ -12,6 +12,7 @@ from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.errors import BY_CODE, kafka_name
@@ -212,3 +213,23 @@ async def test_offsets_are_fetched_with_the_member_epoch() -> None:
         assert await fetch(None, -1) == ""
         assert await fetch("m", 0) == "STALE_MEMBER_EPOCH"
         assert await fetch("n", 1) == "UNKNOWN_MEMBER_ID"
+
+
+async def test_members_commit_from_version_9_onwards() -> None:
+    async with consumer_node() as node:
+        await node.ask(heartbeat())
+        shape = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition = shape.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id="g",
+            member_id="m",
+            generation_id_or_member_epoch=2,
+            topics=[shape(name="t", partitions=[partition])],
+        )
+        errors = [
+            error_of((await node.ask(request, version=version)).topics[0].partitions[0])
+            for version in (8, 9)
+        ]
+        assert errors == ["UNSUPPORTED_VERSION", ""]

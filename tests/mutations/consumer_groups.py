@@ -214,4 +214,13 @@ MUTATIONS = (
         new="",
         test=f"{_REGEXES}::test_new_topics_are_matched_ten_seconds_after_the_last_time",
     ),
+    Mutation(
+        name="groups-may-leave-the-bounds-of-the-broker",
+        invariants=(74,),
+        path="kwire/raftmeta/controller/configs.py",
+        old="            check_group_config(settings, state.config)",
+        new="            pass",
+        test="tests/raftmeta/controller/test_configs.py::"
+        "test_settings_of_a_group_stay_within_those_of_the_broker",
+    ),
 )

@@ -2,6 +2,7 @@
 
 from kwire.codec.schema import (
     Array,
+    Bool,
     Int16,
     Int32,
     Int64,
@@ -47,6 +48,8 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
         partitions: Array[OffsetCommitRequestPartition] = field("0+", factory=list)
 
     topics: Array[OffsetCommitRequestTopic] = field("0+", factory=list)
+    knows_member_epochs: Bool = field("", default=True, ignorable=True)
+    """True if the client can be a member of a consumer group (KIP-848)."""
 
 
 @message(api_key=8, versions="2-10", flexible="8+")
@@ -72,6 +75,12 @@ class OffsetCommitResponse:
         partitions: Array[OffsetCommitResponsePartition] = field("0+", factory=list)
 
     topics: Array[OffsetCommitResponseTopic] = field("0+", factory=list)
+
+
+def widen_request(request: OffsetCommitRequest, version: int) -> OffsetCommitRequest:
+    """Set the client's abilities by its version."""
+    request.knows_member_epochs = version >= 9
+    return request
 
 
 def narrow_response(

@@ -5,7 +5,13 @@ and are still the member's: the member may not have received its new epoch yet (
 """
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
-from kwire.errors import IllegalGeneration, KafkaError, StaleMemberEpoch, UnknownMemberId
+from kwire.errors import (
+    IllegalGeneration,
+    KafkaError,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnsupportedVersion,
+)
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember
 
 
@@ -18,6 +24,8 @@ def check_commit(group: ConsumerGroup, request: OffsetCommitRequest) -> None:
     if epoch < 0 and not group.members:
         return
     member = group.require_member(request.member_id)
+    if member.classic is None and not request.knows_member_epochs:
+        raise UnsupportedVersion
     if epoch == member.epoch:
         return
     if epoch > member.epoch:

@@ -147,5 +147,6 @@ def _commit_of(request: OffsetCommitRequest, topics: list[RequestTopic]) -> Offs
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
+        knows_member_epochs=request.knows_member_epochs,
         topics=topics,
     )

@@ -17,7 +17,7 @@ from kwire.codec.messages.incremental_alter_configs import (
 from kwire.configs.broker import all_broker_keys
 from kwire.configs.checks import check_changed, is_for_login, without_listener
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
-from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.group import ClientMetricsConfig, GroupConfig, check_group_config
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.configs.topic import TopicConfig, check_topic_config, outdated_settings
 from kwire.errors import KafkaError
@@ -257,6 +257,8 @@ def _check(
         _check_broker(state, name, current, settings)
     else:
         _check_named(kind, name, settings)
+        if kind == GROUP:
+            check_group_config(settings, state.config)
 
 
 def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
-from kwire.configs.resource_types import BROKER, TOPIC
+from kwire.configs.resource_types import BROKER, GROUP, TOPIC
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.state import ControllerState, whole
@@ -113,6 +113,37 @@ def test_enabling_elr_removes_min_insync_replicas_of_single_brokers() -> None:
     assert cluster.kinds() == ["Config", "Config", "Config", "FeatureLevel"]
     configs = {resource: dict(values) for resource, values in cluster.state.image.configs.items()}
     assert configs == {(BROKER, ""): {"min.insync.replicas": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        (
+            {"consumer.session.timeout.ms": "44999"},
+            "consumer.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms",
+        ),
+        (
+            {"consumer.heartbeat.interval.ms": "15001"},
+            "consumer.heartbeat.interval.ms must be less than or equal to "
+            "group.consumer.max.heartbeat.interval.ms",
+        ),
+        (
+            {"consumer.assignment.interval.ms": "15001"},
+            "consumer.assignment.interval.ms must be less than or equal to "
+            "group.consumer.max.assignment.interval.ms",
+        ),
+        ({"consumer.session.timeout.ms": "45000", "consumer.heartbeat.interval.ms": "15000"}, None),
+    ],
+)
+def test_settings_of_a_group_stay_within_those_of_the_broker(
+    settings: dict[str, str], refusal: str | None
+) -> None:
+    operations = [(name, SET, value) for name, value in settings.items()]
+    decision = whole(decide_incremental_alter(Cluster().state, alter(GROUP, "g", *operations)))
+    (response,) = decision.reply.responses
+    assert (response.error_code == 0) == (refusal is None)
+    assert (refusal or "") in (response.error_message or "")
 
 
 def test_setting_longer_than_32767_characters_is_refused() -> None:
