@@ -238,6 +238,7 @@ def test_empty_consumer_group_becomes_a_classic_group(sim: Sim) -> None:
 def test_classic_member_that_does_not_rejoin_or_sync_in_time_is_fenced(sim: Sim) -> None:
     sim.consume("b")
     assert join(sim, "c") == 3
+    assert sync(sim, "c", 3) == []
     sim.consume("b", 2, owned={"t": ALL})
     sim.consume("b", 2, owned={"t": [0, 1]})
     assert has_to_rejoin(sim, "c", 3), "its partitions are free"

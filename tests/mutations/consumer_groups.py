@@ -166,15 +166,6 @@ MUTATIONS = (
         test=f"{_MIGRATION}::test_last_consumer_that_leaves_makes_the_group_classic_again",
     ),
     Mutation(
-        name="classic-members-are-not-asked-to-revoke",
-        invariants=(66, 74),
-        path="kwire/group/consumer/classic_members.py",
-        old="        or member.state == MemberState.UNREVOKED\n",
-        new="",
-        test=f"{_MIGRATION}::"
-        "test_live_classic_group_becomes_a_consumer_group_and_shares_its_partitions",
-    ),
-    Mutation(
         name="classic-members-need-not-rejoin-in-time",
         invariants=(71, 74),
         path="kwire/group/consumer/shard.py",
