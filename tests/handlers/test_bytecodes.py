@@ -61,20 +61,20 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 1939,
-    "Produce, acks=all, idempotent": 2207,
-    "Fetch at the tail": 2849,
-    "Fetch that begins to wait": 1941,
-    "Fetch that is woken": 2819,
-    "Fetch of 20 partitions that begins to wait": 16295,
-    "Fetch of 20 partitions that is woken": 8845,
-    "Copy of a record to a follower": 11733,
-    "Heartbeat": 1588,
-    "OffsetCommit": 4987,
-    "Metadata of one topic": 2746,
-    "ApiVersions": 2277,
+    "Produce, acks=1": 1459,
+    "Produce, acks=all, idempotent": 1631,
+    "Fetch at the tail": 2779,
+    "Fetch that begins to wait": 1918,
+    "Fetch that is woken": 2743,
+    "Fetch of 20 partitions that begins to wait": 15823,
+    "Fetch of 20 partitions that is woken": 8769,
+    "Copy of a record to a follower": 11262,
+    "Heartbeat": 1613,
+    "OffsetCommit": 4736,
+    "Metadata of one topic": 2753,
+    "ApiVersions": 2404,
     "FindCoordinator": 1435,
-    "Call of another node": 996,
+    "Call of another node": 1011,
 }
 FOLLOWER: Final = 2
 

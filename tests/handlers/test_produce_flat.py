@@ -13,7 +13,7 @@ from kwire.handlers.dispatch import Dispatcher
 from kwire.metrics import REQUESTS
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.replica.completion import Completion
+from kwire.replica.fetch_waits import FetchWaits
 from simulation.replication.links import join_parts
 from tests.support.handlers.broker import (
     broker,
@@ -135,7 +135,7 @@ async def test_bug_after_the_append_does_not_repeat_it(
     subject = broker()
     partition = await create_topic(subject)
     requests = Dispatcher(subject.services, ListenerType.BROKER).for_connection("A", "peer")
-    monkeypatch.setattr(Completion, "on_appended", fail)
+    monkeypatch.setattr(FetchWaits, "on_readable", fail)
     parts = await requests.answer(memoryview(frame_of(9, one_batch()))[4:])
     assert parts is not None
     _, response = read_response(PRODUCE, 9, join_parts(parts)[4:])
