@@ -146,7 +146,8 @@ async def test_frames_are_small_until_the_log_in() -> None:
     async with serve() as node:
         async with await node.connect() as client:
             await client.send_bytes(pack(">i", 1001))
-            assert await client.is_closed()
+            with trio.fail_after(10):
+                assert await client.is_closed()
         async with await node.connect() as client:
             await log_in(client)
             large = bytes(9000)

@@ -198,6 +198,8 @@ def test_final_message_must_fit_the_first() -> None:
         refusal(exchange, wrong)
     other = ScramServer(SHA_256, {"alice": credential(SHA_256, "secret")}.get, Decoys(b""), "new")
     refusal(other, peer.first(), right)
+    for nonce in ("servernonce", peer.nonce, peer.nonce + "servernonceX"):
+        refusal(server(), peer.first(), peer.final(challenge, nonce))
     peer.channel = "n,a=alice,"
     refusal(server(), peer.first(), peer.final(challenge))
 
