@@ -48,8 +48,7 @@ REFUSED = [
     (("disable", "--feature", "foo"), "Feature foo not found"),
 ]
 NOT_SERVED = [
-    ((UP, "--release-version", "4.2", "--dry-run"), "not more than 0 works yet"),
-    ((UP, "--release-version", "4.3", "--dry-run"), "not more than 0 works yet"),
+    ((UP, "--feature", "share.version=1"), "not more than 0 works yet"),
 ]
 """Changes that kwire refuses for a reason of its own: it does not serve share groups."""
 
