@@ -46,7 +46,7 @@ KEY, VERSION = 12, 4
 FRAME_BYTES: Final = (16 << 10, 128 << 10, 1 << 20)
 
 
-async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
     return HeartbeatResponse()
 
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from kwire import __version__
 
 if TYPE_CHECKING:
-    from kwire.codec.messages.metadata_records import MetadataRecord
     from kwire.configs.broker import BrokerConfig
     from kwire.node.run import StopSignals
 
@@ -600,30 +599,12 @@ def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
     return "" if file is None else f"{file}: "
 
 
-def scram_records(
-    credentials: Sequence[str], features: Mapping[str, int]
-) -> "tuple[MetadataRecord, ...]":
-    """Return the records of the users that --add-scram names."""
-    if not credentials:
-        return ()
-    from kwire.raftmeta.storage.levels import SCRAM, level_of
-    from kwire.security.scram import NONCE_BYTES, secret_text
-    from kwire.security.scram_arguments import parse_credential
-
-    if level_of(features) < SCRAM:
-        fail("--add-scram needs metadata.version 3.5-IV2; give --release-version 3.5 or newer")
-    salts = (secret_text(os.urandom(NONCE_BYTES)).encode() for _ in credentials)
-    try:
-        return tuple(map(parse_credential, credentials, salts))
-    except ValueError as error:
-        fail(f"--add-scram: {error}")
-
-
 def format_(options: argparse.Namespace) -> None:
     from kwire.configs.declare import ConfigError
     from kwire.raftmeta.controller.features import RAISABLE
     from kwire.storage_format.directories import CannotOpenError, format_node
     from kwire.storage_format.releases import BadLevelError, feature_levels
+    from kwire.storage_format.scram_users import scram_records
 
     config = parse_config(read_properties(options.config), options.config, ())
     try:

@@ -1,8 +1,7 @@
 """The settings of a node, as in ``server.properties``.
 
-Those of log-ins are in :mod:`kwire.configs.security`, those of TLS in :mod:`kwire.configs.tls`, and
-those without effect in :mod:`kwire.configs.inert`. A value set at run time overrides the file's
-(``with_dynamic``), and one for this broker overrides one for all brokers.
+Others are in :mod:`kwire.configs.security`, ``tls`` and ``inert``. A value set at run time
+overrides the file's (``with_dynamic``), and one for this broker overrides one for all brokers.
 """
 
 import functools

@@ -304,7 +304,7 @@ class GroupCoordinator:
         for groups in await read_each(
             self.service, lambda shard: requests.list_groups(shard, states, kinds)
         ):
-            for group_id, protocol_type, state, kind in groups:
+            for group_id, protocol_type, state, kind in map(requests.listing_of, groups):
                 listing.append(
                     ListedGroup(
                         group_id=group_id,

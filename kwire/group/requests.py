@@ -6,7 +6,7 @@ for membership requests; a function that only reads returns a plain value.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -39,6 +39,9 @@ from kwire.group.records import (
 )
 from kwire.group.shard import GroupShard
 from kwire.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kwire.group.consumer.model import ConsumerGroup
 
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 CommitPartition = CommitTopic.OffsetCommitRequestPartition
@@ -380,24 +383,27 @@ Listing = tuple[str, str, str, str]
 """The id, protocol type, state and kind of a group."""
 
 
-def list_groups(shard: GroupShard, states: Iterable[str], kinds: Iterable[str]) -> list[Listing]:
+def list_groups(
+    shard: GroupShard, states: Iterable[str], kinds: Iterable[str]
+) -> "list[ClassicGroup | ConsumerGroup]":
     """Return the groups in any of these states and of any of these kinds; empty means all."""
     state_filter = {state.lower() for state in states}
     kind_filter = {kind.lower() for kind in kinds}
-    listing: list[Listing] = []
+    groups: list[ClassicGroup | ConsumerGroup] = []
     if not kind_filter or "classic" in kind_filter:
-        listing += [
-            (group.group_id, group.protocol_type or "", group.state.value, "classic")
-            for group in shard.groups.values()
-            if not state_filter or group.state.value.lower() in state_filter
-        ]
+        groups += shard.groups.values()
     if shard.has_consumer_groups and (not kind_filter or CONSUMER in kind_filter):
-        listing += [
-            (group.group_id, CONSUMER, state.value, CONSUMER)
-            for group in shard.consumer.groups.values()
-            if (state := group.state) and (not state_filter or state.value.lower() in state_filter)
-        ]
-    return listing
+        groups += shard.consumer.groups.values()
+    if not state_filter:
+        return groups
+    return [group for group in groups if group.state.value.lower() in state_filter]
+
+
+def listing_of(group: "ClassicGroup | ConsumerGroup") -> Listing:
+    """Return what a list of groups says of one."""
+    if isinstance(group, ClassicGroup):
+        return group.group_id, group.protocol_type or "", group.state.value, "classic"
+    return group.group_id, CONSUMER, group.state.value, CONSUMER
 
 
 def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:

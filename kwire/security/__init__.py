@@ -1,1 +1,1 @@
-"""Who a client is (SASL) and what it may do (ACLs), as pure logic."""
+"""The identity of clients (SASL) and their permissions (ACLs), as pure logic."""

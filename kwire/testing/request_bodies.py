@@ -7,9 +7,11 @@ from typing import Final
 from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import Part, decoder
 from kwire.codec.frame import Body, RequestHead, read_header, response_parts
+from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import Message
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import handler_of
+from kwire.net.framing import Disconnect
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.testing.faults import Subjects
 
@@ -20,11 +22,17 @@ _GROUP_KEYS: Final = 0
 
 
 def read_request(frame: memoryview, head: RequestHead, body: int) -> Body:
-    """Return a request in its newest shape; ``body`` is the position behind its header."""
+    """Return a request in its newest shape; ``body`` is the position behind its header.
+
+    Raises Disconnect for one that the node would not answer either.
+    """
     api = BY_KEY[head.api_key]
-    request, _ = decoder(api.request, head.api_version)(frame, body)
     widen = getattr(import_module(f"kwire.codec.messages.{api.module}"), "widen_request", None)
-    return request if widen is None else widen(request, head.api_version)
+    try:
+        request, _ = decoder(api.request, head.api_version)(frame, body)
+        return request if widen is None else widen(request, head.api_version)
+    except MalformedError as error:
+        raise Disconnect(f"malformed {api.name}: {error}") from error
 
 
 def refuse(frame: memoryview, error: KafkaError) -> list[Part] | None:

@@ -177,7 +177,6 @@ def test_unknown_property_is_warned_about_by_name(tmp_path: Path) -> None:
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
         ("sasl.enabled.mechanisms", "PLAIN"),
         ("ssl.engine.factory.class", "org.example.Factory"),
-        ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT"),
     ],
 )
 def test_invalid_or_unsupported_security_setting_is_one_line_and_exit_1(

@@ -71,7 +71,10 @@ def test_dynamic_settings_of_a_listener_come_first() -> None:
         ({"ssl_principal_mapping_rules": "RULE:x"}, "ssl.principal.mapping.rules"),
         ({"ssl_engine_factory_class": "org.example.Factory"}, "ssl.engine.factory.class"),
         ({"ssl_provider": "BC"}, "ssl.provider"),
-        ({"listener_security_protocol_map": MAP.replace("OUT:SSL", "OUT:SASL_SSL")}, "SASL"),
+        (
+            {"listener_security_protocol_map": MAP.replace("OUT:SSL", "OUT:SASL_SSL")},
+            "sasl.enabled.mechanisms",
+        ),
     ],
     ids=lambda value: str(value)[:70],
 )

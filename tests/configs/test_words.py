@@ -183,9 +183,12 @@ def test_remedies_of_all_settings_are_phrases() -> None:
     [
         (
             {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"},
-            "use SSL, or PLAINTEXT and let only networks that you trust reach the node",
+            "give it one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
         ),
-        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"},),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"},
+            "give it one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
+        ),
         (
             {"sasl.enabled.mechanisms": "PLAIN"},
             "remove it, and let only networks that you trust reach the node",

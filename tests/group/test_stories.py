@@ -246,7 +246,8 @@ class Player:
     def do_list(self, _: list[str], options: dict[str, str]) -> list[str]:
         states = options["states"].split(",") if "states" in options else []
         kinds = options["types"].split(",") if "types" in options else []
-        return [group_id for group_id, *_ in requests.list_groups(self.sim.groups, states, kinds)]
+        groups = requests.list_groups(self.sim.groups, states, kinds)
+        return [group.group_id for group in groups]
 
     def do_wait(self, names: list[str], _: dict[str, str]) -> None:
         self.sim.advance(float(names[0]))

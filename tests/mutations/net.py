@@ -12,8 +12,6 @@ QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
 FLAT: Final = "tests/handlers/test_produce_flat.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
-TLS: Final = "tests/net/test_tls.py"
-TLS_CLIENT: Final = "tests/net/test_tls_client.py"
 MUTATIONS = (
     Mutation(
         name="wake-everybody-who-sent-something",
@@ -605,64 +603,6 @@ MUTATIONS = (
         test="tests/codec/test_flat.py::test_request_with_tagged_fields_has_no_values",
     ),
     Mutation(
-        name="forget-the-bytes-behind-a-handshake",
-        invariants=(10,),
-        path="kwire/net/connection.py",
-        old="            more = True\n            while more:",
-        new="            await self.readiness.wait_data()\n"
-        "            more = True\n"
-        "            while more:",
-        test=f"{TLS}::test_request_that_arrives_with_the_end_of_the_handshake_is_answered",
-    ),
-    Mutation(
-        name="leave-bytes-in-the-kernel",
-        invariants=(10,),
-        path="kwire/net/tls/tls_socket.py",
-        old="(self._is_empty and not self._incoming.pending and not self._pending())",
-        new="not self._pending()",
-        test=f"{TLS}::test_requests_of_every_size_are_answered_in_order",
-    ),
-    Mutation(
-        name="report-encrypted-bytes-as-sent-before-they-are",
-        invariants=(101,),
-        path="kwire/net/tls/tls_socket.py",
-        old="            self._accepted = count\n            raise BlockingIOError\n",
-        new="            pass\n",
-        test=f"{TLS}::test_slow_reader_gets_everything_and_delays_nobody",
-    ),
-    Mutation(
-        name="perform-all-handshakes-in-one-turn",
-        invariants=(10,),
-        path="kwire/net/tls/handshakes.py",
-        old="_PER_TURN: Final = 1",
-        new="_PER_TURN: Final = 1000",
-        test=f"{TLS}::test_one_handshake_goes_on_in_a_turn",
-    ),
-    Mutation(
-        name="wait-for-any-number-of-silent-clients",
-        invariants=(102,),
-        path="kwire/net/tls/handshakes.py",
-        old="        if len(self._silent) > SILENT_MAX:",
-        new="        if False:",
-        test=f"{TLS}::test_flood_of_half_open_handshakes_locks_nobody_out",
-    ),
-    Mutation(
-        name="let-a-trickled-handshake-take-forever",
-        invariants=(102,),
-        path="kwire/net/tls/handshakes.py",
-        old="            patience_s -= await self._wait(",
-        new="            await self._wait(",
-        test=f"{TLS}::test_client_that_trickles_its_handshake_is_closed_in_time",
-    ),
-    Mutation(
-        name="serve-clients-without-a-required-certificate",
-        invariants=(105,),
-        path="kwire/net/tls/contexts.py",
-        old='    "required": ssl.CERT_REQUIRED,',
-        new='    "required": ssl.CERT_OPTIONAL,',
-        test=f"{TLS}::test_missing_certificate_is_refused_where_required",
-    ),
-    Mutation(
         name="usual-fetch-forgets-the-isolation-level",
         invariants=(5,),
         path="kwire/handlers/fetch.py",
@@ -670,38 +610,5 @@ MUTATIONS = (
         new="client = _Reader(CONSUMER, -1, 0,",
         test="tests/handlers/test_fetch_flat.py"
         "::test_usual_fetch_has_the_answer_of_the_general_way",
-    ),
-    Mutation(
-        name="drop-the-certificate-for-an-unusable-file",
-        invariants=(100,),
-        path="kwire/net/tls/reloading.py",
-        old="            return stamps, error\n",
-        new="            raise\n",
-        test="tests/net/test_tls_reload.py::test_unusable_file_changes_nothing_and_is_logged_once",
-    ),
-    Mutation(
-        name="read-certificates-for-each-connection",
-        invariants=(10,),
-        path="kwire/net/tls/reloading.py",
-        old="self.now() - self._checked_at < CHECK_S",
-        new="False",
-        test="tests/net/test_tls_reload.py"
-        "::test_new_file_serves_new_connections_and_ends_no_open_one",
-    ),
-    Mutation(
-        name="trust-any-other-node",
-        invariants=(105,),
-        path="kwire/net/tls/contexts.py",
-        old="    context.check_hostname = bool(tls.ssl_endpoint_identification_algorithm)\n",
-        new="    context.check_hostname = False\n",
-        test=f"{TLS_CLIENT}::test_node_that_cannot_be_verified_gets_no_request",
-    ),
-    Mutation(
-        name="watch-a-broker-without-a-handshake",
-        invariants=(110,),
-        path="kwire/net/idle_connection.py",
-        old="stream if tls is None else await tls.wrap(stream, server_name)",
-        new="stream",
-        test=f"{TLS_CLIENT}::test_idle_connection_ends_with_the_other_node",
     ),
 )

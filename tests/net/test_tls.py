@@ -174,10 +174,10 @@ async def test_region_of_a_file_is_sent(
     with path.open("rb") as opened:
         region = Region(File(opened), 10, 700_000, lambda position, size: cached)
 
-        async def begin(session: Echo, frame: memoryview) -> list[Any]:
+        def answer_now(session: Echo, frame: memoryview) -> list[Any]:
             return [pack(">i", len(region) + 3), region, b"end"]
 
-        monkeypatch.setattr(Echo, "begin", begin)
+        monkeypatch.setattr(Echo, "answer_now", answer_now)
         async with tls_node(tmp_path) as (node, _), await connect(node) as client:
             await client.send_bytes(frames_of(b"x"))
             with trio.fail_after(20):

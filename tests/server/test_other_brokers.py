@@ -133,7 +133,7 @@ async def test_verification_by_a_silent_coordinator_is_given_up_after_seconds(
     parts = SimpleNamespace(
         config=node_config(),
         publisher=Publisher(apply(MetadataImage(), records)[0]),
-        pool_of_brokers=SilentPool,
+        broker_pool=SilentPool,
         clock=Clock(),
         current=SimpleNamespace(config=node_config()),
     )

@@ -27,6 +27,10 @@ pytestmark = pytest.mark.slow
 UNKNOWN_SERVER_ERROR: Final = -1
 WITHOUT_TABLE: Final = {(0, version) for version in range(3)}
 """Produce 0 to 2: advertised for old clients, as by Apache Kafka, but the connection is closed."""
+CODES_OF_ACLS: Final = {
+    *("resource_type_filter", "pattern_type_filter", "resource_type", "resource_pattern_type"),
+    *("operation", "permission_type"),
+}
 WAITING: Final = {
     "Produce",
     "Fetch",
@@ -63,6 +67,9 @@ def plain(key: int, version: int) -> Any:
     request = blank(BY_KEY[key].request, version)
     if BY_KEY[key].name == "Produce":
         request.acks = 1  # with 0 there is no answer
+    for part in (request, *getattr(request, "filters", ()), *getattr(request, "creations", ())):
+        for code in CODES_OF_ACLS & {field.name for field in fields(type(part))}:
+            setattr(part, code, 1)  # with 0, which means unknown, there is no answer
     return request
 
 

@@ -16,6 +16,7 @@ WORKLOADS: Final = {
     "data_path": ("--rounds=10",),
     "failover": HELP,
     "fanout": HELP,
+    "in_process": ("--starts=3", "--brokers=2", "--tests=2"),
     "group_load": ("--commits=100", "--groups=10"),
     "log": ("--batches=10",),
     "net": ("--bytes=1000000", "2", "10"),

@@ -179,7 +179,7 @@ def test_every_api_can_fail_in_every_version() -> None:
         frame = memoryview(bytes.fromhex(recorded["hex"]))[4:]
         try:
             parts = refuse(frame, BY_CODE[7]())
-        except Disconnect:  # Produce without acknowledgement.
+        except Disconnect:  # Produce without acknowledgement, and filters that nobody answers.
             parts = None
         if parts is not None:
             correlation_id, _ = read_response(

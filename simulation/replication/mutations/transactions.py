@@ -8,9 +8,9 @@ import attrs
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.group.offsets import Offsets
 from kwire.log.partition_log import PartitionLog
+from kwire.log.producers import ProducerStates
 from kwire.log.region import FileRegion
 from kwire.replica import partition as partitions
-from kwire.replica.partition import Partition
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Verifications
 from kwire.transaction import transitions
@@ -77,8 +77,9 @@ def _verify_nothing(*_: object, **__: object) -> None:
     """Accept every transactional batch."""
 
 
-def _to_high_watermark(partition: Partition) -> int:
-    return partition.high_watermark
+def _to_high_watermark(states: ProducerStates, high_watermark: int, log_start: int = 0) -> int:
+    del states, log_start
+    return high_watermark
 
 
 def _no_aborted(
@@ -144,7 +145,7 @@ MUTATIONS: Final = (
     Mutation(
         "open-transactions-are-stable",
         "the last stable offset is the high watermark",
-        ((Partition, "last_stable_offset", property(_to_high_watermark)),),
+        ((ProducerStates, "last_stable_offset", _to_high_watermark),),
         (5, 13),
     ),
     Mutation(

@@ -29,6 +29,7 @@ from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.types import ZERO_UUID
+from kwire.waits import Slow
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import Cluster, node_config
 from tests.support.raftmeta.no_others import NoOtherControllers, only_controller
@@ -165,8 +166,8 @@ async def test_partitions_and_deletions_count_too() -> None:
         if api is delete_topics:
             named = DeleteTopicsRequest.DeleteTopicState(name="t1", topic_id=ZERO_UUID)
             request = DeleteTopicsRequest(topics=[named], timeout_ms=1000)
-        function: Any = api.function
-        reply = await function(client.context, request)
+        answer: Any = api.begin(client.context, request)
+        reply = await answer.finish() if isinstance(answer, Slow) else answer
         results = reply.responses if api is delete_topics else reply.results
         expected = (REFUSED, 3_000) if api is delete_topics else (0, 0)
         assert (results[0].error_code, reply.throttle_time_ms) == expected

@@ -442,17 +442,13 @@ GROUPS: Final = (
     Case("ListGroups", "ListGroups", 5, {}, ("Describe Group {G}",)),
     Case("ListGroups of the cluster", "ListGroups", 5, {}, (f"Describe {CLUSTER}",)),
     Case("DeleteGroups", "DeleteGroups", 2, {"groupsNames": ["{G}"]}, ("Delete Group {G}",)),
-    Case(
-        "ConsumerGroupHeartbeat", "ConsumerGroupHeartbeat", 1,
-        {"groupId": "{G}", "memberId": "unknown", "memberEpoch": 7, "rebalanceTimeoutMs": 1000,
-         "subscribedTopicNames": ["{T}", "{A}"], "topicPartitions": []},
-        ("Read Group {G}", "Describe Topic {T}", "Describe Topic {A}"),
-    ),
-    Case(
-        "ConsumerGroupDescribe", "ConsumerGroupDescribe", 1,
-        {"groupIds": ["{G}"], "includeAuthorizedOperations": True},
-        ("Describe Group {G}", "Delete Group {G}"),
-    ),
+    Case("ConsumerGroupHeartbeat", "ConsumerGroupHeartbeat", 1,
+         {"groupId": "{G}", "memberId": "unknown", "memberEpoch": 7, "rebalanceTimeoutMs": 1000,
+          "subscribedTopicNames": ["{T}", "{A}"], "topicPartitions": []},
+         ("Read Group {G}", "Describe Topic {T}", "Describe Topic {A}")),
+    Case("ConsumerGroupDescribe", "ConsumerGroupDescribe", 1,
+         {"groupIds": ["{G}"], "includeAuthorizedOperations": True},
+         ("Describe Group {G}", "Delete Group {G}")),
 )  # fmt: skip
 
 TRANSACTIONS: Final = (
@@ -602,11 +598,9 @@ ADMIN: Final = (
          "validateOnly": True},
         (f"AlterConfigs {CLUSTER}",),
     ),
-    Case(
-        "AlterUserScramCredentials", "AlterUserScramCredentials", 0,
-        {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
-        (f"Alter {CLUSTER}",),
-    ),
+    Case("AlterUserScramCredentials", "AlterUserScramCredentials", 0,
+         {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+         (f"Alter {CLUSTER}",)),
     Case(
         "DescribeQuorum", "DescribeQuorum", 1,
         {"topics": [{"topicName": "__cluster_metadata",
