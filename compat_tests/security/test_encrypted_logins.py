@@ -24,7 +24,7 @@ from compat_tests.tls.stores import write_store, write_trusted
 
 
 @pytest.fixture(scope="module")
-def guarded(
+def broker_with_users(
     broker_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Guarded, str]]:
     """Run a broker with SASL_SSL and an authorizer; also return the file of its authority."""
@@ -40,7 +40,7 @@ def guarded(
         yield broker, str(write_trusted(directory))
 
 
-def encrypted(trusted: str, user: str, password: str) -> dict[str, Any]:
+def over_tls(trusted: str, user: str, password: str) -> dict[str, Any]:
     return {
         **login(user, password),
         "security.protocol": "SASL_SSL",
@@ -49,21 +49,23 @@ def encrypted(trusted: str, user: str, password: str) -> dict[str, Any]:
 
 
 def test_user_who_logs_in_over_tls_may_do_what_acls_allow(
-    guarded: tuple[Guarded, str], unique: Any
+    broker_with_users: tuple[Guarded, str], unique: Any
 ) -> None:
-    broker, trusted = guarded
+    broker, trusted = broker_with_users
     topic = unique("topic")
     create(broker.address, topic)
     allow(broker.address, "User:alice", topic)
-    alice = encrypted(trusted, "alice", "alice-secret")
+    alice = over_tls(trusted, "alice", "alice-secret")
     round_trip(broker.login, topic, alice)
-    bob = encrypted(trusted, "bob", "bob,=secret")
+    bob = over_tls(trusted, "bob", "bob,=secret")
     assert failure(broker.login, topic, bob) == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_wrong_password_and_missing_encryption_are_refused(guarded: tuple[Guarded, str]) -> None:
-    broker, trusted = guarded
-    assert "uthentication failed" in refusal(broker.login, encrypted(trusted, "alice", "wrong"))
+def test_wrong_password_and_missing_encryption_are_refused(
+    broker_with_users: tuple[Guarded, str],
+) -> None:
+    broker, trusted = broker_with_users
+    assert "uthentication failed" in refusal(broker.login, over_tls(trusted, "alice", "wrong"))
     refusal(broker.login, login("alice", "alice-secret"))
 
 

@@ -23,8 +23,6 @@ from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import commit, end_offset, produce
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "frames.jsonl.gz"
-WITHOUT_REFUSAL = {"AlterReplicaLogDirs"}
-"""APIs whose handler cannot fail as a whole."""
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +172,6 @@ def test_every_api_can_fail_in_every_version() -> None:
         api = served.get(recorded["api_key"])
         if recorded["kind"] != "request" or api is None or not api.is_stable(recorded["version"]):
             continue
-        if api.name in WITHOUT_REFUSAL:
-            continue
         frame = memoryview(bytes.fromhex(recorded["hex"]))[4:]
         try:
             parts = refuse(frame, BY_CODE[7]())
@@ -187,7 +183,7 @@ def test_every_api_can_fail_in_every_version() -> None:
             )
             assert correlation_id == read_header(frame)[0].correlation_id
         versions.add((api.name, recorded["version"]))
-    assert {name for name, _ in versions} == {a.name for a in served.values()} - WITHOUT_REFUSAL
+    assert {name for name, _ in versions} == {a.name for a in served.values()}
     assert len(versions) > 200
 
 
