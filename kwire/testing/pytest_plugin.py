@@ -35,16 +35,15 @@ _PACKAGES: Final = ("kwire", "kwire_pipeline")
 class UnchangedModules(MetaPathFinder):
     """Finds this distribution's modules as Python itself does."""
 
-    @staticmethod
     def find_spec(
-        fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname.partition(".")[0] not in _PACKAGES:
             return None
         return PathFinder.find_spec(fullname, path, target)
 
 
-sys.meta_path.insert(0, UnchangedModules)
+sys.meta_path.insert(0, UnchangedModules())
 LINES_MAX: Final = 200
 """The log lines in the report of a failed test."""
 

@@ -125,8 +125,8 @@ MUTATIONS = (
         name="pytest-rewrites-the-modules-of-a-broker",
         invariants=(),
         path="kwire/testing/pytest_plugin.py",
-        old="sys.meta_path.insert(0, UnchangedModules)\n",
-        new="sys.meta_path.append(UnchangedModules)\n",
+        old="sys.meta_path.insert(0, UnchangedModules())\n",
+        new="sys.meta_path.append(UnchangedModules())\n",
         test=f"{PLUGIN}::test_pytest_does_not_rewrite_the_modules_of_a_broker",
     ),
     Mutation(

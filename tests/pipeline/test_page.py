@@ -62,8 +62,9 @@ def test_versions_of_the_page_are_those_in_use() -> None:
 
 
 def test_every_command_and_exit_code_is_on_the_page() -> None:
-    for name in COMMANDS:
-        assert f"| `{name} FILE` |" in PAGE
+    for name, command in COMMANDS.items():
+        words = " ".join([name, "FILE", *(place.upper() for place, _ in command.places)])
+        assert f"| `{words}` |" in PAGE
     assert "0 done; 1 a failure that a rerun may cure" in PAGE
 
 

@@ -1,5 +1,6 @@
 """The pytest plugin, in runs of pytest of its own."""
 
+import importlib
 import os
 from collections.abc import Callable
 
@@ -174,6 +175,11 @@ def test_nothing_is_imported_before_a_broker_is_used(run: Run) -> None:
         "no:trio",
     )
     result.assert_outcomes(passed=1)
+
+
+def test_caches_of_imports_can_be_emptied() -> None:
+    """`monkeypatch.syspath_prepend`, for example, asks every finder to do so."""
+    importlib.invalidate_caches()
 
 
 def test_pytest_does_not_rewrite_the_modules_of_a_broker(
