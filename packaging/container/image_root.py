@@ -37,7 +37,7 @@ ACCOUNTS = {
 }
 """The user has the id of Apache's image, which owns the volumes of that image's users."""
 WRITABLE = ("var/lib/kafka/data", "etc/kafka", "etc/confluent/docker", "home/appuser")
-"""What the user writes: data, and the start scripts that container libraries change."""
+"""The folders that the user writes: data, and start scripts that container libraries change."""
 HERE = Path(__file__).resolve().parent
 
 
