@@ -1,5 +1,8 @@
 """Settings of every run of the tests: random tests repeat themselves, vectors are counted.
 
+pytest-trio uses a virtual clock only if the test itself asks for it.  A test whose fixture asks for
+one would wait in real time, so it is an error.
+
 Hypothesis draws the same examples every time; ``KWIRE_EXPLORE=1`` draws new ones, to find cases
 that were not thought of.  A failure prints how to reproduce it.
 """
@@ -12,6 +15,17 @@ from hypothesis import settings
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("KWIRE_EXPLORE") else "repeat")
+
+
+CLOCKS = {"autojump_clock", "mock_clock"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function):
+            taken = set(item._fixtureinfo.argnames)
+            if CLOCKS & set(item.fixturenames) and not CLOCKS & taken:
+                raise pytest.UsageError(f"{item.nodeid} has to take its fixture's clock itself")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

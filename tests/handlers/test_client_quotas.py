@@ -75,7 +75,7 @@ class Client:
 
 
 @pytest.fixture
-async def subject(autojump_clock: MockClock) -> Broker:
+async def subject() -> Broker:
     subject = broker()
     await create_topic(subject)
     return subject
@@ -88,7 +88,9 @@ async def fill(subject: Broker, batches: int) -> None:
         write(subject, partition, bytes(1000))
 
 
-async def test_producer_above_its_quota_is_throttled(subject: Broker) -> None:
+async def test_producer_above_its_quota_is_throttled(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     """Invariant 104: its records are stored, and its connection is not read for that time."""
     await subject.publish(quota(PRODUCED, RATE, client_id="c"))
     client = Client(subject)
@@ -103,14 +105,18 @@ async def test_producer_above_its_quota_is_throttled(subject: Broker) -> None:
     assert (await client.produce()).throttle_time_ms == 0
 
 
-async def test_producer_without_acknowledgements_is_throttled(subject: Broker) -> None:
+async def test_producer_without_acknowledgements_is_throttled(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     await subject.publish(quota(PRODUCED, RATE, client_id="c"))
     client = Client(subject)
     assert await client.produce(12, acks=0) is None
     assert client.requests.muted_s > 1
 
 
-async def test_producer_is_muted_before_its_followers_have_the_batch(subject: Broker) -> None:
+async def test_producer_is_muted_before_its_followers_have_the_batch(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     """Its next requests would be read meanwhile, because Produce requests wait together."""
     await subject.publish(quota(PRODUCED, 1, client_id="c"))
     await create_topic(subject, "two", replicas=(1, 2))
@@ -127,7 +133,9 @@ async def test_producer_is_muted_before_its_followers_have_the_batch(subject: Br
     assert client.requests.muted_s == 0, "it is not muted a second time"
 
 
-async def test_consumer_gets_what_its_quota_has_left_and_then_waits(subject: Broker) -> None:
+async def test_consumer_gets_what_its_quota_has_left_and_then_waits(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     await fill(subject, 40)
     await subject.publish(quota(FETCHED, RATE, client_id="c"))
     client = Client(subject)
@@ -148,7 +156,9 @@ async def test_consumer_gets_what_its_quota_has_left_and_then_waits(subject: Bro
     assert trio.current_time() - started == pytest.approx(29, abs=12)
 
 
-async def test_throttled_fetch_leaves_its_session_as_it_was(subject: Broker) -> None:
+async def test_throttled_fetch_leaves_its_session_as_it_was(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     await subject.create("t", partitions=30)
     fetcher = Fetcher(subject)
     await fetcher.fetch(*range(30))
@@ -166,7 +176,7 @@ async def test_throttled_fetch_leaves_its_session_as_it_was(subject: Broker) -> 
     assert list(await fetcher.fetch()) == [20]
 
 
-async def test_followers_have_no_quota(subject: Broker) -> None:
+async def test_followers_have_no_quota(subject: Broker, autojump_clock: MockClock) -> None:
     await create_topic(subject, "two", replicas=(1, 2), isr=(1, 2))
     await subject.publish(quota(FETCHED, 1, client_id=None))
     partition = subject.replicas.partitions.find("two", 0)
@@ -204,7 +214,9 @@ async def test_quota_applies_to_its_clients(
     assert is_shared == ("client_id" not in quotas and None not in expected)
 
 
-async def test_changed_quota_keeps_what_was_counted(subject: Broker) -> None:
+async def test_changed_quota_keeps_what_was_counted(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     await subject.publish(quota(PRODUCED, RATE, client_id="c"))
     client = Client(subject)
     await client.produce(9)
@@ -214,7 +226,9 @@ async def test_changed_quota_keeps_what_was_counted(subject: Broker) -> None:
     assert (await client.produce()).throttle_time_ms == 0
 
 
-async def test_rates_of_many_clients_are_bounded(subject: Broker) -> None:
+async def test_rates_of_many_clients_are_bounded(
+    subject: Broker, autojump_clock: MockClock
+) -> None:
     await subject.publish(quota(PRODUCED, 5, client_id=None))
     rates, quotas = ClientQuotas(), subject.current.image.quotas
     for number in range(CLIENTS_MAX + 10):

@@ -1,6 +1,7 @@
 """The rates at which addresses may open connections (KIP-612)."""
 
-from kwire.net.address_rates import ADDRESSES_MAX, CREATED, AddressRates, Quotas
+from kwire.net.address_rates import ADDRESSES_MAX, CREATED, AddressRates
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 
 
 def rates(quotas: Quotas) -> AddressRates:
