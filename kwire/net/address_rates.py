@@ -7,19 +7,16 @@ once. A connection over the rate does not count; it is closed after the time in 
 back to the quota, but after one window at the latest.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
-from kwire.raftmeta.metadata.image import QuotaEntity
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.replica.throttles import RateLimit
 
 CREATED: Final = "connection_creation_rate"
 ADDRESSES_MAX: Final = 10_000
 """The number of addresses whose rates are remembered; those of more addresses start over."""
-
-Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 @attrs.define(eq=False, repr=False)
@@ -42,8 +39,7 @@ class AddressRates:
         if rate is None:
             if len(self._rates) >= ADDRESSES_MAX:
                 self._rates.clear()
-            full_windows = max(self.window_count - 1, 1)
-            rate = RateLimit(allowed, self.window_count, self.window_s, full_windows)
+            rate = RateLimit.of_quota(allowed, self.window_count, self.window_s)
             self._rates[address] = rate
         rate.bytes_per_s = allowed
         rate.record(1, now)

@@ -19,7 +19,7 @@ from trio.lowlevel import ParkingLot
 from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
-from kwire.net.address_rates import AddressRates, Quotas
+from kwire.net.address_rates import AddressRates
 from kwire.net.byte_socket import ByteSocket
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
@@ -30,6 +30,7 @@ from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
 from kwire.net.task_pacer import TaskPacer
 from kwire.net.write_coalescer import WriteCoalescer
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 
 if TYPE_CHECKING:
     from kwire.net.tls.server_tls import ServerTls

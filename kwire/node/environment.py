@@ -19,11 +19,11 @@ from kwire.clock import NodeClock, SystemClock
 from kwire.log.descriptors import raise_descriptor_limit
 from kwire.log.disk import Disks, RealDisks
 from kwire.metrics import Metrics
-from kwire.net.address_rates import Quotas
 from kwire.net.connection_pool import Network
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.listener import Address, ForConnection
 from kwire.net.server import NetServer
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.raftmeta.quorum import StepObserver
 
 if TYPE_CHECKING:

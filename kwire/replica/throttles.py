@@ -17,7 +17,7 @@ addresses count connections in place of bytes.
 from collections import deque
 from collections.abc import Set
 from math import inf
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
@@ -47,6 +47,11 @@ class RateLimit:
     windows_min: int = 1
     """The least number of windows over which the rate is measured."""
     _windows: deque[_Window] = attrs.field(factory=deque)
+
+    @classmethod
+    def of_quota(cls, rate: float, window_count: int, window_s: float) -> Self:
+        """Return the limit of a quota, measured over all full windows at least."""
+        return cls(rate, window_count, window_s, windows_min=max(window_count - 1, 1))
 
     def record(self, size_bytes: int, now: float) -> None:
         """Count bytes that were sent or received."""

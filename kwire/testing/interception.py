@@ -14,7 +14,6 @@ import trio
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import read_header
 from kwire.codec.primitives import MalformedError
-from kwire.net.address_rates import Quotas
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.listener import Address, Answer, ConnectionRequests, ForConnection
@@ -22,6 +21,7 @@ from kwire.net.send import Part
 from kwire.net.waiting_answers import Unfinished
 from kwire.node.environment import Listeners
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.testing.faults import Fault, Faults, Subjects
 from kwire.testing.request_bodies import read_request, refuse, subjects_of
 from kwire.testing.request_log import ReceivedRequest, RequestLog

@@ -18,11 +18,11 @@ from kwire.codec.compile import Part
 from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.schema import spec_of
 from kwire.log.region import FileRegion
-from kwire.net.address_rates import Quotas
 from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.listener import Address, ConnectionRequests, ForConnection
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.raftmeta.raft.state import Random
 from kwire.waits import Slow
 from simulation.replication.wire import Serve, Wire

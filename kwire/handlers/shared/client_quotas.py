@@ -10,21 +10,17 @@ Pure state; the caller passes the time. Rules, as in Kafka:
 * A fetch reads no more than the quota has left. If nothing is left, it gets an empty response.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
-from kwire.raftmeta.metadata.image import QuotaEntity
-from kwire.raftmeta.metadata.quota_lookup import find_quota
+from kwire.raftmeta.metadata.quota_lookup import Quotas, find_quota
 from kwire.replica.throttles import RateLimit
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"
 CLIENTS_MAX: Final = 10_000
 """The number of clients whose rates are remembered; those of more clients start over."""
-
-Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 @attrs.define(eq=False, repr=False)
@@ -62,8 +58,7 @@ class ClientQuotas:
         sharing = name, quota.user, quota.client_id
         limit = self._rates.get(sharing)
         if limit is None:
-            full_windows = max(self.window_count - 1, 1)
-            limit = RateLimit(quota.rate, self.window_count, self.window_s, full_windows)
+            limit = RateLimit.of_quota(quota.rate, self.window_count, self.window_s)
             self._rates[sharing] = limit
         limit.bytes_per_s = quota.rate
         return limit

@@ -9,14 +9,12 @@ creates for itself is charged to the broker, as in Kafka.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import attrs
 
 from kwire.errors import ThrottlingQuotaExceeded
-from kwire.raftmeta.metadata.image import QuotaEntity
-from kwire.raftmeta.metadata.quota_lookup import find_quota
+from kwire.raftmeta.metadata.quota_lookup import Quotas, find_quota
 from kwire.replica.throttles import THROTTLE_MS_MAX
 
 RATE: Final = "controller_mutation_rate"
@@ -86,7 +84,7 @@ class MutationQuotas:
 
     def permit(
         self,
-        quotas: Mapping[QuotaEntity, Mapping[str, float]],
+        quotas: Quotas,
         user: str,
         client_id: str,
         now: float,

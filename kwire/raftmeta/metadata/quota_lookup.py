@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from kwire.raftmeta.metadata.image import QuotaEntity
 
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+"""The quotas of a cluster: their values by name, for each entity."""
+
 
 class ClientQuota(NamedTuple):
     """A limit, and the clients that share it."""
@@ -17,9 +20,7 @@ class ClientQuota(NamedTuple):
     """The client id whose clients share the quota; None if it does not depend on the client id."""
 
 
-def find_quota(
-    quotas: Mapping[QuotaEntity, Mapping[str, float]], name: str, user: str, client_id: str
-) -> ClientQuota | None:
+def find_quota(quotas: Quotas, name: str, user: str, client_id: str) -> ClientQuota | None:
     """Return the quota called ``name`` that applies to a client, or None without a limit.
 
     A default applies to each user or client id by itself.
