@@ -1,27 +1,23 @@
 """One connection, whose frames are answered one after another.
 
-While an answer waits for followers, the requests behind it may already begin: see
-:mod:`kwire.net.waiting_answers`.
+:mod:`kwire.net.turns` reads the frames. While an answer waits for followers, the requests behind it
+may already begin: see :mod:`kwire.net.waiting_answers`.
 
-A connection's turn lasts at most 16 frames or a millisecond, then other connections get theirs. The
-next frame is read once the previous answer has been handed to the kernel, so a slow reader holds
-one answer and nothing more. Only small answers to frames that arrived together are sent together,
-at the end of the turn or as soon as the connection's task waits for anything.
+The next frame is read once the previous answer has been handed to the kernel, so a slow reader
+holds one answer and nothing more. Only small answers to frames that arrived together are sent
+together, at the end of the turn or as soon as the connection's task waits for anything.
 
 The socket is plain or does TLS, which nothing here needs to know (:mod:`kwire.net.byte_socket`).
 """
 
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
-from typing import Final
 
 import attrs
 import trio
-from trio.lowlevel import checkpoint
 
 from kwire.net.byte_socket import ByteSocket
-from kwire.net.framing import BufferPool, Disconnect, Framer
+from kwire.net.framing import BufferPool, Framer
 from kwire.net.listener import Answer, ConnectionRequests, Listener
 from kwire.net.readiness import WatchedSocket
 from kwire.net.request_memory import RequestMemory
@@ -30,15 +26,6 @@ from kwire.net.waiting_answers import WAITING_MAX, Unfinished, WaitingAnswers
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.types import in_address
 from kwire.waits import Slow
-
-TURN_FRAMES: Final = 16
-TURN_S: Final = 0.001
-RECEIVED_BYTES: Final = 64 << 10
-"""The most bytes that one call receives, except for a large frame."""
-
-
-class _HungUp(Exception):
-    """The client sends no more."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -143,32 +130,7 @@ class Connection:
     def nothing_unread(self) -> bool:
         return not self.framer.partial and _has_ended(self.sock)
 
-    async def converse(self) -> None:
-        """Read and answer until the peer hangs up, then send the answers that still wait."""
-        try:
-            await self._converse()
-        except Disconnect as end:
-            await self._wait_answered()
-            if end.answer:
-                await self.sender.send(end.answer)
-            raise
-        except _HungUp:
-            await self._wait_answered()
-
-    async def _converse(self) -> None:
-        while True:  # First receive: TLS has bytes that came behind those of its handshake.
-            more = True
-            while more:
-                if self.framer.partial:
-                    await self._claim_growth()
-                more, rest = self._begin_turn()
-                if rest is not None:
-                    await rest
-                if more:
-                    await checkpoint()
-            await self.readiness.wait_data()
-
-    async def _claim_growth(self) -> None:
+    async def claim_growth(self) -> None:
         """Claim the memory by which the incomplete frame's buffer has grown."""
         if self.framer.target() is None:
             return
@@ -177,43 +139,7 @@ class Connection:
             await self._claim(growth)
             self.claimed += growth
 
-    def _begin_turn(self) -> tuple[bool, Coroutine[None, None, None] | None]:
-        """Receive once and answer the first frame; return whether more bytes may have arrived.
-
-        Also return what is left to do. Raises _HungUp if the client sends no more.
-        """
-        try:
-            more, frame = _receive(self.sock, self.framer)
-        except BlockingIOError:
-            return False, None
-        self.last_active = self.now()
-        if frame is None:
-            return more, None
-        rest = self._answer_now(frame)
-        if rest is None and not self.framer.partial and not self.sender.unsent:
-            return more, None
-        return more, self._turns(rest)
-
-    async def _turns(self, rest: Coroutine[None, None, None] | None) -> None:
-        """Finish the first frame that has arrived, and answer all others, in turns."""
-        framer, started, count = self.framer, self.last_active, 0
-        while True:
-            if rest is not None:
-                await rest
-                self.last_active = self.now()
-            count += 1
-            if framer.ready and (count >= TURN_FRAMES or self.now() - started > TURN_S):
-                await checkpoint()
-                started, count = self.now(), 0
-            frame = framer.take() if framer.partial else None
-            if frame is None:
-                break
-            rest = self._answer_now(frame)
-        if self.sender.unsent and not self.waiting:
-            await self.sender.send(())
-            self.last_active = self.now()
-
-    def _answer_now(self, frame: memoryview) -> Coroutine[None, None, None] | None:
+    def answer_now(self, frame: memoryview) -> Coroutine[None, None, None] | None:
         """Answer a frame without waiting; return what is left to do if that is impossible.
 
         Only :meth:`_answer` answers while earlier answers wait or request memory is short. No other
@@ -239,12 +165,12 @@ class Connection:
                     if rest:
                         return self._send_rest(frame, rest)
         except BaseException:
-            _release(frame, self.buffers)
+            self.buffers.release(frame)
             raise
         if claimed:
             self.claimed = 0
             self.memory.free(claimed, self)
-            _release(frame, self.buffers)
+            self.buffers.release(frame)
         return self._wait_muted() if self.requests.muted_s > 0 else None
 
     async def _send_rest(self, frame: memoryview, rest: Sequence[Part]) -> None:
@@ -257,7 +183,7 @@ class Connection:
             await self.sender.send(rest)
         finally:
             self.memory.free(size, self)
-            _release(frame, self.buffers)
+            self.buffers.release(frame)
         if self.requests.muted_s > 0:
             await self._wait_muted()
 
@@ -302,7 +228,7 @@ class Connection:
         finally:
             if not is_waiting:
                 memory.free(size, self)
-                _release(frame, self.buffers)
+                self.buffers.release(frame)
         if self.requests.muted_s > 0:
             await self._wait_muted()
 
@@ -313,19 +239,17 @@ class Connection:
     ) -> None:
         """Leave the answer to the sending task, which then releases the frame."""
         if self.waiting is None:
-            self.waiting = WaitingAnswers(self.sender, self.coalescer)
+            self.waiting = WaitingAnswers(
+                self.sender, self.coalescer, self.memory, self.buffers, self._on_sent
+            )
             self.start(self._send_waiting)
-        self.memory.answering += 1
         holder = self if self.memory.exempts(self) else None
-        self.waiting.add(answer, partial(self._on_sent, frame, size, holder))
+        self.waiting.add(answer, frame, size, holder)
 
-    def _on_sent(self, frame: memoryview, size: int, holder: "Connection | None") -> None:
-        self.memory.answering -= 1
-        self.memory.free(size, holder)
-        _release(frame, self.buffers)
+    def _on_sent(self) -> None:
         self.last_active = self.now()
 
-    async def _wait_answered(self) -> None:
+    async def wait_answered(self) -> None:
         """Wait until all waiting answers are sent."""
         if self.waiting:
             await self.waiting.wait_fewer_than(1)
@@ -344,25 +268,6 @@ class Connection:
             self.waiting.drop_all()
 
 
-def _receive(sock: ByteSocket, framer: Framer) -> tuple[bool, memoryview | None]:
-    """Receive once; return whether more bytes may have arrived, and the first whole frame.
-
-    The caller keeps no reference to the bytes or the buffer: the buffer could not be reused, and a
-    connection can wait for long. Raises _HungUp at the end.
-    """
-    target = framer.target()
-    if target is None:
-        data = sock.recv(RECEIVED_BYTES)
-        if not data:
-            raise _HungUp
-        return len(data) == RECEIVED_BYTES, framer.take_first(data)
-    count = sock.recv_into(target)
-    if not count:
-        raise _HungUp
-    framer.advance(count)
-    return count == len(target), framer.take()
-
-
 def _has_ended(sock: ByteSocket) -> bool:
     """Return whether no byte is left to receive from a peer that has hung up."""
     try:
@@ -371,11 +276,3 @@ def _has_ended(sock: ByteSocket) -> bool:
         return False
     except OSError:
         return True
-
-
-def _release(frame: memoryview, buffers: BufferPool) -> None:
-    """Return the frame's buffer to the pool once its response is sent."""
-    buffer = frame.obj
-    if isinstance(buffer, bytearray):
-        frame.release()
-        buffers.give(buffer)

@@ -81,6 +81,13 @@ class BufferPool:
             return
         self._free.append(buffer)
 
+    def release(self, frame: memoryview) -> None:
+        """Return the buffer of a frame, if it has its own, once its response is sent."""
+        buffer = frame.obj
+        if isinstance(buffer, bytearray):
+            frame.release()
+            self.give(buffer)
+
     def trim(self) -> None:
         """Free the buffers that were not needed since the last call."""
         del self._free[max(0, self._peak - self._in_use) :]

@@ -1,15 +1,18 @@
-"""Wakes the tasks of connections when bytes arrive on them, or their peer hangs up.
+"""Notices that bytes have arrived on connections, or that their peer hung up.
 
-The first :data:`DIRECT` connections of a node wait with trio itself, which is fastest for each
-request. The others wait in a second epoll, in which each is registered once, for as long as it is
-open: trio runs every ready task before it polls again, so with thousands of ready connections a
-turn of the event loop would be unbounded. Here a turn wakes at most :data:`WAKES` connections in
-the order of their arrival, and at most :data:`HANG_UPS` whose peer hung up: thousands may end
-together with a client's process, and no client waits for their end.
+All connections of a node wait in one epoll of its own, in which each is registered once, for as
+long as it is open. One task sleeps until the epoll has events. Then it serves the connections in
+the order of their arrival: what needs no waiting is answered there and then, and a connection's own
+task continues only if something has to wait. So a small request costs neither a change of tasks nor
+a call of epoll, and a turn of the event loop ends after :data:`SERVED` connections or
+:data:`TURN_S`, however many are ready.
 
-All connections are watched for hang-ups, so that a hang-up is noticed while a request is being
-answered and the connection is not read. An idle node is not woken. Without epoll, every connection
-waits with trio, and a hang-up is noticed when an answer is sent.
+At most :data:`HANG_UPS` connections whose peer hung up are woken in one turn: thousands may end
+together with a client's process, and no client waits for their end. A hang-up is also noticed while
+a request is being answered and the connection is not read. An idle node is not woken.
+
+Without epoll, the task of every connection waits with trio, and a hang-up is noticed when an answer
+is sent.
 """
 
 import select
@@ -21,16 +24,16 @@ import attrs
 import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
 
-DIRECT: Final = 128
-"""The number of connections that wait with trio."""
-WAKES: Final = 32
-"""The number of other connections with something to read that are woken in one turn."""
+SERVED: Final = 64
+"""The most connections that are served in one turn."""
+TURN_S: Final = 0.002
+"""The time after which a turn serves no further connection."""
 HANG_UPS: Final = 16
 """The number of connections whose peer hung up that are woken in one turn."""
 POLLED: Final = 512
 """The events polled in one turn: more than a turn handles, so that hang-ups are found."""
-_HAS_EPOLL: Final = hasattr(select, "epoll")
-_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _HAS_EPOLL else 0
+HAS_EPOLL: Final = hasattr(select, "epoll")
+_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if HAS_EPOLL else 0
 
 
 def _nothing() -> None:
@@ -38,7 +41,7 @@ def _nothing() -> None:
 
 
 def _epoll() -> "select.epoll | None":
-    return select.epoll() if _HAS_EPOLL else None
+    return select.epoll() if HAS_EPOLL else None
 
 
 @attrs.define(eq=False, repr=False)
@@ -48,42 +51,49 @@ class WatchedSocket:
     descriptor: int
     on_hang_up: Callable[[], None]
     """Called once, when the peer has closed its side."""
-    direct: bool
+    is_polled: bool
+    """False without epoll."""
     arrived: bool = False
     """True if bytes came for which the connection's task was not woken."""
     ended: bool = False
     """True once the peer has closed its side: from then on a read never waits."""
     queued: bool = False
-    """True while the connection is in the queue of connections to wake."""
+    """True while the connection is in the queue of connections to serve."""
     is_unwatched: bool = False
     _task: Task | None = None
+    _serve: Callable[[], bool] | None = None
 
-    @property
-    def was_among_few(self) -> bool:
-        """True if the peer hung up and few connections were woken for that in the same turn."""
-        return self.ended and not self.direct
+    async def wait_data(self, serve: Callable[[], bool] | None = None) -> None:
+        """Wait until a read may return bytes; a read may still find none.
 
-    async def wait_data(self) -> None:
-        """Wait until a read may return bytes; a read may still find none."""
-        if self.direct:
+        With ``serve``, which must not raise, bytes that arrive are given to that function, and the
+        wait goes on until it returns False.
+        """
+        if not self.is_polled:
             await wait_readable(self.descriptor)
         elif self.arrived or self.ended:
             self.arrived = False
             await checkpoint()
         else:
-            self._task = trio.lowlevel.current_task()
+            self._task, self._serve = trio.lowlevel.current_task(), serve
             await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def on_arrival(self) -> None:
+        """Serve the connection; if its task is not waiting, its next wait returns at once."""
+        serve = self._serve
+        if serve is None or not serve():
+            self.wake()
 
     def wake(self) -> None:
         """Wake the connection's task; if it is not waiting, its next wait returns at once."""
-        task, self._task = self._task, None
+        task, self._task, self._serve = self._task, None, None
         if task is None:
             self.arrived = True
         else:
             trio.lowlevel.reschedule(task)
 
     def _abort(self, _: RaiseCancelT) -> Abort:
-        self._task = None
+        self._task = self._serve = None
         return Abort.SUCCEEDED
 
 
@@ -91,22 +101,19 @@ class WatchedSocket:
 class ReadinessPoller:
     """The watched connections of one node."""
 
+    now: Callable[[], float] = trio.current_time
     _epoll: "select.epoll | None" = attrs.field(factory=_epoll)
     _watched: dict[int, WatchedSocket] = attrs.field(factory=dict)
-    _direct: int = 0
-    """The number of open connections that wait with trio."""
     _ready: deque[WatchedSocket] = attrs.field(factory=deque)
     _ended: deque[WatchedSocket] = attrs.field(factory=deque)
 
     def watch(self, descriptor: int, on_hang_up: Callable[[], None]) -> WatchedSocket:
         """Begin to watch a new connection."""
-        direct = self._epoll is None or self._direct < DIRECT
-        watched = WatchedSocket(descriptor, on_hang_up, direct)
+        watched = WatchedSocket(descriptor, on_hang_up, self._epoll is not None)
         if self._epoll is not None:
-            events = select.EPOLLRDHUP | select.EPOLLET
-            self._epoll.register(descriptor, events if direct else events | select.EPOLLIN)
+            events = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+            self._epoll.register(descriptor, events)
         self._watched[descriptor] = watched
-        self._direct += direct
         return watched
 
     def unwatch(self, watched: WatchedSocket) -> None:
@@ -116,7 +123,6 @@ class ReadinessPoller:
         watched.is_unwatched = True
         watched.on_hang_up = _nothing  # It would keep a reference cycle with the connection.
         del self._watched[watched.descriptor]
-        self._direct -= watched.direct
         if self._epoll is not None:
             self._epoll.unregister(watched.descriptor)
 
@@ -125,16 +131,19 @@ class ReadinessPoller:
             self._epoll.close()
 
     async def run(self) -> None:
-        """Wake tasks until cancelled; sleep while nothing arrives."""
+        """Serve connections until cancelled; sleep while nothing arrives."""
         if self._epoll is None:
             return
+        ready, ended, descriptor = self._ready, self._ended, self._epoll.fileno()
         while True:
-            if self._ready or self._ended:
+            if ready or ended:
                 await checkpoint()
             else:
-                await wait_readable(self._epoll.fileno())
+                await wait_readable(descriptor)
             self._poll(self._epoll)
-            self._wake()
+            self._serve()
+            if ended:
+                self._wake_ended()
 
     def _poll(self, epoll: "select.epoll") -> None:
         """Queue the connections with events: those to read from and those whose peer hung up."""
@@ -147,16 +156,24 @@ class ReadinessPoller:
                 watched.queued = True
                 self._ready.append(watched)
 
-    def _wake(self) -> None:
-        """Wake this turn's share of both queues."""
-        for _ in range(min(WAKES, len(self._ready))):
-            watched = self._ready.popleft()
+    def _serve(self) -> None:
+        """Serve this turn's share of the connections with something to read."""
+        ready = self._ready
+        began = self.now() if len(ready) > 1 else 0.0
+        served = 0
+        while ready:
+            watched = ready.popleft()
             watched.queued = False
             if not watched.is_unwatched:
-                watched.wake()
+                watched.on_arrival()
+                served += 1
+                if ready and (served >= SERVED or self.now() - began > TURN_S):
+                    return
+
+    def _wake_ended(self) -> None:
+        """Wake this turn's share of the connections whose peer hung up."""
         for _ in range(min(HANG_UPS, len(self._ended))):
             watched = self._ended.popleft()
             if not watched.is_unwatched:
                 watched.on_hang_up()
-                if not watched.direct:
-                    watched.wake()
+                watched.wake()

@@ -29,6 +29,7 @@ from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
 from kwire.net.task_pacer import TaskPacer
+from kwire.net.turns import Turns
 from kwire.net.write_coalescer import WriteCoalescer
 from kwire.raftmeta.metadata.quota_lookup import Quotas
 
@@ -213,10 +214,10 @@ class NetServer:
             with connection.scope:
                 if connection.listener.tls is not None:
                     await connection.listener.tls.admit(connection)
-                await connection.converse()
+                await Turns(connection).run()
             if connection.failure is not None:
                 raise connection.failure
-            if not connection.readiness.was_among_few:
+            if not connection.readiness.ended:  # Those that hung up were woken a few at a time.
                 await self._closing.wait_turn()
         except Disconnect as reason:
             connection.reason = str(reason)

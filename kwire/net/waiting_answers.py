@@ -18,6 +18,8 @@ import attrs
 import trio
 from trio.lowlevel import ParkingLot
 
+from kwire.net.framing import BufferPool
+from kwire.net.request_memory import Holder, RequestMemory
 from kwire.net.send import Part, Sender
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.waits import Slow
@@ -39,8 +41,12 @@ class _Waiting:
     """One answer of the queue."""
 
     answer: Unfinished[Sequence[Part]] | Sequence[Part] | None
-    release: Callable[[], None]
-    """Frees the memory of the request's frame."""
+    frame: memoryview
+    """The request."""
+    size: int
+    """The request memory of the frame in bytes."""
+    holder: Holder | None
+    """The connection that holds memory beyond the limit; None if it does not."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -49,6 +55,10 @@ class WaitingAnswers:
 
     sender: Sender
     coalescer: WriteCoalescer
+    memory: RequestMemory
+    buffers: BufferPool
+    on_sent: Callable[[], None]
+    """Called after each answer."""
     is_unfinished: bool = False
     """True while the client waits for the broker, not the broker for a slow reader."""
     _queue: deque[_Waiting] = attrs.field(factory=deque)
@@ -60,10 +70,15 @@ class WaitingAnswers:
         return len(self._queue)
 
     def add(
-        self, answer: Unfinished[Sequence[Part]] | Sequence[Part], release: Callable[[], None]
+        self,
+        answer: Unfinished[Sequence[Part]] | Sequence[Part],
+        frame: memoryview,
+        size: int,
+        holder: Holder | None,
     ) -> None:
-        """Send an answer after all answers added before it, then call ``release``."""
-        self._queue.append(_Waiting(answer, release))
+        """Send an answer after all answers added before it, then release its request's memory."""
+        self.memory.answering += 1
+        self._queue.append(_Waiting(answer, frame, size, holder))
         self._added.unpark()
 
     async def wait_fewer_than(self, count: int) -> None:
@@ -78,7 +93,8 @@ class WaitingAnswers:
                 while not self._queue:
                     await self._added.park()
                 await self._send(self._queue[0])
-                self._queue.popleft().release()
+                self._release(self._queue.popleft())
+                self.on_sent()
                 self._sent.unpark_all()
 
     async def _send(self, waiting: _Waiting) -> None:
@@ -103,4 +119,9 @@ class WaitingAnswers:
         """Send no further answer and release the frames: the connection is closed."""
         self._scope.cancel()
         while self._queue:
-            self._queue.popleft().release()
+            self._release(self._queue.popleft())
+
+    def _release(self, waiting: _Waiting) -> None:
+        self.memory.answering -= 1
+        self.memory.free(waiting.size, waiting.holder)
+        self.buffers.release(waiting.frame)

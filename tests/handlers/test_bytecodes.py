@@ -61,19 +61,19 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 1459,
-    "Produce, acks=all, idempotent": 1631,
-    "Fetch at the tail": 2779,
-    "Fetch that begins to wait": 1918,
-    "Fetch that is woken": 2743,
-    "Fetch of 20 partitions that begins to wait": 15823,
-    "Fetch of 20 partitions that is woken": 8769,
-    "Copy of a record to a follower": 11262,
-    "Heartbeat": 1613,
-    "OffsetCommit": 4736,
-    "Metadata of one topic": 2753,
-    "ApiVersions": 2404,
-    "FindCoordinator": 1435,
+    "Produce, acks=1": 1563,
+    "Produce, acks=all, idempotent": 1735,
+    "Fetch at the tail": 2883,
+    "Fetch that begins to wait": 2100,
+    "Fetch that is woken": 2758,
+    "Fetch of 20 partitions that begins to wait": 16005,
+    "Fetch of 20 partitions that is woken": 8784,
+    "Copy of a record to a follower": 11563,
+    "Heartbeat": 1717,
+    "OffsetCommit": 4840,
+    "Metadata of one topic": 2857,
+    "ApiVersions": 2508,
+    "FindCoordinator": 1539,
     "Call of another node": 1011,
 }
 FOLLOWER: Final = 2

@@ -14,12 +14,28 @@ FLAT: Final = "tests/handlers/test_produce_flat.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
 MUTATIONS = (
     Mutation(
-        name="wake-everybody-who-sent-something",
+        name="serve-everybody-who-sent-something",
         invariants=(10,),
         path="kwire/net/readiness.py",
-        old="range(min(WAKES, len(self._ready)))",
-        new="range(len(self._ready))",
-        test=f"{ARRIVALS}::test_client_is_served_between_thousands_of_requests",
+        old="served >= SERVED or",
+        new="",
+        test=f"{ARRIVALS}::test_other_tasks_run_between_thousands_of_requests",
+    ),
+    Mutation(
+        name="serve-until-all-have-been-served",
+        invariants=(10,),
+        path="kwire/net/readiness.py",
+        old=" or self.now() - began > TURN_S",
+        new="",
+        test=f"{ARRIVALS}::test_turn_that_has_taken_its_time_serves_no_further_connection",
+    ),
+    Mutation(
+        name="bug-on-one-connection-ends-the-node",
+        invariants=(10,),
+        path="kwire/net/turns.py",
+        old="        except BaseException as error:  #",
+        new="        except OSError as error:  #",
+        test="tests/net/test_server.py",
     ),
     Mutation(
         name="wake-everybody-who-hung-up",
@@ -451,8 +467,8 @@ MUTATIONS = (
     Mutation(
         name="half-closed-connections-lose-answers-that-wait",
         invariants=(104,),
-        path="kwire/net/connection.py",
-        old="        except _HungUp:\n            await self._wait_answered()\n",
+        path="kwire/net/turns.py",
+        old="        except _HungUp:\n            await connection.wait_answered()\n",
         new="        except _HungUp:\n            pass\n",
         test=f"{WAITING}::test_client_that_sends_no_more_gets_the_answers_that_wait",
     ),
@@ -467,8 +483,8 @@ MUTATIONS = (
     Mutation(
         name="refused-requests-drop-earlier-answers",
         invariants=(9,),
-        path="kwire/net/connection.py",
-        old="            await self._wait_answered()\n            if end.answer:",
+        path="kwire/net/turns.py",
+        old="            await connection.wait_answered()\n            if end.answer:",
         new="            if end.answer:",
         test=f"{WAITING}::test_answers_that_wait_are_sent_before_a_refused_request_ends_the_connection",
     ),
@@ -533,7 +549,7 @@ MUTATIONS = (
         name="failed-requests-keep-their-buffers",
         invariants=(100,),
         path="kwire/net/connection.py",
-        old="        except BaseException:\n            _release(frame, self.buffers)\n",
+        old="        except BaseException:\n            self.buffers.release(frame)\n",
         new="        except BaseException:\n",
         test=f"{AT_ONCE}::test_buffer_of_a_request_that_fails_is_reused",
     ),

@@ -10,11 +10,10 @@ MUTATIONS = (
     Mutation(
         name="forget-the-bytes-behind-a-handshake",
         invariants=(10,),
-        path="kwire/net/connection.py",
-        old="            more = True\n            while more:",
-        new="            await self.readiness.wait_data()\n"
-        "            more = True\n"
-        "            while more:",
+        path="kwire/net/turns.py",
+        old="        while True:  # First receive: TLS",
+        new="        await connection.readiness.wait_data(self.serve)\n"
+        "        while True:  # First receive: TLS",
         test=f"{TLS}::test_request_that_arrives_with_the_end_of_the_handshake_is_answered",
     ),
     Mutation(

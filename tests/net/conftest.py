@@ -6,10 +6,18 @@ from kwire.net import readiness
 from tests.support.net.node import LANE
 
 
-@pytest.fixture(params=[readiness.DIRECT, 0], ids=["with trio", "in turns"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Without epoll, no hang-up is noticed while a request is being answered."""
+    if "each_way_to_wait" in metafunc.fixturenames:
+        needs_epoll = any(m.name == "notices_hang_up" for m in metafunc.definition.iter_markers())
+        ways = {"epoll": True} if needs_epoll else {"epoll": True, "no epoll": False}
+        metafunc.parametrize("each_way_to_wait", ways.values(), ids=ways, indirect=True)
+
+
+@pytest.fixture
 def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the test with connections that wait with trio, and with those that wait in turns."""
-    monkeypatch.setattr(readiness, "DIRECT", request.param)
+    """Run the test with connections that wait in an epoll, and with those that wait with trio."""
+    monkeypatch.setattr(readiness, "HAS_EPOLL", request.param)
 
 
 @pytest.fixture(params=[True, False], ids=["at once", "as if it waited"])

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits
+from kwire.net.turns import TURN_FRAMES
 from tests.support.net.node import BULK_BYTES, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait", "each_way_to_answer")
@@ -188,6 +188,7 @@ async def test_muted_connection_is_closed_when_it_is_idle(
     assert "reason=idle" in caplog.text
 
 
+@pytest.mark.notices_hang_up
 @pytest.mark.parametrize("hung_up_before", [False, True])
 async def test_muted_connection_is_closed_when_its_client_hangs_up(
     hung_up_before: bool, autojump_clock: trio.testing.MockClock
@@ -234,6 +235,7 @@ async def test_requests_sent_before_a_hang_up_are_served_when_the_mute_ends(
         assert (node.sessions[0].answered, len(node.service.connections)) == (2, 0)
 
 
+@pytest.mark.notices_hang_up
 @pytest.mark.parametrize("body", [b"read.", b"cut"])
 async def test_request_for_memory_ends_when_its_client_hangs_up(
     body: bytes, autojump_clock: trio.testing.MockClock

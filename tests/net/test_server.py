@@ -14,10 +14,10 @@ import trio.testing
 
 from kwire.net import acceptor
 from kwire.net.acceptor import ACCEPT_BATCH
-from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
 from kwire.net.server import CLOSE_BATCH
+from kwire.net.turns import TURN_FRAMES
 from kwire.testing.wire import Closed, TrioWireClient
 from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
@@ -129,6 +129,7 @@ async def test_announced_sizes_cost_no_memory() -> None:
         assert node.service._memory.used == 0
 
 
+@pytest.mark.notices_hang_up
 async def test_hang_up_cancels_a_waiting_answer() -> None:
     async with running() as node:
         node.listen()
@@ -160,6 +161,7 @@ async def test_hang_up_does_not_cancel_a_change(early: bool) -> None:
         assert node.sessions[0].answered == 1 + early
 
 
+@pytest.mark.notices_hang_up
 async def test_reset_cancels_a_waiting_answer() -> None:
     async with running() as node:
         node.listen()

@@ -107,6 +107,7 @@ async def test_request_that_arrives_with_the_end_of_the_handshake_is_answered(
             assert answer == frames_of(b"early")
 
 
+@pytest.mark.notices_hang_up
 @pytest.mark.parametrize("farewell", [True, False], ids=["farewell", "cut"])
 async def test_hang_up_cancels_a_waiting_answer(farewell: bool, tmp_path: Path) -> None:
     async with tls_node(tmp_path) as (node, _):
