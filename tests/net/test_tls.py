@@ -20,11 +20,11 @@ from kwire.net.framing import TARGET_BYTES_MAX
 from kwire.net.limits import Limits
 from kwire.net.tls import handshakes
 from kwire.net.tls.handshakes import PATIENCE_S
-from kwire.net.tls.tls_socket import SENT_BYTES
+from kwire.net.tls.tls_socket import MESSAGES_MAX, SENT_BYTES
 from kwire.testing.wire import Closed
 from tests.support.net.node import Echo, Node, echo, frames_of, settle
 from tests.support.net.region import File, Region
-from tests.support.net.tls import HOST, certificate, client_side, connect, tls_node
+from tests.support.net.tls import HOST, certificate, client_side, connect, tls_node, trusted_pem
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
@@ -367,6 +367,31 @@ async def test_renegotiation_is_refused(tmp_path: Path) -> None:
                 while b"no renegotiation" not in output:
                     output += await process.stderr.receive_some()
             process.kill()
+
+
+async def test_flood_of_new_keys_ends_the_connection(tmp_path: Path) -> None:
+    """Invariant 102: each costs this process a multiple of what it costs the client."""
+    (tmp_path / "ca.pem").write_text(trusted_pem())
+    async with tls_node(tmp_path) as (node, _), trio.open_nursery() as nursery:
+        target = f"{HOST}:{node.port}"
+        command = ["openssl", "s_client", "-tls1_3", "-connect", target, "-CAfile"]
+        pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        start = partial(
+            trio.run_process, [*command, str(tmp_path / "ca.pem")], check=False, **pipes
+        )
+        process = await nursery.start(start)
+        output, count = b"", 0
+        with trio.fail_after(20):
+            while b"Verify return code" not in output:
+                output += await process.stdout.receive_some()
+            with suppress(trio.BrokenResourceError):
+                while process.poll() is None and count < 4 * MESSAGES_MAX:
+                    await process.stdin.send_all(b"k\n")
+                    count += 1
+                    if not await process.stderr.receive_some():  # It says KEYUPDATE each time.
+                        break
+            assert count < 4 * MESSAGES_MAX
+            await node.wait_connection_count(0)
 
 
 # Certificates of clients ----------------------------------------------------------------------

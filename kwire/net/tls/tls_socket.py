@@ -7,6 +7,9 @@ TLS is between two memory buffers (``ssl.MemoryBIO``) and never touches the sock
 * :meth:`TlsSocket.send` encrypts at most :data:`SENT_BYTES` and keeps what the kernel does not
   take. It then raises BlockingIOError, and the repeated call reports these bytes as sent. So at
   most one such piece is held for a slow reader, and the caller waits while anything is unsent.
+* OpenSSL is given one record at a time. A peer's messages about TLS itself, such as new keys, cost
+  up to 0.2 ms each, so a connection with more than :data:`MESSAGES_MAX` of them ends, unless it
+  has sent a MiB for each.
 * A peer that ends TLS without ending the connection is taken for one that hung up. The end without
   TLS's farewell is an ordinary end, because frames have sizes: a cut cannot pass for a whole frame.
 """
@@ -22,6 +25,12 @@ SENT_BYTES: Final = 64 << 10
 """The most bytes that one call encrypts."""
 _RECORD_BYTES: Final = 16 << 10
 """The most bytes in one TLS record, and so of one read from OpenSSL."""
+MESSAGES_MAX: Final = 32
+_HEADER_BYTES: Final = 5
+"""The type of a record, its version and its length (RFC 8446, section 5.1)."""
+_RECORD_TYPES: Final = range(20, 24)
+_PAYLOAD_MAX: Final = (16 << 10) + 2048
+"""The largest length that any version allows in the header of a record."""
 _CONTROL_BYTES_MAX: Final = 64 << 10
 """The most unsent bytes of TLS's own messages, which a peer could cause without reading any."""
 
@@ -32,9 +41,13 @@ class TlsSocket:
     __slots__ = (
         "_accepted",
         "_ahead",
+        "_arrived",
+        "_fed",
         "_incoming",
         "_is_empty",
+        "_message_count",
         "_outgoing",
+        "_received_bytes",
         "_sock",
         "_tls",
         "_unsent",
@@ -51,6 +64,13 @@ class TlsSocket:
         """Encrypted bytes that the kernel has not taken yet."""
         self._accepted = 0
         """The number of bytes in ``_unsent``, before encryption, that a repeated send reports."""
+        self._arrived = b""
+        """Encrypted bytes from the kernel: whole records, then a part of one."""
+        self._fed = 0
+        """The number of bytes in ``_arrived`` that OpenSSL has been given."""
+        self._received_bytes = 0
+        self._message_count = 0
+        """The records after the handshake that had no data."""
         self._ahead = b""
         """A byte that was received only to see whether there is one."""
 
@@ -82,11 +102,43 @@ class TlsSocket:
         """Take encrypted bytes from the kernel and return them; none at the end."""
         data = self._sock.recv(RECEIVED_BYTES)
         if data:
-            self._incoming.write(data)
+            self._received_bytes += len(data)
+            rest = self._arrived[self._fed :]
+            self._arrived, self._fed = rest + data if rest else data, 0
         else:
             self._incoming.write_eof()
         self._is_empty = len(data) < RECEIVED_BYTES
         return data
+
+    def _feed(self) -> bool:
+        """Give OpenSSL the next record; return False if no whole record has arrived.
+
+        What is not a record is given as it is, for OpenSSL to reject it.
+        """
+        arrived, start = self._arrived, self._fed
+        size = len(arrived)
+        if size - start < _HEADER_BYTES:
+            return False
+        payload_bytes = arrived[start + 3] << 8 | arrived[start + 4]
+        end = start + _HEADER_BYTES + payload_bytes
+        if payload_bytes > _PAYLOAD_MAX or arrived[start] not in _RECORD_TYPES:
+            end = size
+        if end > size:
+            return False
+        self._incoming.write(memoryview(arrived)[start:end])
+        if end == size:
+            self._arrived, self._fed = b"", 0
+        else:
+            self._fed = end
+        return True
+
+    def _advance(self) -> None:
+        """Give OpenSSL the next record, or the end; raise BlockingIOError to wait for it."""
+        while not self._feed():
+            if self._is_empty:
+                raise BlockingIOError
+            if not self.receive():
+                return
 
     def shake_hands(self) -> bool:
         """Continue the handshake; return True once it is complete.
@@ -95,13 +147,15 @@ class TlsSocket:
         """
         assert self._tls is not None
         try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
+            while True:
+                with suppress(ssl.SSLWantReadError):
+                    self._tls.do_handshake()
+                    return True
+                if not self._feed():
+                    return False
         finally:
             with suppress(OSError):  # The connection's end is noticed when it is read.
                 self.push()
-        return True
 
     # Receiving.
 
@@ -114,7 +168,7 @@ class TlsSocket:
             return self._ahead
         self._is_empty = False
         data, self._ahead = self._ahead or self._read(size), b""
-        if not data or (self._is_empty and not self._incoming.pending and not self._pending()):
+        if not data or (self._is_empty and not self._arrived and not self._pending()):
             return data
         pieces, room = [data], size - len(data)
         while room:
@@ -153,22 +207,25 @@ class TlsSocket:
         """Return decrypted bytes of one record, none at the end; raise BlockingIOError to wait."""
         tls = self._tls
         assert tls is not None
-        if not self._incoming.pending and not tls.pending():  # An exception would cost more.
-            if self._is_empty:
-                raise BlockingIOError
-            self.receive()
+        if not tls.pending():  # An exception would cost more.
+            self._advance()
         while True:
             try:
                 return tls.read(min(size, _RECORD_BYTES))
             except ssl.SSLWantReadError:
-                if self._is_empty:
-                    raise BlockingIOError from None
+                self._count_message()
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
             finally:
                 if self._outgoing.pending:
                     self._push_control()
-            self.receive()
+            self._advance()
+
+    def _count_message(self) -> None:
+        """Count a record without data; end the connection of a peer that sends too many."""
+        self._message_count += 1
+        if self._message_count > MESSAGES_MAX + (self._received_bytes >> 20):
+            raise ConnectionAbortedError("the peer sends too many TLS messages")
 
     def _pending(self) -> int:
         """Return the number of decrypted bytes of the current record that were not returned."""
