@@ -20,7 +20,7 @@ MUTATIONS = (
         name="leave-bytes-in-the-kernel",
         invariants=(10,),
         path="kwire/net/tls/tls_socket.py",
-        old="(self._is_empty and not self._incoming.pending and not self._pending())",
+        old="(self._is_empty and not self._arrived and not self._pending())",
         new="not self._pending()",
         test=f"{TLS}::test_requests_of_every_size_are_answered_in_order",
     ),
@@ -82,6 +82,14 @@ MUTATIONS = (
         "::test_new_file_serves_new_connections_and_ends_no_open_one",
     ),
     Mutation(
+        name="any-number-of-tls-messages",
+        invariants=(102,),
+        path="kwire/net/tls/tls_socket.py",
+        old="        self._message_count += 1\n",
+        new="",
+        test="tests/net/test_tls.py::test_flood_of_new_keys_ends_the_connection",
+    ),
+    Mutation(
         name="trust-any-other-node",
         invariants=(105,),
         path="kwire/net/tls/contexts.py",
@@ -96,5 +104,13 @@ MUTATIONS = (
         old="stream if tls is None else await tls.wrap(stream, server_name)",
         new="stream",
         test=f"{TLS_CLIENT}::test_idle_connection_ends_with_the_other_node",
+    ),
+    Mutation(
+        name="damaged-store-ends-new-connections",
+        invariants=(100,),
+        path="kwire/net/tls/contexts.py",
+        old="    except (ValueError, TypeError, LookupError) as error:\n",
+        new="    except LookupError as error:\n",
+        test="tests/net/test_tls_stores.py::test_damaged_store_is_an_error_of_the_settings",
     ),
 )

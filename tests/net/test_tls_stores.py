@@ -1,5 +1,6 @@
 """Key stores and trust stores in every format. ``stores/`` was made with Java's keytool."""
 
+import random
 import re
 import ssl
 from pathlib import Path
@@ -36,6 +37,44 @@ def talk(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
             except ssl.SSLWantReadError:
                 continue
             waiting.remove(side)
+
+
+def damage(rng: random.Random, data: bytes) -> bytes:
+    """Return a file with some bytes changed, cut off, left out or put in."""
+    start, end = sorted(rng.randrange(len(data)) for _ in range(2))
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 2, 20))):
+        changed[rng.randrange(len(data))] = rng.randrange(256)
+    return rng.choice(
+        (
+            bytes(changed),
+            data[:end],
+            data[:start] + data[end:],
+            data[:start] + rng.randbytes(rng.randrange(1, 60)) + data[start:],
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["server.pem", "server.jks", "server.p12"])
+def test_damaged_store_is_an_error_of_the_settings(kind: str, tmp_path: Path) -> None:
+    """Invariant 100: any other error would end all new connections, not the reload."""
+    rng, store, trust = random.Random(1), tmp_path / kind, tmp_path / f"trust-{kind}"
+    sources = [STORES / kind, STORES / kind.replace("server", "trust")]
+    whole = [source.read_bytes() if source.exists() else pem(LEAF).encode() for source in sources]
+    names = {"keystore_location": str(store), "truststore_location": str(trust)}
+    kinds = {".pem": "PEM", ".jks": "JKS", ".p12": "PKCS12"}
+    types = dict.fromkeys(("keystore_type", "truststore_type"), kinds[store.suffix])
+    secret = {} if kind == "server.pem" else {"keystore_password": "changeit"}
+    settings = tls(**names, **types, **secret, client_auth="required")
+    rejected_count = 0
+    for number in range(150):
+        store.write_bytes(whole[0] if number % 2 else damage(rng, whole[0]))
+        trust.write_bytes(damage(rng, whole[1]) if number % 2 else whole[1])
+        try:
+            server_context(settings)
+        except ConfigError:
+            rejected_count += 1
+    assert rejected_count > 50
 
 
 def test_pem_file_and_inline_text_serve_a_client_that_trusts_the_authority(tmp_path: Path) -> None:

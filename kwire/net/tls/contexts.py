@@ -39,13 +39,13 @@ def server_context(tls: TlsConfig) -> ServerContext:
     """Return the context for the connections to a listener; raise ConfigError with the reason."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, tls)
-    pair = read_key_pair(tls)
-    _load_pair(context, pair, tls)
+    pair = _load_pair(context, tls)
     context.verify_mode = _CLIENT_AUTH[tls.ssl_client_auth]
     if tls.ssl_client_auth != "none":
         _load_trusted(context, tls, ssl.Purpose.CLIENT_AUTH)
         context.num_tickets = 0
-    return ServerContext(context, _first_expiry(pair))
+    with _intact(tls.ssl_keystore_location or "ssl.keystore.certificate.chain"):
+        return ServerContext(context, _first_expiry(pair))
 
 
 def client_context(tls: TlsConfig) -> ssl.SSLContext:
@@ -55,7 +55,7 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
     context.check_hostname = bool(tls.ssl_endpoint_identification_algorithm)
     _load_trusted(context, tls, ssl.Purpose.SERVER_AUTH)
     if tls.has_keystore:
-        _load_pair(context, read_key_pair(tls), tls)
+        _load_pair(context, tls)
     return context
 
 
@@ -73,25 +73,41 @@ def _set_versions(context: ssl.SSLContext, tls: TlsConfig) -> None:
 
 
 def _load_trusted(context: ssl.SSLContext, tls: TlsConfig, purpose: ssl.Purpose) -> None:
-    trusted = read_trusted(tls)
+    source = tls.ssl_truststore_location or "ssl.truststore.certificates"
+    with _intact(source):
+        trusted = read_trusted(tls)
     if trusted is None:
         context.load_default_certs(purpose)
         return
-    try:
-        context.load_verify_locations(cadata=trusted)
-    except ssl.SSLError as error:
-        source = tls.ssl_truststore_location or "ssl.truststore.certificates"
-        raise ConfigError(f"{source}: {error.reason or error}") from None
+    with _intact(source):
+        try:
+            context.load_verify_locations(cadata=trusted)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{source}: {error.reason or error}") from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _load_pair(context: ssl.SSLContext, pair: KeyPair, tls: TlsConfig) -> None:
+@contextmanager
+def _intact(source: str) -> Iterator[None]:
+    """Raise ConfigError for the other errors with which damaged stores are rejected."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, LookupError) as error:
+        raise ConfigError(f"{source} is damaged: {type(error).__name__}") from None
+
+
+def _load_pair(context: ssl.SSLContext, tls: TlsConfig) -> KeyPair:
+    source = tls.ssl_keystore_location or "ssl.keystore.key"
+    with _intact(source):
+        pair = read_key_pair(tls)
     with _private_file((pair.certificates + pair.key).encode()) as path:
         try:
             context.load_cert_chain(path, password=lambda: pair.password)
         except (ssl.SSLError, ValueError) as error:
-            source = tls.ssl_keystore_location or "ssl.keystore.key"
             raise ConfigError(f"{source}: {_explain(error)}") from None
+    return pair
 
 
 def _explain(error: Exception) -> str:
