@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 KEPT_DECISIONS: Final = 10_000
 """The number of decisions that are kept; dropping them all takes less than a millisecond."""
+KEPT_NAME_LENGTH: Final = 255
+"""The longest name for which a decision is kept: clients may ask for names of 32 KB, which no topic
+has."""
 Resource: TypeAlias = tuple[int, int, str]
 """A resource type, a pattern type and a name."""
 Who: TypeAlias = tuple[str, str]
@@ -288,6 +291,9 @@ class Authorizer:
             raise UnknownServerError("the ACLs are not loaded yet")
 
     def _keep(self, key: tuple[tuple[str, str], str, str, str, str | None], decision: bool) -> None:
+        *_, name = key
+        if name is not None and len(name) > KEPT_NAME_LENGTH:
+            return
         if len(self._decisions) >= KEPT_DECISIONS:
             self._decisions.clear()
         self._decisions[key] = decision

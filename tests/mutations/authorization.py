@@ -91,4 +91,12 @@ MUTATIONS = (
         new="principal=context.principal, may_forward=True",
         test="tests/handlers/test_envelope.py::test_request_inside_is_answered_for_the_client",
     ),
+    Mutation(
+        name="decisions-on-endless-names-are-kept",
+        invariants=(105,),
+        path="kwire/security/authorizer.py",
+        old="        if name is not None and len(name) > KEPT_NAME_LENGTH:\n            return\n",
+        new="",
+        test="tests/security/test_authorizer.py::test_decisions_on_endless_names_take_no_memory",
+    ),
 )

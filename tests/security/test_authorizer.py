@@ -1,5 +1,6 @@
 """The decisions of the authorizer, case by case and against a plain reading of Kafka's rules."""
 
+import tracemalloc
 from collections.abc import Iterable
 from random import Random
 
@@ -214,3 +215,16 @@ def test_a_decision_on_changed_acls_is_not_kept() -> None:
     subject.replace_index(AclIndex())
     run_steps(steps)
     assert not run_steps(subject.allowing_some(ALICE, HOST, "Write", "Topic"))
+
+
+def test_decisions_on_endless_names_take_no_memory() -> None:
+    """A client chooses the names, of up to 32 KB each."""
+    subject = authorizer(acl("topic"))
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            assert not may(subject, "Read", f"{number}" + "x" * 30_000)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 1 << 20
