@@ -60,7 +60,7 @@ def _exchanges(core: Core, mechanism: MechanismConfig) -> Callable[[], Exchange]
 
 def _scram_exchanges(core: Core, mechanism: ScramMechanism) -> Callable[[], Exchange]:
     """Return a function that begins a SCRAM exchange; the users are those in the metadata."""
-    decoys, random_bytes = Decoys(core.random.randbytes(32)), core.random.randbytes
+    decoys, random_bytes = Decoys(core.identity.cluster_id.encode()), core.random.randbytes
 
     def find(user: str) -> Credential | None:
         record = core.current.image.scram.get((mechanism.number, user))

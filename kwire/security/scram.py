@@ -3,9 +3,9 @@
 The server stores no password: a log-in proves that the client has it, and costs the server two
 HMACs. Only who makes a credential computes the expensive salted password (:func:`salt_password`).
 
-A user that does not exist gets a salt as well, always the same one, and fails only at the proof:
-a client cannot tell that from a wrong password. Channel binding is not supported ("n"), extensions
-are ignored.
+A user that does not exist gets a salt as well, the same one from every node of the cluster, and
+fails only at the proof: a client cannot tell that from a wrong password. Channel binding is not
+supported ("n"), extensions are ignored.
 """
 
 from base64 import b64decode, b64encode
@@ -23,9 +23,9 @@ LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_SECRET_DIGITS: Final = 26
 NONCE_BYTES: Final = 17
-"""The random bytes for a salt or a nonce; its 26 digits hold 134 bits."""
+"""The random bytes for a salt or a nonce."""
+_SECRET_BITS: Final = 130
 
 
 class ScramMechanism(NamedTuple):
@@ -55,13 +55,16 @@ class Credential(NamedTuple):
 
 
 def secret_text(random_bytes: bytes) -> str:
-    """Return random bytes as letters and digits, the form of Kafka's salts and nonces."""
-    number = int.from_bytes(random_bytes, "big")
-    digits = []
-    for _ in range(_SECRET_DIGITS):
+    """Return random bytes as a number in letters and digits, like Kafka's salts and nonces.
+
+    As in Kafka, the number has 130 bits, so most texts have 25 or 26 digits.
+    """
+    number = int.from_bytes(random_bytes[:NONCE_BYTES], "big") % (1 << _SECRET_BITS)
+    digits: list[str] = []
+    while number or not digits:
         number, digit = divmod(number, len(_DIGITS))
         digits.append(_DIGITS[digit])
-    return "".join(digits)
+    return "".join(reversed(digits))
 
 
 def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
@@ -87,7 +90,7 @@ def make_credential(
 class Decoys:
     """The credentials of users that do not exist: always the same one for a name, for no password.
 
-    ``key`` are secret random bytes.
+    ``key`` is the same on all nodes and after each start, and no client knows it before its log-in.
     """
 
     key: bytes

@@ -124,9 +124,14 @@ def test_unknown_user_costs_as_many_hashes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_salts_of_unknown_users_have_the_form_of_others() -> None:
+    """Kafka's tools make salts of 130 random bits: most have 25 digits, many 26."""
     decoy = Decoys(b"key").credential(SHA_512, "eve")
-    assert len(decoy.salt) == len(secret_text(bytes(17)))
     assert decoy.salt.isalnum()
+    salts = [Decoys(b"key").credential(SHA_512, f"user-{n}").salt for n in range(200)]
+    assert {25, 26} <= {len(salt) for salt in salts} <= {23, 24, 25, 26}
+    assert 90 < sum(len(salt) == 25 for salt in salts) < 150
+    assert secret_text(bytes(17)) == "0"
+    assert int(secret_text(b"\xff" * 17), 36) == (1 << 130) - 1
     assert decoy != Decoys(b"other").credential(SHA_512, "eve")
     assert decoy.salt != Decoys(b"key").credential(SHA_512, "eva").salt
 

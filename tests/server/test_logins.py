@@ -26,14 +26,18 @@ SETTINGS = {
     "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
     "connection.failed.authentication.delay.ms": "0",
 }
+CLUSTER, OTHER = "MkU3OEVBNTcwNTJENDM2Qg", "OtherClusterOtherCluOA"
 ALICE = "SCRAM-SHA-512=[name=alice,password=secret]"
 
 
 @asynccontextmanager
-async def serve(directory: Path) -> AsyncIterator[Server]:
+async def serve(
+    directory: Path, cluster_id: str = CLUSTER, *, is_new: bool = True
+) -> AsyncIterator[Server]:
     """Run a node whose cluster begins with the user alice."""
     users = (parse_credential(ALICE, b"salt"),)
-    list(format_node(config(directory, **SETTINGS), "MkU3OEVBNTcwNTJENDM2Qg", False, extra=users))
+    if is_new:
+        list(format_node(config(directory, **SETTINGS), cluster_id, False, extra=users))
     async with running(directory, **SETTINGS) as server:
         yield server
 
@@ -50,6 +54,29 @@ async def log_in(
     answer = await client.call(SaslAuthenticateRequest(auth_bytes=peer.final(answer.auth_bytes)), 2)
     assert answer.error_code or peer.accepts(answer.auth_bytes)
     return answer
+
+
+async def salt_of(server: Server, user: str) -> str:
+    """Return the salt with which a user's log-in begins."""
+    peer = Client("sha512", user, "secret")
+    async with await TrioWireClient.connect(*server.core.net.address("LOGIN")) as client:
+        await client.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+        answer = await client.call(SaslAuthenticateRequest(auth_bytes=peer.first()), 2)
+    return str(bytes(answer.auth_bytes).decode().split(",")[1])
+
+
+@pytest.mark.slow
+async def test_unknown_user_has_the_same_salt_on_every_node_and_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """Invariant 105: a salt that differs would show that the user does not exist."""
+    salts = []
+    starts = (("a", CLUSTER), ("a", CLUSTER), ("b", CLUSTER), ("c", OTHER))
+    for count, (name, cluster_id) in enumerate(starts):
+        async with serve(tmp_path / name, cluster_id, is_new=count != 1) as server:
+            salts.append(await salt_of(server, "eve"))
+            assert await salt_of(server, "eva") != salts[-1]
+    assert salts[0] == salts[1] == salts[2] != salts[3]
 
 
 async def alter(server: Server, **items: Any) -> None:
