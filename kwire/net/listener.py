@@ -10,6 +10,7 @@ import attrs
 
 from kwire.metrics import Cell
 from kwire.net.framing import Framer
+from kwire.net.guests import Guests
 from kwire.net.limits import Limits, Rate
 from kwire.net.send import Part
 from kwire.net.waiting_answers import Unfinished
@@ -43,12 +44,15 @@ class ConnectionRequests(Protocol):
         """Record the client's user name, which its certificate shows, before the first request."""
 
 
-class FrameLimiter(ABC):
-    """Requests that limit the frames of their connection, as before a log-in."""
+class LoginRequired(ABC):
+    """Requests of a client that must log in before it is served."""
 
     @abstractmethod
-    def limit_frames(self, framer: Framer) -> None:
-        """Limit the size of frames; the framer is the connection's, which has just begun."""
+    def limit(self, framer: Framer, guests: Guests) -> None:
+        """Limit the size of frames until the log-in, which ``guests`` is told of.
+
+        The framer is the connection's, which has just begun.
+        """
 
 
 ForConnection = Callable[[str, str], ConnectionRequests]
@@ -75,6 +79,8 @@ class Listener:
     connections_accepted: Cell
     tls: "ServerTls | None" = None
     """The listener's TLS; None if its connections are not encrypted."""
+    guests: Guests = attrs.field(factory=Guests)
+    """The connections whose clients must log in and have not done so."""
 
     def listen(self) -> None:
         """Let the kernel accept connections; raise OSError if another socket listens already."""

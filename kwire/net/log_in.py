@@ -1,7 +1,8 @@
 """The requests of a connection whose client must log in first (SASL).
 
-Until then, frames are limited to ``sasl.server.max.receive.size``. A failed log-in is answered only
-after ``connection.failed.authentication.delay.ms``, so guessing passwords is slow, and then the
+Until then, frames are limited to ``sasl.server.max.receive.size``, and the connection as
+:mod:`kwire.net.guests` says. A failed log-in is answered only after
+``connection.failed.authentication.delay.ms``, so guessing passwords is slow, and then the
 connection ends. With a session lifetime, the client must log in again in time (KIP-368): the first
 other request after the end of its session ends the connection.
 """
@@ -24,7 +25,8 @@ from kwire.metrics import (
     Metrics,
 )
 from kwire.net.framing import Disconnect, Framer
-from kwire.net.listener import Answer, ConnectionRequests, FrameLimiter
+from kwire.net.guests import Guests
+from kwire.net.listener import Answer, ConnectionRequests, LoginRequired
 from kwire.security.conversation import HANDSHAKE, Conversation, Login, Mechanisms, Rejected
 from kwire.waits import Slow
 
@@ -66,7 +68,7 @@ class LoginRules:
 
 
 @attrs.define(eq=False, repr=False)
-class LoginRequests(FrameLimiter):
+class LoginRequests(LoginRequired):
     """The requests of one connection, before and after its client has logged in."""
 
     rules: LoginRules
@@ -75,6 +77,8 @@ class LoginRequests(FrameLimiter):
     as_user: Callable[[str], ConnectionRequests]
     """Returns the requests of a user."""
     _framer: Framer | None = None
+    _guests: Guests | None = None
+    """None once the client has logged in."""
     _max_bytes: int = 0
     """The largest frame after the log-in."""
     _conversation: Conversation | None = None
@@ -87,8 +91,8 @@ class LoginRequests(FrameLimiter):
     def __attrs_post_init__(self) -> None:
         self._conversation = Conversation(self.rules.mechanisms)
 
-    def limit_frames(self, framer: Framer) -> None:
-        self._framer, self._max_bytes = framer, framer.max_bytes
+    def limit(self, framer: Framer, guests: Guests) -> None:
+        self._framer, self._guests, self._max_bytes = framer, guests, framer.max_bytes
         framer.max_bytes = min(self.rules.max_frame_bytes, framer.max_bytes)
 
     @property
@@ -106,6 +110,8 @@ class LoginRequests(FrameLimiter):
             conversation = self._conversation = self._renewal(frame, self._expires_at)
         if conversation is None:
             return self.requests.answer_now(frame)
+        if self._guests is not None and self._framer is not None:
+            self._guests.on_request(self._framer)
         try:
             answer = conversation.answer(frame)
         except Rejected as rejected:
@@ -137,8 +143,10 @@ class LoginRequests(FrameLimiter):
         self._count(failed=False)
         if self._login is None:
             self.requests = self.as_user(login.user)
-            if self._framer is not None:
+            if self._guests is not None and self._framer is not None:
                 self._framer.max_bytes = self._max_bytes
+                self._guests.on_login(self._framer)
+                self._framer = self._guests = None
         self._login, self._conversation = login, None
         if login.lifetime_ms:
             self._expires_at = self.rules.clock.now() + login.lifetime_ms / 1000

@@ -23,8 +23,9 @@ from kwire.net.address_rates import AddressRates
 from kwire.net.byte_socket import ByteSocket
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
+from kwire.net.guests import Guests
 from kwire.net.limits import Admission, Limits, Rate
-from kwire.net.listener import Address, ForConnection, FrameLimiter, Listener, bound_socket
+from kwire.net.listener import Address, ForConnection, Listener, LoginRequired, bound_socket
 from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
@@ -98,6 +99,7 @@ class NetServer:
             rate=Rate(own.max_connection_creation_rate),
             connections_accepted=self.metrics.cell(CONNECTIONS_MADE, name),
             tls=tls,
+            guests=Guests(self.now),
         )
         self.metrics.register_function(
             CONNECTIONS, lambda: self.acceptor.admission.per_listener[name], name
@@ -181,8 +183,6 @@ class NetServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         requests = for_connection(listener.name, host)
         framer = Framer(listener.limits.socket_request_max_bytes, self._buffers)
-        if isinstance(requests, FrameLimiter):
-            requests.limit_frames(framer)
         wire: ByteSocket = sock
         sender = Sender(sock, self._threads, self.now)
         if listener.tls is not None:
@@ -205,6 +205,9 @@ class NetServer:
             answers_at_once=self.answers_at_once,
         )
         connection.readiness = self._readiness.watch(sock.fileno(), connection.on_hang_up)
+        if isinstance(requests, LoginRequired):
+            requests.limit(framer, listener.guests)
+            listener.guests.enter(connection)
         self.connections.add(connection)
         self._opened.unpark_all()
         self._nursery.start_soon(self._serve, connection)
@@ -229,6 +232,7 @@ class NetServer:
             self._close(connection)
 
     def _close(self, connection: Connection) -> None:
+        connection.listener.guests.leave(connection)
         if connection.reason:
             logger.info(
                 "connection closed listener=%s peer=%s reason=%s",

@@ -50,6 +50,38 @@ MUTATIONS = (
         test=f"{CONNECTION}::test_frames_are_small_until_the_log_in",
     ),
     Mutation(
+        name="frames-before-the-log-in-as-large-as-the-settings-say",
+        invariants=(95,),
+        path="kwire/net/guests.py",
+        old="        guest.framer.max_bytes = min(FRAME_BYTES_MAX, guest.framer.max_bytes)\n",
+        new="",
+        test=f"{CONNECTION}::test_frames_before_the_log_in_are_small_whatever_the_settings_say",
+    ),
+    Mutation(
+        name="wait-for-a-log-in-for-ever",
+        invariants=(102,),
+        path="kwire/net/guests.py",
+        old="        guest.scope.deadline = self.now() + LOG_IN_S\n",
+        new="",
+        test=f"{CONNECTION}::test_client_that_does_not_log_in_is_disconnected",
+    ),
+    Mutation(
+        name="wait-for-the-log-ins-of-any-number-of-clients",
+        invariants=(102,),
+        path="kwire/net/guests.py",
+        old="        if len(self._guests) > GUESTS_MAX:\n",
+        new="        if not self._guests:\n",
+        test=f"{CONNECTION}::test_silent_connections_lock_nobody_out",
+    ),
+    Mutation(
+        name="client-amid-its-log-in-makes-room",
+        invariants=(102,),
+        path="kwire/net/guests.py",
+        old="            self._guests[framer] = guest\n",
+        new="            self._guests = {framer: guest, **self._guests}\n",
+        test=f"{CONNECTION}::test_silent_connections_lock_nobody_out",
+    ),
+    Mutation(
         name="failed-log-in-is-answered-at-once",
         invariants=(105,),
         path="kwire/net/log_in.py",
@@ -98,6 +130,23 @@ MUTATIONS = (
         '            raise AuthenticationFailed("Invalid client credentials")\n'
         "        chosen = credential if is_usable else decoy\n",
         test=f"{SCRAM}::test_wrong_password_and_unknown_user_look_the_same",
+    ),
+    Mutation(
+        name="each-start-invents-the-salts-of-unknown-users",
+        invariants=(105,),
+        path="kwire/node/logins.py",
+        old="Decoys(core.identity.cluster_id.encode())",
+        new="Decoys(core.random.randbytes(32))",
+        test="tests/server/test_logins.py"
+        "::test_unknown_user_has_the_same_salt_on_every_node_and_after_a_restart",
+    ),
+    Mutation(
+        name="salts-of-unknown-users-have-another-length",
+        invariants=(105,),
+        path="kwire/security/scram.py",
+        old="    while number or not digits:\n",
+        new="    while number or len(digits) < 26:\n",
+        test=f"{SCRAM}::test_salts_of_unknown_users_have_the_form_of_others",
     ),
     Mutation(
         name="credentials-with-few-iterations",

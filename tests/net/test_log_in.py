@@ -14,6 +14,8 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.metrics import Metrics
+from kwire.net import guests
+from kwire.net.guests import FRAME_BYTES_MAX, LOG_IN_S
 from kwire.net.limits import Limits
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
 from kwire.net.server import NetServer
@@ -46,15 +48,16 @@ class Guarded:
 
 
 @asynccontextmanager
-async def serve(lifetime_ms: int = 0) -> AsyncIterator[Guarded]:
-    node = Guarded(NetServer(LIMITS), Metrics(), [])
+async def serve(lifetime_ms: int = 0, max_frame_bytes: int = 1000) -> AsyncIterator[Guarded]:
+    limits = attrs.evolve(LIMITS, socket_request_max_bytes=max(10_000, 2 * max_frame_bytes))
+    node = Guarded(NetServer(limits), Metrics(), [])
 
     def begin() -> PlainServer:
         return PlainServer(PASSWORDS)
 
     rules = LoginRules(
         mechanisms={"PLAIN": Mechanism(begin=begin, lifetime_ms=lifetime_ms)},
-        max_frame_bytes=1000,
+        max_frame_bytes=max_frame_bytes,
         failure_delay_s=0.5,
         clock=SystemClock(),
         counts=LoginCounts.of(node.metrics, "A"),
@@ -190,3 +193,50 @@ async def test_failed_renewal_ends_the_connection(autojump_clock: trio.testing.M
         assert (await log_in(client, WRONG)).error_code == 58
         assert await client.is_closed()
         assert node.counts() == [1, 0, 0, 1, 0]
+
+
+async def test_frames_before_the_log_in_are_small_whatever_the_settings_say() -> None:
+    """Invariant 95."""
+    async with serve(max_frame_bytes=1 << 20) as node, await node.connect() as client:
+        await client.send_bytes(pack(">i", FRAME_BYTES_MAX + 1))
+        with trio.fail_after(10):
+            assert await client.is_closed()
+
+
+@pytest.mark.parametrize("sent", [b"", handshake()[:9], handshake()], ids=["silent", "cut", "half"])
+async def test_client_that_does_not_log_in_is_disconnected(
+    sent: bytes, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Invariant 102."""
+    async with serve() as node, await node.connect() as client, await node.connect() as good:
+        await log_in(good)
+        await client.send_bytes(sent)
+        if len(sent) == len(handshake()):
+            await client.read_frame()
+        started = trio.current_time()
+        with caplog.at_level("INFO"):
+            assert await client.is_closed()
+        assert trio.current_time() - started == pytest.approx(LOG_IN_S)
+        assert "no log-in within 30 seconds" in caplog.text
+        assert await echo(good, b"hello") == b"hello"
+
+
+async def test_silent_connections_lock_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariant 102: the client that has sent no request for longest makes room."""
+    monkeypatch.setattr(guests, "GUESTS_MAX", 3)
+    async with serve() as node, trio.open_nursery() as nursery:
+        user = await node.connect()
+        await log_in(user)
+        waiting = [await node.connect() for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        await waiting[0].call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        newest = await node.connect()
+        with trio.fail_after(10):
+            assert await waiting[1].is_closed()
+            token = SaslAuthenticateRequest(auth_bytes=RIGHT)
+            assert (await waiting[0].call(token, 2)).error_code == 0
+            assert (await log_in(newest)).error_code == 0
+            assert await echo(user, b"hello") == b"hello"
+        for client in (user, *waiting, newest):
+            nursery.start_soon(client.stream.aclose)
+    assert len(node.service.listeners["A"].guests) == 0
