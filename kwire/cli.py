@@ -22,7 +22,7 @@ from kwire import __version__
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
-    from kwire.node.run import StopSignals
+    from kwire.node.run import Beside, StopSignals
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+    from kwire.storage_format.arguments import add_format
 
     add_serve(commands)
     add_cluster(commands)
@@ -157,6 +159,7 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
     serve.add_argument(
         "--ephemeral", action="store_true", help="keep data in a temporary directory until exit"
     )
+    add_secure(serve, "beside the data directory")
     serve.add_argument(
         "--supervised",
         action="store_true",
@@ -173,6 +176,17 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         "--metrics-host",
         metavar="HOST",
         help="the address of --metrics-port (that of the first listener for clients)",
+    )
+
+
+def add_secure(command: argparse.ArgumentParser, place: str) -> None:
+    command.add_argument(
+        "--secure",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="encrypt, let clients log in and check ACLs; certificates, passwords and client files "
+        f"are created in FOLDER (default: {place})",
     )
 
 
@@ -236,6 +250,7 @@ def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="KEY=VALUE",
         help="a setting of all nodes that overrides their files'; may be repeated",
     )
+    add_secure(cluster, "`secure` in the folder of the nodes")
     cluster.add_argument(
         "--restart", action="store_true", help="restart a node that exits unexpectedly"
     )
@@ -254,70 +269,6 @@ def node_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= NODES_AT_MOST):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {NODES_AT_MOST}")
     return int(text)
-
-
-def add_format(form: argparse.ArgumentParser) -> None:
-    """Add the options of Kafka's storage tool."""
-    form.add_argument(
-        "--cluster-id",
-        "-t",
-        required=True,
-        metavar="ID",
-        help="the cluster's id, as random-uuid prints",
-    )
-    form.add_argument(
-        "--config",
-        "-c",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="the node's server.properties",
-    )
-    form.add_argument(
-        "--ignore-formatted",
-        "-g",
-        action="store_true",
-        help="skip directories that are already formatted",
-    )
-    form.add_argument(
-        "--release-version",
-        "-r",
-        metavar="RELEASE",
-        help="the release whose metadata.version the new cluster gets",
-    )
-    form.add_argument(
-        "--feature",
-        "-f",
-        action="append",
-        default=[],
-        metavar="NAME=LEVEL",
-        help="the level of a feature in the new cluster; may be repeated",
-    )
-    form.add_argument(
-        "--add-scram",
-        "-S",
-        action="append",
-        default=[],
-        metavar="CREDENTIAL",
-        help="a user of the new cluster: SCRAM-SHA-256=[name=NAME,password=PASSWORD]; may be "
-        "repeated",
-    )
-    first = form.add_mutually_exclusive_group()
-    first.add_argument(
-        "--standalone", "-s", action="store_true", help="this node is the quorum's only voter"
-    )
-    first.add_argument(
-        "--initial-controllers",
-        "-I",
-        metavar="ID@HOST:PORT:DIRECTORY,…",
-        help="the quorum's first voters, the same list on each of them; DIRECTORY is a uuid each",
-    )
-    first.add_argument(
-        "--no-initial-controllers",
-        "-N",
-        action="store_true",
-        help="the quorum has other voters: this is a broker, or a controller that joins later",
-    )
 
 
 def add_container(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -374,11 +325,23 @@ def serve(options: argparse.Namespace) -> None:
     begin(options.log_level)
     if options.metrics_host is not None and options.metrics_port is None:
         fail("--metrics-host has no effect without --metrics-port; give both")
+    from kwire.configs.declare import ConfigError
     from kwire.node.run import StopSignals
+    from kwire.secure.location import check_open
 
     with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
-        properties = serve_properties(options, directory)
-        run_node(options, properties, signals, lambda config: options.cluster_id)
+        properties, more, upkeep = serve_properties(options, directory), "", None
+        try:
+            if options.secure is not None:
+                from kwire.secure.command import protect
+
+                properties, upkeep, more = protect(options, properties)
+            elif options.config is None:
+                check_open(properties)
+        except ConfigError as error:
+            fail(error)
+        beside = None if upkeep is None else upkeep.run
+        run_node(options, properties, signals, lambda config: options.cluster_id, more, beside)
 
 
 def begin(log_level: str) -> None:
@@ -453,11 +416,12 @@ def run_node(
     signals: "StopSignals",
     cluster_id: "Callable[[BrokerConfig], str | None]",
     more: str = "",
+    beside: "Beside | None" = None,
 ) -> None:
     """Run the node that the properties describe, until a signal stops it.
 
     ``cluster_id`` returns the id of a new cluster, or None for a random one. ``more`` is printed
-    once the node is ready.
+    once the node is ready. ``beside`` is a task that runs with the node.
     """
     from kwire.configs.declare import ConfigError
 
@@ -495,6 +459,7 @@ def run_node(
             metrics_host=options.metrics_host,
             ready=ready,
             write=write if options.supervised else None,
+            beside=beside,
         )
     except ConfigError as error:
         fail(f"{origin(str(error), None, options.override)}{error}")

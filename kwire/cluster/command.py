@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kwire.cluster.display import Display, Lines, Table
-from kwire.cluster.folders import open_cluster
+from kwire.cluster.folders import BadRequestError, CannotStartError, open_cluster
+from kwire.cluster.layout import HOST
 from kwire.cluster.nodes import ClusterNode
 from kwire.cluster.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from kwire.node.run import StopSignals
+    from kwire.secure.folder import SecureFolder
 
+SECURE_FOLDER: Final = "secure"
+"""The name of the folder with the files of a protected cluster."""
 NODES: Final = 3
 """The number of nodes in a new cluster, unless the options give another."""
 
@@ -28,11 +32,14 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
         port=options.port,
         cluster_id=options.cluster_id,
     )
+    secure = _secure_folder(options, directory)
     nodes = [
-        ClusterNode(member.id, directory, _node_options(options, place))
+        ClusterNode(member.id, directory, _node_options(options, place, secure))
         for place, member in enumerate(plan.members)
     ]
     display: Display = Table(sys.stdout) if sys.stdout.isatty() else Lines(sys.stdout)
+    if secure is not None:
+        display = WithClientFiles(display, secure)
     supervisor = Supervisor(nodes, display, now=time.monotonic, restarts=options.restart)
     if signals.received is not None:
         return
@@ -44,9 +51,51 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
         signals.notify(None)
 
 
-def _node_options(options: Namespace, place: int) -> list[str]:
+class WithClientFiles:
+    """A display of a protected cluster, which has client files once it is ready."""
+
+    def __init__(self, display: Display, folder: "SecureFolder") -> None:
+        self.period_s = display.period_s
+        self.on_event = display.on_event
+        self.on_figures = display.on_figures
+        self._display = display
+        self._folder = folder
+
+    def on_ready(self, addresses: str) -> None:
+        from kwire.secure.command import where
+
+        try:
+            self._folder.write_client_files(addresses)
+        except OSError as error:
+            raise CannotStartError(
+                f"cannot write client files into {self._folder.path}: {error.strerror}"
+            ) from error
+        self._display.on_ready(addresses)
+        self._display.on_event(where(self._folder))
+
+
+def _secure_folder(options: Namespace, directory: Path) -> "SecureFolder | None":
+    """Return the files of a protected cluster: one with `--secure`, now or at an earlier start."""
+    path = Path(options.secure).absolute() if options.secure else directory / SECURE_FOLDER
+    if options.secure is None and not path.is_dir():
+        return None
+    from kwire.clock import SystemClock
+    from kwire.configs.declare import ConfigError
+    from kwire.secure.folder import SecureFolder
+
+    folder = SecureFolder(path)
+    try:
+        folder.fill([HOST], SystemClock().now_ms())
+    except ConfigError as error:
+        raise BadRequestError(str(error)) from error
+    return folder
+
+
+def _node_options(options: Namespace, place: int, secure: "SecureFolder | None") -> list[str]:
     """Return the options of one node's `kwire serve`, apart from its file."""
     result = [f"--log-level={options.log_level}"]
+    if secure is not None:
+        result.append(f"--secure={secure.path}")
     result += [f"--override={override}" for override in options.override]
     if options.metrics_port is not None:
         metrics_port = options.metrics_port + place if options.metrics_port else 0

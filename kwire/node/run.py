@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 if TYPE_CHECKING:
     import trio
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.node.server import Server
     from kwire.node.service_manager import ServiceManager
+
+    class Beside(Protocol):
+        """A task that runs beside a node, and reports started when the node may be announced."""
+
+        async def __call__(
+            self, server: Server, *, task_status: trio.TaskStatus[None] = ...
+        ) -> None: ...
+
 
 logger = logging.getLogger(__name__)
 
@@ -106,10 +114,12 @@ def run_until_signal(
     metrics_host: str | None = None,
     ready: Callable[[str, int], None],
     write: Callable[[str], None] | None = None,
+    beside: "Beside | None" = None,
 ) -> None:
     """Run one node in this process until the first signal; ``signals`` must be entered.
 
     With ``write``, a supervisor is connected to standard input, and ``write`` sends it the answers.
+    ``beside`` runs once the node can answer requests; the node is announced when it has started.
     """
     import trio
 
@@ -120,7 +130,15 @@ def run_until_signal(
         return
     try:
         trio.run(
-            _until_signal, config, signals, cluster_id, metrics_port, metrics_host, ready, write
+            _until_signal,
+            config,
+            signals,
+            cluster_id,
+            metrics_port,
+            metrics_host,
+            ready,
+            write,
+            beside,
         )
     except BaseExceptionGroup as group:
         errors = list(leaves(group))
@@ -189,6 +207,7 @@ async def _until_signal(
     metrics_host: str | None,
     ready: Callable[[str, int], None],
     write: Callable[[str], None] | None,
+    beside: "Beside | None",
 ) -> None:
     import trio
 
@@ -213,7 +232,7 @@ async def _until_signal(
         async with trio.open_nursery() as nursery:
             if metrics_port is not None:
                 await show(nursery, server, metrics_host, metrics_port)
-            nursery.start_soon(_announce, server, ready)
+            nursery.start_soon(_announce, server, ready, beside, nursery)
             if manager is not None:
                 nursery.start_soon(manager.follow, server)
             if write is not None:
@@ -256,6 +275,13 @@ async def show(nursery: "trio.Nursery", server: "Server", host: str | None, port
     return bound
 
 
-async def _announce(server: "Server", ready: Callable[[str, int], None]) -> None:
+async def _announce(
+    server: "Server",
+    ready: Callable[[str, int], None],
+    beside: "Beside | None",
+    nursery: "trio.Nursery",
+) -> None:
     await server.ready.wait()
+    if beside is not None:
+        await nursery.start(beside, server)
     ready(*server.address)

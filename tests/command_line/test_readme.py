@@ -125,6 +125,25 @@ def test_other_ways_to_start_a_broker(clone: Path, marker: str) -> None:
 
 
 @pytest.mark.slow
+def test_protected_broker_serves_the_client_of_the_example(clone: Path) -> None:
+    before = untracked_files(clone)
+    (program,) = (text for text in PYTHON if "client.json" in text)
+    with shell_in(clone) as shell:
+        paste(shell, block("--secure"))
+        ready_ports(shell, clone)
+        assert shell.stdout is not None
+        assert shell.stdout.readline().startswith("client files: ")
+        python = [clone / ".venv" / "bin" / "python", "-c", program]
+        done = subprocess.run(python, cwd=clone, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(r"[\w-]{22}\n", done.stdout)
+        os.killpg(shell.pid, signal.SIGINT)  # what Ctrl-C does
+        _, errors = shell.communicate("echo status $? >&2\n", timeout=60)
+    assert errors.endswith("status 0\n")
+    assert untracked_files(clone) == before
+
+
+@pytest.mark.slow
 def test_three_nodes_start_and_stop(clone: Path) -> None:
     before = untracked_files(clone)
     text = block("kwire cluster").replace("--port 19092", "--port 0")

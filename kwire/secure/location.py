@@ -1,0 +1,23 @@
+"""The place of the folder of `--secure`; loaded by every `kwire serve`, so it imports little."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kwire.configs.declare import ConfigError
+
+
+def default_folder(properties: Mapping[str, str]) -> Path:
+    """Return the folder beside the first data directory."""
+    directories = properties.get("log.dirs") or properties.get("log.dir") or "/tmp/kafka-logs"
+    first = Path(directories.split(",")[0].strip())
+    return first.with_name(f"{first.name}-secure")
+
+
+def check_open(properties: Mapping[str, str]) -> None:
+    """Reject a start without `--secure` of a node that had it; raise ConfigError."""
+    folder = default_folder(properties)
+    if folder.is_dir():
+        raise ConfigError(
+            f"this node was protected, and its files are in {folder}: start it with --secure, or "
+            "move that folder away to serve everybody"
+        )

@@ -1,0 +1,93 @@
+"""`kwire serve --secure` and `kwire cluster --secure`, as an operator runs them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.testing.wire import Closed, WireClient
+from tests.support.command_line.process import Node, run, serve
+
+pytestmark = pytest.mark.slow
+
+ARGUMENTS = ("--secure", "--port", "0")
+
+
+def greeting(node: Node) -> str:
+    """Return the line after the ready line."""
+    assert node.process.stdout is not None
+    return node.process.stdout.readline()
+
+
+def client_settings(directory: Path) -> dict[str, str]:
+    settings: dict[str, str] = json.loads((directory / "client.json").read_text())
+    return settings
+
+
+def is_served_in_the_clear(node: Node) -> bool:
+    with WireClient(node.host, node.port, timeout_s=20) as client:
+        try:
+            client.call(
+                ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
+            )
+        except Closed:
+            return False
+    return True
+
+
+def test_node_says_where_the_client_files_are_and_tells_no_password(tmp_path: Path) -> None:
+    folder = tmp_path / "kwire-data-secure"
+    with serve(tmp_path, *ARGUMENTS) as node:
+        words = greeting(node)
+        assert (
+            words == f"client files: {folder}/client.properties (Java), "
+            f"{folder}/client.json (librdkafka)\n"
+        )
+        settings = client_settings(folder)
+        assert settings["bootstrap.servers"] == f"{node.host}:{node.port}"
+        command_line = Path(f"/proc/{node.process.pid}/cmdline").read_text()
+        assert not is_served_in_the_clear(node)
+        assert node.stop() == 0
+    passwords = json.loads((folder / "passwords.json").read_text()).values()
+    for text in (words, command_line, node.errors.read_text()):
+        assert not any(password in text for password in passwords)
+
+
+def test_next_start_reuses_the_files_and_the_client_files_follow_the_port(tmp_path: Path) -> None:
+    folder = tmp_path / "kwire-data-secure"
+    states = []
+    for _ in range(2):
+        with serve(tmp_path, *ARGUMENTS) as node:
+            greeting(node)
+            assert client_settings(folder)["bootstrap.servers"].endswith(f":{node.port}")
+            names = ("ca.pem", "ca.key", "server.pem", "passwords.json")
+            states.append({name: (folder / name).read_bytes() for name in names})
+            assert node.stop() == 0
+    assert states[0] == states[1]
+
+
+def test_protected_node_does_not_start_open_by_mistake(tmp_path: Path) -> None:
+    with serve(tmp_path, *ARGUMENTS) as node:
+        greeting(node)
+    result = run(tmp_path, "serve", "--port", "0")
+    assert result.returncode == 1
+    assert re.fullmatch(
+        r"kwire: this node was protected, .* start it with --secure, or move .*\n", result.stderr
+    )
+
+
+def test_ephemeral_node_leaves_no_secret(tmp_path: Path) -> None:
+    with serve(tmp_path, *ARGUMENTS, "--ephemeral") as node:
+        greeting(node)
+        assert list(tmp_path.glob("kwire-*/data-secure/passwords.json"))
+        assert node.stop() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["stderr.txt"]
+
+
+def test_settings_of_protection_are_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    result = run(tmp_path, "serve", *ARGUMENTS, "--override", "ssl.client.auth=required")
+    assert result.returncode == 1
+    assert result.stderr.startswith("kwire: --secure sets ssl.client.auth itself: remove")
+    assert not list(tmp_path.glob("*-secure"))

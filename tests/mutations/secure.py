@@ -1,0 +1,42 @@
+"""Mistakes in `--secure`."""
+
+from typing import Final
+
+from tests.mutations.table import Mutation
+
+FOLDER: Final = "tests/secure/test_folder.py"
+MUTATIONS = (
+    Mutation(
+        name="secrets-readable-by-others",
+        invariants=(105,),
+        path="kwire/secure/folder.py",
+        old="os.O_WRONLY, 0o600)",
+        new="os.O_WRONLY, 0o644)",
+        test=f"{FOLDER}::test_only_the_owner_can_read_the_files",
+    ),
+    Mutation(
+        name="certificate-renewed-at-its-end",
+        invariants=(105,),
+        path="kwire/secure/certificates.py",
+        old="        end -= timedelta(days=RENEWAL_DAYS)\n",
+        new="        pass\n",
+        test="tests/secure/test_certificates.py::test_certificate_is_renewed_well_before_its_end",
+    ),
+    Mutation(
+        name="protected-node-without-authorizer",
+        invariants=(105,),
+        path="kwire/secure/settings.py",
+        old='        "authorizer.class.name": STANDARD_AUTHORIZER,\n',
+        new="",
+        test="tests/secure/test_settings.py::test_every_listener_encrypts_and_asks_for_log_ins",
+    ),
+    Mutation(
+        name="protected-node-starts-open",
+        invariants=(105,),
+        path="kwire/cli.py",
+        old="                check_open(properties)\n",
+        new="                pass\n",
+        test="tests/command_line/test_secure.py"
+        "::test_protected_node_does_not_start_open_by_mistake",
+    ),
+)
