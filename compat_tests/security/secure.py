@@ -16,7 +16,8 @@ from compat_tests.harness.broker import PLAIN_PROFILE, ROOT, kafka
 from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
 from kwire.secure.folder import SecureFolder
-from kwire.secure.settings import ADMIN, NODE, node_settings
+from kwire.secure.location import ADMIN
+from kwire.secure.settings import NODE, node_settings
 
 
 @attrs.frozen

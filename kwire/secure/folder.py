@@ -153,6 +153,7 @@ def _certificates() -> "ModuleType":
         from kwire.secure import certificates
     except ImportError:
         raise ConfigError(
-            "--secure needs the package cryptography: install kwire[tls] (pip install 'kwire[tls]')"
+            "certificates need the package cryptography: install kwire[tls], as with "
+            "pip install 'kwire[tls]'"
         ) from None
     return certificates

@@ -1,9 +1,13 @@
-"""The place of the folder of `--secure`; loaded by every `kwire serve`, so it imports little."""
+"""The names that `--secure` chooses; loaded by every `kwire serve`, so it imports little."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from kwire.configs.declare import ConfigError
+
+ADMIN: Final = "admin"
+"""The user of the client files."""
 
 
 def default_folder(properties: Mapping[str, str]) -> Path:

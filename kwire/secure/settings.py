@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 
 from kwire.configs.authorizer import STANDARD_AUTHORIZER
 from kwire.configs.declare import ConfigError
+from kwire.secure.location import ADMIN
 from kwire.security import plain, scram
 
 LISTENER: Final = "SASL_SSL"
 """The name of the listener for clients, which is PLAINTEXT without `--secure`."""
-ADMIN: Final = "admin"
-"""The user of the client files."""
 NODE: Final = "kwire-node"
 """The user as whom nodes log in to each other."""
 MECHANISM: Final = "SCRAM-SHA-512"

@@ -22,7 +22,8 @@ from kwire.handlers.shared.context import Principal
 from kwire.node.server import Server
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.secure.folder import NoAuthorityKeyError, SecureFolder
-from kwire.secure.settings import ADMIN, MECHANISM, NODE
+from kwire.secure.location import ADMIN
+from kwire.secure.settings import MECHANISM, NODE
 from kwire.security.scram import (
     BY_NAME,
     NONCE_BYTES,

@@ -61,6 +61,13 @@ class _Threaded:
         """The addresses for clients, as in ``bootstrap.servers``."""
         return self._nodes.bootstrap_servers
 
+    def client_settings(self, library: str = "confluent-kafka") -> dict[str, str]:
+        """Return the settings of a client, of a protected broker the admin's.
+
+        ``library`` is confluent-kafka or kafka-python.
+        """
+        return self._nodes.client_settings(library)
+
     @property
     def faults(self) -> Faults:
         """The faults that the test arranges: ``broker.faults.fail("Produce", "...")``.
@@ -172,13 +179,19 @@ class Broker(_Threaded):
 
     The keyword arguments are Kafka's settings, with underscores for dots. ``data`` is the directory
     of the data, which is kept; by default they are in memory, and removed. ``port`` 0 is any free
-    port. Raises BrokerError with the reason if the broker cannot start.
+    port. A ``secure`` one encrypts, asks for log-ins and checks ACLs; its clients need
+    :meth:`client_settings`. Raises BrokerError with the reason if the broker cannot start.
     """
 
     def __init__(
-        self, *, port: int = 0, data: Path | str | None = None, **settings: object
+        self,
+        *,
+        port: int = 0,
+        data: Path | str | None = None,
+        secure: bool = False,
+        **settings: object,
     ) -> None:
-        super().__init__(partial(open_nodes, 1, settings, port=port, data=data))
+        super().__init__(partial(open_nodes, 1, settings, port=port, data=data, secure=secure))
 
     @property
     def address(self) -> Address:
@@ -206,11 +219,11 @@ class Cluster(_Threaded):
     """Several nodes, each a broker and a controller: ``with Cluster(3) as cluster: ...``.
 
     Nodes have the ids 1, 2, 3; topics get three replicas, of which two must be in sync. The keyword
-    arguments are Kafka's settings, as for :class:`Broker`.
+    arguments are Kafka's settings, and ``secure``, as for :class:`Broker`.
     """
 
-    def __init__(self, count: int = 3, **settings: object) -> None:
-        super().__init__(partial(open_nodes, count, settings))
+    def __init__(self, count: int = 3, *, secure: bool = False, **settings: object) -> None:
+        super().__init__(partial(open_nodes, count, settings, secure=secure))
 
     @property
     def addresses(self) -> list[Address]:

@@ -14,9 +14,15 @@ import trio
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import read_header
 from kwire.codec.primitives import MalformedError
-from kwire.net.framing import Disconnect
+from kwire.net.framing import Disconnect, Framer
 from kwire.net.limits import Limits
-from kwire.net.listener import Address, Answer, ConnectionRequests, ForConnection
+from kwire.net.listener import (
+    Address,
+    Answer,
+    ConnectionRequests,
+    ForConnection,
+    FrameLimiter,
+)
 from kwire.net.send import Part
 from kwire.net.waiting_answers import Unfinished
 from kwire.node.environment import Listeners
@@ -25,7 +31,7 @@ from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.testing.faults import Fault, Faults, Subjects
 from kwire.testing.request_bodies import read_request, refuse, subjects_of
 from kwire.testing.request_log import ReceivedRequest, RequestLog
-from kwire.testing.settings import CLIENTS
+from kwire.testing.settings import CLIENTS, SECURE_CLIENTS
 from kwire.waits import Slow
 
 if TYPE_CHECKING:
@@ -68,12 +74,16 @@ class Interception:
 
 
 @attrs.define(eq=False, repr=False)
-class InterceptedRequests:
+class InterceptedRequests(FrameLimiter):
     """The requests of one connection of a client, some of which go wrong."""
 
     interception: Interception
     requests: ConnectionRequests
     """Answers the requests that do not go wrong."""
+
+    def limit_frames(self, framer: Framer) -> None:
+        if isinstance(self.requests, FrameLimiter):
+            self.requests.limit_frames(framer)
 
     @property
     def muted_s(self) -> float:
@@ -142,7 +152,7 @@ class InterceptingListeners:
         return self.listeners.address(name)
 
     def accept(self, name: str, for_connection: ForConnection) -> None:
-        if name != CLIENTS:
+        if name not in (CLIENTS, SECURE_CLIENTS):
             self.listeners.accept(name, for_connection)
             return
         self.listeners.accept(

@@ -6,7 +6,7 @@ killed node closes its sockets and writes nothing more, as after ``kill -9``.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -19,6 +19,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Principal
 from kwire.metrics import Metrics
 from kwire.net.limits import Limits
 from kwire.net.listener import Address
@@ -26,6 +27,7 @@ from kwire.node.environment import Environment, Listeners
 from kwire.node.run import leaves
 from kwire.node.server import Server, make_node
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.secure.location import ADMIN
 from kwire.storage_format.directories import CannotOpenError, format_node
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
@@ -36,7 +38,12 @@ from kwire.testing.settings import CLIENTS, node_config
 from kwire.testing.wire import key_of
 from kwire.types import uuid_bytes
 
+if TYPE_CHECKING:
+    from kwire.secure.folder import SecureFolder
+
 Resp = TypeVar("Resp")
+_SUPER_USER: Final = Principal("User", ADMIN)
+"""The user of requests without a connection, whom the ACLs of a protected node do not bind."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -52,6 +59,8 @@ class LocalNode:
     log: LogLines
     faults: Faults
     requests: RequestLog
+    secure: "SecureFolder | None" = None
+    """The files of a protected node; None for one that serves everybody."""
     port: int = attrs.field(init=False)
     """The clients' port; 0 until the first start if any free one may be used."""
     server: Server | None = None
@@ -84,7 +93,8 @@ class LocalNode:
         return self.running.services.current.image
 
     def _config(self) -> BrokerConfig:
-        return node_config(self.plan, self.member, self.port, self.data, self.settings)
+        member, port = self.member, self.port
+        return node_config(self.plan, member, port, self.data, self.settings, self.secure)
 
     def format(self) -> None:
         """Format the data directory as one of a quorum of several nodes."""
@@ -118,6 +128,11 @@ class LocalNode:
                     raise BrokerError(f"the broker cannot start: {first}") from first
                 raise
         self.port = server.address.port
+        if self.secure is not None:
+            from kwire.secure.upkeep import Upkeep
+
+            with self.log.writing():
+                await Upkeep(self.secure, (), writes_client_files=False).prepare(server)
 
     def _intercept(self, environment: Environment) -> Environment:
         """Return the environment with listeners that record requests and apply the faults."""
@@ -163,7 +178,7 @@ class LocalNode:
     async def call(self, request: Request[Resp], version: int) -> Resp:
         """Answer a request inside the node, without a connection."""
         requests = Dispatcher(self.running.services, ListenerType.BROKER).for_connection(
-            CLIENTS, self.address.host
+            CLIENTS, self.address.host, _SUPER_USER
         )
         key = key_of(request)
         frame = request_frame(key, version, 1, "kwire.testing", request)

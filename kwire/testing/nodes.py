@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -31,8 +31,12 @@ from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
 from kwire.testing.request_log import RequestLog
 from kwire.testing.resets import Configs, reset_configs, reset_quotas
+from kwire.testing.secure import client_settings, open_folder
 from kwire.testing.settings import kafka_settings, setting_texts
 from kwire.types import random_uuid, uuid_text
+
+if TYPE_CHECKING:
+    from kwire.secure.folder import SecureFolder
 
 READY_S: Final = 30.0
 """The time limit of a cluster's start; it takes about half a second."""
@@ -53,6 +57,8 @@ class LocalCluster:
     requests: RequestLog
     """The requests of clients."""
     _nursery: trio.Nursery
+    secure: "SecureFolder | None" = None
+    """The files of a protected broker."""
     initial_configs: Configs = attrs.field(factory=dict)
     """The settings in the metadata of the new cluster."""
 
@@ -60,6 +66,13 @@ class LocalCluster:
     def bootstrap_servers(self) -> str:
         """The clients' addresses, as in ``bootstrap.servers``."""
         return ",".join(f"{host}:{port}" for host, port in self.addresses)
+
+    def client_settings(self, library: str = "confluent-kafka") -> dict[str, str]:
+        """Return the settings of a client: the addresses, and the admin's if it is protected.
+
+        ``library`` is confluent-kafka or kafka-python; raises BrokerError for another one.
+        """
+        return client_settings(self.bootstrap_servers, self.secure, library)
 
     @property
     def addresses(self) -> list[Address]:
@@ -88,6 +101,8 @@ class LocalCluster:
                 await self.wait_everywhere(self._knows_running)
         if errors:
             raise errors[0]
+        if self.secure is not None:
+            self.secure.write_client_files(self.bootstrap_servers)
         if limit.cancelled_caught:
             raise BrokerError(f"the nodes are not ready after {READY_S:g} s: see log_lines")
 
@@ -224,25 +239,28 @@ async def open_broker(
     port: int = 0,
     data: Path | str | None = None,
     clock: MockTime | None = None,
+    secure: bool = False,
     **settings: object,
 ) -> AsyncIterator[LocalCluster]:
     """Run a broker in this trio loop during the context.
 
     ``settings`` are Kafka's, with underscores: ``num_partitions=4``. ``data`` is the directory of
     the data, which is kept; by default they are in memory, and removed. With ``clock``, which must
-    also be trio's clock, the test controls the broker's time. Raises BrokerError.
+    also be trio's clock, the test controls the broker's time. With ``secure``, it encrypts, asks
+    for log-ins and checks ACLs: see :meth:`LocalCluster.client_settings`. Raises BrokerError.
     """
-    async with open_nodes(1, settings, port=port, data=data, clock=clock) as cluster:
+    nodes = open_nodes(1, settings, port=port, data=data, clock=clock, secure=secure)
+    async with nodes as cluster:
         yield cluster
         cluster.faults.check()
 
 
 @asynccontextmanager
 async def open_cluster(
-    count: int = 3, *, clock: MockTime | None = None, **settings: object
+    count: int = 3, *, clock: MockTime | None = None, secure: bool = False, **settings: object
 ) -> AsyncIterator[LocalCluster]:
     """Run a cluster of ``count`` nodes in this trio loop; see :func:`open_broker`."""
-    async with open_nodes(count, settings, clock=clock) as cluster:
+    async with open_nodes(count, settings, clock=clock, secure=secure) as cluster:
         yield cluster
         cluster.faults.check()
 
@@ -255,6 +273,7 @@ async def open_nodes(
     port: int = 0,
     data: Path | str | None = None,
     clock: MockTime | None = None,
+    secure: bool = False,
 ) -> AsyncIterator[LocalCluster]:
     """Run nodes as :func:`open_broker` does; ``port`` and ``data`` are those of a single one."""
     if not 1 <= count <= NODES_AT_MOST:
@@ -263,6 +282,7 @@ async def open_nodes(
     error: Exception | None = None
     with log.attach(), temporary_folder() as folder:
         directory = None if data is None else Path(data)
+        files = open_folder(directory or folder / "data") if secure else None
         async with trio.open_nursery() as nursery:
 
             def new_nodes(attempt: int) -> LocalCluster:
@@ -278,13 +298,14 @@ async def open_nodes(
                         log=log,
                         faults=faults,
                         requests=requests,
+                        secure=files,
                     )
                     for member in plan.members
                 }
                 if count > 1:
                     for node in nodes.values():
                         node.format()
-                return LocalCluster(nodes, log, faults, requests, nursery)
+                return LocalCluster(nodes, log, faults, requests, nursery, files)
 
             try:
                 cluster = await _start(new_nodes)

@@ -1,8 +1,9 @@
 """The pytest plugin: fixtures with brokers, which need no conftest.
 
 ``kafka`` is the session's broker, ``kafka_fresh`` a test's own one, ``kafka_cluster`` the session's
-three nodes; ``kafka_topic`` and ``kafka_topic_factory`` create topics with unique names and delete
-them. The report of a failed test shows what its brokers logged meanwhile.
+three nodes, ``kafka_secure`` a broker that encrypts and asks for log-ins. ``kafka_topic`` and
+``kafka_topic_factory`` create topics with unique names and delete them. The report of a failed test
+shows what its brokers logged meanwhile.
 
 Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
 used. With pytest-xdist each worker has brokers of its own.
@@ -155,6 +156,16 @@ def kafka_cluster(kafka_settings: Settings, pytestconfig: pytest.Config) -> Iter
 
     with pytestconfig.stash[_BROKERS].watching(Cluster(3, **kafka_settings)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_secure(kafka_settings: Settings, pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """A protected broker for all tests of the session; clients need its ``client_settings()``."""
+    from kwire.testing.broker import Broker
+
+    broker = Broker(secure=True, **kafka_settings)
+    with pytestconfig.stash[_BROKERS].watching(broker) as running:
+        yield running
 
 
 @pytest.fixture

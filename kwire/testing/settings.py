@@ -6,7 +6,7 @@ What the test broker decides itself (addresses, roles, directories) cannot be se
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kwire.cluster.layout import HOST, Member, Plan, properties
 from kwire.configs.broker import BrokerConfig, broker_key
@@ -16,8 +16,13 @@ from kwire.configs.load import broker_config
 from kwire.configs.properties import parse_properties
 from kwire.testing.errors import BrokerError
 
+if TYPE_CHECKING:
+    from kwire.secure.folder import SecureFolder
+
 CLIENTS: Final = "PLAINTEXT"
 """The listener for clients. Brokers use another among themselves, so faults hit clients only."""
+SECURE_CLIENTS: Final = "SASL_SSL"
+"""The same listener of a protected broker."""
 _BROKERS: Final = "INTERNAL"
 _OWN: Final = frozenset(
     {
@@ -70,11 +75,16 @@ def _text(value: object) -> str:
 
 
 def node_config(
-    plan: Plan, member: Member, port: int, data: Path, settings: Mapping[str, str]
+    plan: Plan,
+    member: Member,
+    port: int,
+    data: Path,
+    settings: Mapping[str, str],
+    secure: "SecureFolder | None" = None,
 ) -> BrokerConfig:
     """Return the configuration of one node; raise BrokerError for an invalid setting.
 
-    ``port`` is the clients' port, 0 for any free one.
+    ``port`` is the clients' port, 0 for any free one. ``secure`` has the files of a protected node.
     """
     listeners = [f"{CLIENTS}://{HOST}:{port}", f"CONTROLLER://{HOST}:{member.controller_port}"]
     if len(plan.members) > 1:
@@ -87,10 +97,20 @@ def node_config(
         **settings,
     }
     if len(plan.members) > 1:
-        names = (CLIENTS, "CONTROLLER", _BROKERS)
-        all_settings["listener.security.protocol.map"] = ",".join(f"{n}:PLAINTEXT" for n in names)
         all_settings["inter.broker.listener.name"] = _BROKERS
     try:
+        if secure is not None:
+            all_settings = _protect(all_settings, secure)
+        elif len(plan.members) > 1:
+            names = (CLIENTS, "CONTROLLER", _BROKERS)
+            protocols = ",".join(f"{name}:PLAINTEXT" for name in names)
+            all_settings["listener.security.protocol.map"] = protocols
         return broker_config(all_settings)
     except ConfigError as error:
         raise BrokerError(str(error)) from error
+
+
+def _protect(settings: Mapping[str, str], folder: "SecureFolder") -> dict[str, str]:
+    from kwire.secure.settings import node_settings
+
+    return node_settings(settings, folder.passwords, folder.server, folder.authority)

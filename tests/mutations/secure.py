@@ -39,4 +39,12 @@ MUTATIONS = (
         test="tests/command_line/test_secure.py"
         "::test_protected_node_does_not_start_open_by_mistake",
     ),
+    Mutation(
+        name="password-of-the-admin-restored",
+        invariants=(105,),
+        path="kwire/secure/upkeep.py",
+        old="if user == ADMIN and self.folder.has_client_files:",
+        new="if False:",
+        test="tests/testing/test_secure.py::test_restart_keeps_another_password_of_the_admin",
+    ),
 )

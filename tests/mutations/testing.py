@@ -93,7 +93,7 @@ MUTATIONS = (
         name="faults-hit-the-brokers-among-themselves",
         invariants=(),
         path="kwire/testing/interception.py",
-        old="        if name != CLIENTS:\n",
+        old="        if name not in (CLIENTS, SECURE_CLIENTS):\n",
         new='        if name == "CONTROLLER":\n',
         test=f"{FAULTS}::test_faults_of_a_cluster_leave_its_nodes_alone",
     ),

@@ -99,7 +99,7 @@ def test_unusable_folder_is_reported(tmp_path: Path) -> None:
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kwire.secure.certificates", None)
     monkeypatch.delattr("kwire.secure.certificates", raising=False)
-    with pytest.raises(ConfigError, match=r"needs the package cryptography: install kwire\[tls\]"):
+    with pytest.raises(ConfigError, match=r"need the package cryptography: install kwire\[tls\]"):
         SecureFolder(tmp_path / "secure").fill([], NOW_MS)
     assert not (tmp_path / "secure").exists()
 

@@ -62,6 +62,17 @@ def test_one_broker_serves_the_session_with_unique_topics(run: Run) -> None:
     result.assert_outcomes(passed=3)
 
 
+def test_a_protected_broker_has_settings_for_clients(run: Run) -> None:
+    result = run("""
+        def test_log_in(kafka_secure):
+            from confluent_kafka.admin import AdminClient
+            kafka_secure.create_topic("orders")
+            admin = AdminClient(kafka_secure.client_settings())
+            assert "orders" in admin.list_topics(timeout=20).topics
+    """)
+    result.assert_outcomes(passed=1)
+
+
 def test_a_fresh_broker_is_the_tests_own_with_its_settings(run: Run) -> None:
     result = run(
         """
