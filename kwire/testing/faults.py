@@ -1,11 +1,14 @@
 """Faults that a test arranges: which requests of clients go wrong, how often, and how.
 
 Pure. Rules: the oldest fault that matches a request and is not used up applies, and no other. A
-fault that has not happened as often as the test wanted is an error at the end of the test, because
-the test has not tested what it says.
+fault about a topic or a partition concerns only these in a request that names others too. A fault
+that has not happened as often as the test wanted is an error at the end of the test, because the
+test has not tested what it says.
 """
 
-from typing import Final, NamedTuple, TypedDict, Unpack
+from collections.abc import Callable
+from itertools import count
+from typing import Final, Literal, NamedTuple, TypedDict, Unpack
 
 import attrs
 
@@ -14,6 +17,7 @@ from kwire.errors import BY_CODE, KafkaError, kafka_name
 from kwire.testing.errors import BrokerError
 
 _BY_NAME: Final = {kafka_name(error): error for error in BY_CODE.values()}
+_WITH_RECORDS: Final = ("Produce", "Fetch")
 
 
 class Subjects(NamedTuple):
@@ -24,6 +28,9 @@ class Subjects(NamedTuple):
     groups: frozenset[str] = frozenset()
 
 
+Action = Literal["fail", "delay", "drop", "cut", "throttle", "duplicate", "corrupt"]
+
+
 @attrs.define(kw_only=True, eq=False)
 class Fault:
     """One kind of request that goes wrong; created by the methods of :class:`Faults`.
@@ -31,12 +38,16 @@ class Fault:
     :class:`Conditions` describes the fields from ``topic`` to ``times``.
     """
 
+    id: int = 0
+    """The number of the fault among those of its broker, from 1."""
+    action: Action
     api: str
     error: type[KafkaError] | None = None
-    """The error of the response; None for a fault of another kind."""
-    delay_s: float = 0.0
-    drops: str = ""
-    """``before`` or ``after`` the request's effect; empty if the connection stays open."""
+    """The error of the response, if the action is to fail."""
+    seconds: float = 0.0
+    """The length of a delay or of the throttle time."""
+    after: bool = False
+    """True if a connection drops after the request's effect."""
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
@@ -51,9 +62,9 @@ class Fault:
     def __str__(self) -> str:
         names = ("topic", "partition", "group", "client_id", "node")
         where = [f"{n}={v}" for n in names if (v := getattr(self, n)) is not None]
-        what = "fail" if self.error is not None else "drop" if self.drops else "delay"
         times = "" if self.times is None else f" of {self.times}"
-        return f"{what} {' '.join([self.api, *where])} (happened {self.hit_count}{times} times)"
+        happened = f"(happened {self.hit_count}{times} times)"
+        return f"{self.action} {' '.join([self.api, *where])} {happened}"
 
     @property
     def needs_subjects(self) -> bool:
@@ -82,12 +93,18 @@ class Fault:
         """Return whether the body of a request matches."""
         if self.group is not None and self.group not in subjects.groups:
             return False
-        if self.topic is None and self.partition is None:
+        if not self.has_partitions:
             return True
-        return any(
-            self.topic in (None, topic) and self.partition in (None, index)
-            for topic, index in subjects.partitions
-        )
+        return any(self.picks(topic, index) for topic, index in subjects.partitions)
+
+    @property
+    def has_partitions(self) -> bool:
+        """True if the fault concerns certain topics or partitions only."""
+        return (self.topic, self.partition) != (None, None)
+
+    def picks(self, topic: str, index: int | None) -> bool:
+        """Return whether the fault concerns this partition; None is a topic as a whole."""
+        return self.topic in (None, topic) and self.partition in (None, index)
 
     def take(self) -> bool:
         """Count a matching request; return whether it goes wrong."""
@@ -96,6 +113,11 @@ class Fault:
             return False
         self.hit_count += 1
         return True
+
+    def give_back(self) -> None:
+        """Let a later request go wrong instead of the last one, which had nothing to damage."""
+        self.match_count -= 1
+        self.hit_count -= 1
 
 
 class Conditions(TypedDict, total=False):
@@ -119,19 +141,22 @@ class Faults:
     faults: list[Fault] = attrs.field(factory=list)
     """The faults in the order of their arrangement, including used ones."""
 
+    _ids: "count[int]" = attrs.field(factory=lambda: count(1))
+
     def fail(self, api: str, error: str, **conditions: Unpack[Conditions]) -> Fault:
         """Answer requests with an error and do not carry them out.
 
-        ``error`` is Kafka's name, as NOT_LEADER_OR_FOLLOWER. The whole request fails, also for the
-        other partitions that it names.
+        ``error`` is Kafka's name, as NOT_LEADER_OR_FOLLOWER. With a topic or a partition among the
+        conditions, only these fail in a request that names others too, where the API has an error
+        code for each.
         """
         if error not in _BY_NAME:
             raise BrokerError(f"{error} is not one of Kafka's errors, such as REQUEST_TIMED_OUT")
-        return self._add(Fault(api=api, error=_BY_NAME[error], **conditions))
+        return self._add(Fault(action="fail", api=api, error=_BY_NAME[error], **conditions))
 
     def delay(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
         """Carry requests out ``seconds`` later; the connection's later requests wait behind."""
-        return self._add(Fault(api=api, delay_s=seconds, **conditions))
+        return self._add(Fault(action="delay", api=api, seconds=_time(seconds), **conditions))
 
     def drop(self, api: str, *, after: bool = False, **conditions: Unpack[Conditions]) -> Fault:
         """Close the connection instead of answering.
@@ -139,14 +164,65 @@ class Faults:
         With ``after`` the request is carried out before that, so that a client that repeats it
         repeats what has happened.
         """
-        drops = "after" if after else "before"
-        return self._add(Fault(api=api, drops=drops, **conditions))
+        return self._add(Fault(action="drop", api=api, after=after, **conditions))
+
+    def cut(self, api: str, **conditions: Unpack[Conditions]) -> Fault:
+        """Carry requests out, send half of the response, and close the connection."""
+        return self._add(Fault(action="cut", api=api, **conditions))
+
+    def throttle(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
+        """Carry requests out and answer with a throttle time, as for a quota that is exceeded.
+
+        The broker reads nothing more from the connection for this time.
+        """
+        return self._add(Fault(action="throttle", api=api, seconds=_time(seconds), **conditions))
+
+    def duplicate(self, api: str, **conditions: Unpack[Conditions]) -> Fault:
+        """Carry requests out twice and send the second answer."""
+        return self._add(Fault(action="duplicate", api=api, **conditions))
+
+    def corrupt(self, api: str, **conditions: Unpack[Conditions]) -> Fault:
+        """Flip a bit in the records of a Produce request or of the response to a Fetch.
+
+        A Fetch that returns no records of the partitions does not count.
+        """
+        if api not in _WITH_RECORDS:
+            raise BrokerError(f"{api} has no records to corrupt; {' and '.join(_WITH_RECORDS)} do")
+        return self._add(Fault(action="corrupt", api=api, **conditions))
 
     def _add(self, fault: Fault) -> Fault:
         if fault.api not in BY_NAME:
             raise BrokerError(f"{fault.api} is not one of Kafka's APIs, such as Produce or Fetch")
+        fault.id = next(self._ids)
         self.faults.append(fault)
         return fault
+
+    def remove(self, fault_id: int) -> Fault:
+        """Remove one fault, whether or not it has happened; return it."""
+        for fault in self.faults:
+            if fault.id == fault_id:
+                self.faults.remove(fault)
+                return fault
+        raise BrokerError(f"there is no fault {fault_id}")
+
+    def choose(
+        self, api: str, client_id: str, node: int, subjects: Callable[[], Subjects]
+    ) -> Fault | None:
+        """Return the fault that applies to a request, and count it; None if none applies.
+
+        ``subjects`` reads the body of the request, which only some faults need.
+        """
+        named: Subjects | None = None
+        for fault in self.faults:
+            if not fault.names(api, client_id, node):
+                continue
+            if fault.needs_subjects:
+                named = subjects() if named is None else named
+                if not fault.concerns(named):
+                    continue
+            if fault.take():
+                return fault
+        return None
 
     def clear(self) -> None:
         """Remove all faults, whether or not they have happened."""
@@ -158,3 +234,9 @@ class Faults:
         self.clear()
         if unused:
             raise BrokerError(f"faults that did not happen: {'; '.join(unused)}")
+
+
+def _time(seconds: float) -> float:
+    if not 0 <= seconds < 1 << 20:
+        raise BrokerError(f"{seconds} is not a time in seconds from 0 to {1 << 20}")
+    return seconds

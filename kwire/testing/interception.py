@@ -6,7 +6,7 @@ nothing of it: its listeners get other objects that answer the requests of a con
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -24,18 +24,20 @@ from kwire.net.listener import (
     FrameLimiter,
 )
 from kwire.net.send import Part
-from kwire.net.waiting_answers import Unfinished
 from kwire.node.environment import Listeners
-from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.quota_lookup import Quotas
-from kwire.testing.faults import Fault, Faults, Subjects
-from kwire.testing.request_bodies import read_request, refuse, subjects_of
+from kwire.testing.alterations import Alteration, alter
+from kwire.testing.faults import Faults, Subjects
+from kwire.testing.fetch_sessions import FetchedPartitions
+from kwire.testing.request_bodies import TopicName, read_request, subjects_of
 from kwire.testing.request_log import ReceivedRequest, RequestLog
 from kwire.testing.settings import CLIENTS, SECURE_CLIENTS
 from kwire.waits import Slow
 
 if TYPE_CHECKING:
     from kwire.net.tls.server_tls import ServerTls
+
+_SIZE_BYTES: Final = 4
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -45,11 +47,11 @@ class Interception:
     node: int
     faults: Faults
     log: RequestLog
-    image: Callable[[], MetadataImage]
+    topic_name: TopicName
     now_ms: Callable[[], int]
 
-    def fault_for(self, frame: memoryview) -> Fault | None:
-        """Record a request; return the fault that applies to it, if any."""
+    def begin(self, frame: memoryview, fetched: FetchedPartitions) -> Alteration | None:
+        """Record a request; return what a fault changes about it, None if no fault applies."""
         try:
             head, body = read_header(frame)
         except MalformedError:
@@ -59,18 +61,16 @@ class Interception:
         self.log.add(
             ReceivedRequest(api.name, head.api_version, client_id, self.now_ms(), self.node)
         )
-        subjects: Subjects | None = None
-        for fault in self.faults.faults:
-            if not fault.names(api.name, client_id, self.node):
-                continue
-            if fault.needs_subjects:
-                if subjects is None:
-                    subjects = subjects_of(read_request(frame, head, body), self.image())
-                if not fault.concerns(subjects):
-                    continue
-            if fault.take():
-                return fault
-        return None
+        if api.name == "Fetch":
+            fetched.follow(read_request(frame, head, body))
+
+        def subjects() -> Subjects:
+            if api.name == "Fetch":
+                return fetched.subjects(self.topic_name)
+            return subjects_of(read_request(frame, head, body), self.topic_name)
+
+        fault = self.faults.choose(api.name, client_id, self.node, subjects)
+        return None if fault is None else alter(fault, frame, fetched, self.topic_name)
 
 
 @attrs.define(eq=False, repr=False)
@@ -80,6 +80,7 @@ class InterceptedRequests(FrameLimiter):
     interception: Interception
     requests: ConnectionRequests
     """Answers the requests that do not go wrong."""
+    _fetched: FetchedPartitions = attrs.field(factory=FetchedPartitions)
 
     def limit_frames(self, framer: Framer) -> None:
         if isinstance(self.requests, FrameLimiter):
@@ -95,29 +96,27 @@ class InterceptedRequests(FrameLimiter):
 
     def answer_now(self, frame: memoryview) -> Answer:
         """Answer a request, unless a fault applies to it."""
-        fault = self.interception.fault_for(frame)
-        if fault is None:
+        alteration = self.interception.begin(frame, self._fetched)
+        if alteration is None:
             return self.requests.answer_now(frame)
-        if fault.error is not None:
-            return refuse(frame, fault.error())
-        return Slow(partial(self._fail, fault, frame))
+        return Slow(partial(self._carry_out, alteration))
 
-    async def _fail(
-        self, fault: Fault, frame: memoryview
-    ) -> Unfinished[Sequence[Part]] | Sequence[Part] | None:
-        if not fault.drops:
-            await trio.sleep(fault.delay_s)
-            return await self._begin(frame)
-        if fault.drops == "after" and not self.only_reads(frame):
-            answer = await self._begin(frame)
-            if isinstance(answer, Unfinished):
-                await answer.finish()
-        raise Disconnect("a fault that the test has arranged")
+    async def _carry_out(self, alteration: Alteration) -> Sequence[Part] | None:
+        await trio.sleep(alteration.delay_s)
+        answer: memoryview | None = None
+        for frame in alteration.frames:
+            parts = await self._answer(frame)
+            answer = None if parts is None else memoryview(_join(parts))[_SIZE_BYTES:]
+        data, closes = alteration.end(answer)
+        self.requests.muted_s = max(self.requests.muted_s, alteration.muted_s)
+        if closes:
+            raise Disconnect("a fault that the test has arranged", [data] if data else [])
+        return None if data is None else [data]
 
-    async def _begin(self, frame: memoryview) -> Unfinished[Sequence[Part]] | Sequence[Part] | None:
+    async def _answer(self, frame: memoryview) -> Sequence[Part] | None:
         answer = self.requests.answer_now(frame)
-        if isinstance(answer, Slow) and not isinstance(answer, Unfinished):
-            return await answer.finish()
+        while isinstance(answer, Slow):
+            answer = await answer.finish()
         return answer
 
     def identify(self, user: str) -> None:
@@ -128,6 +127,18 @@ class InterceptedRequests(FrameLimiter):
 
     def may_begin_early(self, frame: memoryview) -> bool:
         return self.requests.may_begin_early(frame)
+
+
+def _join(parts: Sequence[Part]) -> bytes:
+    """Return an answer as bytes; only answers that a fault changes are read into memory."""
+    pieces = []
+    for part in parts:
+        if isinstance(part, bytes | bytearray | memoryview):
+            pieces.append(bytes(part))
+        else:
+            pieces.append(part.file.read(part.position, len(part)) if len(part) else b"")
+            part.close()
+    return b"".join(pieces)
 
 
 @attrs.define(eq=False, repr=False)

@@ -140,7 +140,7 @@ class LocalNode:
             self.id,
             self.faults,
             self.requests,
-            image=lambda: self.image,
+            topic_name=self._topic_name,
             now_ms=environment.clock.now_ms,
         )
 
@@ -148,6 +148,10 @@ class LocalNode:
             return InterceptingListeners(interception, environment.open_listeners(limits, metrics))
 
         return attrs.evolve(environment, open_listeners=open_listeners)
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self.image.topics.get(topic_id)
+        return None if topic is None else topic.name
 
     async def _run(
         self, server: Server, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED

@@ -1,6 +1,6 @@
 """The bodies of requests, as faults need them: what a request names, and how it fails. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Final
 
@@ -12,11 +12,12 @@ from kwire.codec.schema import Message
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import handler_of
 from kwire.net.framing import Disconnect
-from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.testing.faults import Subjects
 
 _TOPIC_FIELDS: Final = ("topic", "name", "topic_name")
 _PARTITION_FIELDS: Final = ("partition", "index", "partition_index")
+TopicName = Callable[[bytes], str | None]
+"""Returns the name of a topic with an id; None if no topic has it."""
 _GROUP_KEYS: Final = 0
 """The kind of the keys of FindCoordinator that are groups."""
 
@@ -38,62 +39,32 @@ def read_request(frame: memoryview, head: RequestHead, body: int) -> Body:
 def refuse(frame: memoryview, error: KafkaError) -> list[Part] | None:
     """Return the response to a request that fails as a whole; None if it expects none."""
     head, body = read_header(frame)
-    api = BY_KEY[head.api_key]
-    request = read_request(frame, head, body)
-    if api.name == "Fetch" and request.topics:
-        response: Body = _refuse_fetch(request, error)
-    else:
-        response = handler_of(api, ListenerType.BROKER).refuse(request, error)
+    response = refusal(read_request(frame, head, body), head, error)
     if response is None:
         return None
-    narrow = getattr(import_module(f"kwire.codec.messages.{api.module}"), "narrow_response", None)
-    if narrow is not None:
-        response = narrow(response, head.api_version, request)
     return response_parts(head.api_key, head.api_version, head.correlation_id, response)
 
 
-def _refuse_fetch(request: Body, error: KafkaError) -> Body:
-    """Return a response whose partitions have the error, as a broker answers that lost them.
-
-    The handler's response to an error has only the code of the whole fetch, which clients take for
-    one of their session.
-    """
-    from kwire.codec.messages.fetch import FetchResponse
-
-    shape = FetchResponse.FetchableTopicResponse
-    return FetchResponse(
-        session_id=request.session_id,
-        responses=[
-            shape(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    shape.PartitionData(
-                        partition_index=partition.partition,
-                        error_code=error.code,
-                        high_watermark=-1,
-                        records=b"",
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+def refusal(request: Body, head: RequestHead, error: KafkaError) -> Body | None:
+    """Return the message by which a broker answers that the whole request has failed."""
+    api = BY_KEY[head.api_key]
+    response = handler_of(api, ListenerType.BROKER).refuse(request, error)
+    narrow = getattr(import_module(f"kwire.codec.messages.{api.module}"), "narrow_response", None)
+    if response is None or narrow is None:
+        return response
+    return narrow(response, head.api_version, request)
 
 
-def subjects_of(request: Body, image: MetadataImage) -> Subjects:
+def subjects_of(request: Body, topic_name: TopicName) -> Subjects:
     """Return the partitions and groups that a request names, in whatever fields."""
     partitions: set[tuple[str, int | None]] = set()
     groups: set[str] = set()
-    for message in _messages(request):
+    for message in messages_in(request):
         group = getattr(message, "group_id", None)
         if group:
             groups.add(group)
-        topic = next((t for n in _TOPIC_FIELDS if (t := getattr(message, n, None))), None)
-        if topic is None and getattr(message, "topic_id", None) in image.topics:
-            topic = image.topics[message.topic_id].name
-        if isinstance(topic, str):
+        topic = topic_of(message, topic_name)
+        if topic is not None:
             partitions |= {(topic, index) for index in _indexes(message)}
     if getattr(request, "key_type", None) == _GROUP_KEYS:
         groups |= set(request.coordinator_keys)
@@ -102,28 +73,45 @@ def subjects_of(request: Body, image: MetadataImage) -> Subjects:
     return Subjects(frozenset(partitions), frozenset(groups))
 
 
-def _messages(message: Body) -> Iterator[Body]:
+def topic_of(message: Body, topic_name: TopicName) -> str | None:
+    """Return the name of the topic that a structure is about; None if it is about none."""
+    topic = next((t for n in _TOPIC_FIELDS if (t := getattr(message, n, None))), None)
+    if topic is None and (topic_id := getattr(message, "topic_id", None)) is not None:
+        topic = topic_name(topic_id)
+    return topic if isinstance(topic, str) else None
+
+
+def messages_in(message: Body) -> Iterator[Body]:
     """Yield a message and all structures in it."""
     yield message
     for name in message.__slots__:
         value = getattr(message, name)
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, Message):
-                yield from _messages(item)
+                yield from messages_in(item)
+
+
+def index_of(item: object) -> int | None:
+    """Return the index of the partition that an element of a topic is; None if it is none."""
+    if isinstance(item, Message):
+        item = next((getattr(item, n) for n in _PARTITION_FIELDS if hasattr(item, n)), None)
+    return item if isinstance(item, int) else None
+
+
+def partition_lists(topic: Body) -> Iterator[list[Body]]:
+    """Yield the lists of partitions in a structure about a topic."""
+    for name in topic.__slots__:
+        value = getattr(topic, name)
+        if isinstance(value, list) and any(index_of(item) is not None for item in value):
+            yield value
 
 
 def _indexes(topic: Body) -> Iterator[int | None]:
     """Yield the indexes of the partitions in a structure about a topic; None if it has none."""
     has_any = False
-    for name in topic.__slots__:
-        value = getattr(topic, name)
-        for item in value if isinstance(value, list) else ():
-            index = item
-            if isinstance(item, Message):
-                index = next(
-                    (getattr(item, n) for n in _PARTITION_FIELDS if hasattr(item, n)), None
-                )
-            if isinstance(index, int):
+    for partitions in partition_lists(topic):
+        for item in partitions:
+            if (index := index_of(item)) is not None:
                 has_any = True
                 yield index
     if not has_any:

@@ -13,14 +13,27 @@ from kwire.codec.frame import read_header, read_response
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.metadata import MetadataRequest
-from kwire.errors import BY_CODE, NotLeaderOrFollower, RebalanceInProgress
+from kwire.errors import (
+    BY_CODE,
+    CorruptMessage,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    RebalanceInProgress,
+)
 from kwire.handlers import served_on
 from kwire.net.framing import Disconnect
+from kwire.records.crc import crc32c
 from kwire.testing import Broker, BrokerError, Cluster
 from kwire.testing.faults import Faults, Subjects
 from kwire.testing.request_bodies import refuse
 from kwire.testing.wire import Closed, WireClient
-from tests.support.testing.clients import commit, end_offset, produce
+from tests.support.testing.clients import (
+    commit,
+    end_offset,
+    fetch,
+    produce,
+    produce_to_partitions,
+)
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "frames.jsonl.gz"
 
@@ -88,6 +101,102 @@ def test_a_fetch_fails_in_its_partitions(broker: Broker, client: WireClient, top
     assert response.error_code == 0
     assert response.responses[0].topic_id == topic_id
     assert response.responses[0].partitions[0].error_code == NotLeaderOrFollower.code
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_one_partition_fails_in_an_answer_about_many(
+    broker: Broker, client: WireClient, topic: str, version: int
+) -> None:
+    """The other partitions get their records, as when a broker has lost one leadership."""
+    broker.faults.fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic=topic, partition=1, times=2)
+    codes = produce_to_partitions(client, topic, [1, 0], version)
+    assert codes == {0: 0, 1: NotLeaderOrFollower.code}
+    assert produce_to_partitions(client, topic, [1], version) == {1: NotLeaderOrFollower.code}
+    assert [end_offset(client, topic, index) for index in (0, 1)] == [1, 0]
+
+
+def test_one_topic_fails_in_metadata_about_many(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    broker.faults.fail("Metadata", "LEADER_NOT_AVAILABLE", topic=topic, times=2)
+    with broker.topic() as other:
+        for names in ([topic, other], [topic]):
+            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            response = client.call(MetadataRequest(topics=topics), 12)
+            assert [each.node_id for each in response.brokers] == [1]
+            codes = {each.name: each.error_code for each in response.topics}
+            assert codes == {name: LeaderNotAvailable.code * (name == topic) for name in names}
+
+
+def test_a_partition_fails_in_a_fetch_session_that_does_not_name_it(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    session, codes = fetch(client, topic, [0, 1])
+    assert codes == {0: 0, 1: 0}
+    broker.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic=topic, partition=1)
+    produce(client, topic)
+    assert fetch(client, topic, [], session, 1)[1] == {0: 0, 1: NotLeaderOrFollower.code}
+    assert fetch(client, topic, [1], session, 2)[0] == session, "the broker has seen the request"
+
+
+def test_a_connection_is_cut_within_a_response(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    broker.faults.cut("Produce", topic=topic)
+    with pytest.raises(Closed, match=r"[1-9]\d* of \d+ bytes"):
+        produce(client, topic)
+    with WireClient(*broker.address) as other:
+        assert end_offset(other, topic) == 1
+
+
+def test_a_throttled_client_learns_its_time_and_has_to_wait(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    broker.faults.throttle("Metadata", 0.2)
+    begin = time.monotonic()
+    assert client.call(MetadataRequest(topics=[]), 12).throttle_time_ms == 200
+    client.call(MetadataRequest(topics=[]), 12)
+    assert time.monotonic() - begin >= 0.2
+
+
+def test_a_request_is_carried_out_twice(broker: Broker, client: WireClient, topic: str) -> None:
+    broker.faults.duplicate("Produce", topic=topic)
+    assert produce(client, topic) == 0
+    assert end_offset(client, topic) == 2
+
+
+def test_records_are_damaged_on_their_way_to_the_broker(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    broker.faults.corrupt("Produce", topic=topic, partition=0)
+    codes = produce_to_partitions(client, topic, [0, 1], 9)
+    assert codes == {0: CorruptMessage.code, 1: 0}
+
+
+def test_records_are_damaged_on_their_way_to_the_consumer(
+    broker: Broker, client: WireClient, topic: str
+) -> None:
+    """A Fetch without records does not count."""
+    fault = broker.faults.corrupt("Fetch", topic=topic)
+    fetch(client, topic, [0])
+    assert fault.hit_count == 0
+    produce(client, topic)
+    records: list[bytes] = []
+    for _ in range(2):
+        fetch(client, topic, [0], records=records)
+    damaged, whole = records
+    assert [crc32c(each[21:]) == int.from_bytes(each[17:21]) for each in records] == [False, True]
+    assert sum(a != b for a, b in zip(damaged, whole, strict=True)) == 1
+    with pytest.raises(BrokerError, match="Metadata has no records"):
+        broker.faults.corrupt("Metadata")
+
+
+def test_a_fault_can_be_removed(broker: Broker, client: WireClient, topic: str) -> None:
+    fault = broker.faults.drop("Produce", topic=topic)
+    broker.faults.remove(fault.id)
+    assert produce(client, topic) == 0
+    with pytest.raises(BrokerError, match="there is no fault"):
+        broker.faults.remove(fault.id)
 
 
 def test_a_request_of_a_group_fails(broker: Broker, client: WireClient, topic: str) -> None:

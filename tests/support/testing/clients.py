@@ -8,6 +8,7 @@ from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from kwire.codec.messages.end_txn import EndTxnRequest
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.codec.messages.list_groups import ListGroupsRequest
@@ -111,10 +112,63 @@ def begin_transaction(client: WireClient, transactional_id: str, topic: str) -> 
     return end
 
 
-def end_offset(client: WireClient, topic: str) -> int:
-    """Return the end offset of partition 0."""
+def produce_to_partitions(
+    client: WireClient, topic: str, partitions: list[int], version: int
+) -> dict[int, int]:
+    """Produce one record to each partition by one request; return the error codes."""
+    data = ProduceRequest.TopicProduceData
+    records = batch([New(None, b"value")], timestamp_ms=1_700_000_000_000)
+    topics = client.call(MetadataRequest(topics=None), 12).topics
+    (topic_id,) = [each.topic_id for each in topics if each.name == topic]
+    named = data(
+        name=topic,
+        topic_id=topic_id,
+        partition_data=[data.PartitionProduceData(index=i, records=records) for i in partitions],
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[named])
+    (answer,) = client.call(request, version).responses
+    return {each.index: each.error_code for each in answer.partition_responses}
+
+
+def fetch(
+    client: WireClient,
+    topic: str,
+    partitions: list[int],
+    session_id: int = 0,
+    session_epoch: int = 0,
+    records: list[bytes] | None = None,
+) -> tuple[int, dict[int, int]]:
+    """Fetch from the begin; return the session's id and the error codes of the partitions.
+
+    The records of the partitions are added to ``records``.
+    """
+    shape = FetchRequest.FetchTopic
+    named = shape(
+        topic=topic,
+        partitions=[
+            shape.FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=1000)
+            for i in partitions
+        ],
+    )
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        topics=[named] if partitions else [],
+    )
+    response = client.call(request, 12)
+    assert response.error_code == 0
+    answers = [each for answer in response.responses for each in answer.partitions]
+    if records is not None:
+        records += [bytes(each.records) for each in answers]
+    return response.session_id, {each.partition_index: each.error_code for each in answers}
+
+
+def end_offset(client: WireClient, topic: str, partition: int = 0) -> int:
+    """Return the end offset of a partition."""
     shape = ListOffsetsRequest.ListOffsetsTopic
-    spot = shape.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    spot = shape.ListOffsetsPartition(partition_index=partition, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[shape(name=topic, partitions=[spot])])
     offset: int = client.call(request, 7).topics[0].partitions[0].offset
     return offset
