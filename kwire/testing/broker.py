@@ -15,6 +15,7 @@ from typing import Self
 
 from kwire.net.listener import Address
 from kwire.testing import waits
+from kwire.testing.clock import MockTime
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
 from kwire.testing.loop_thread import LoopThread
@@ -23,11 +24,39 @@ from kwire.testing.request_log import RequestLog
 from kwire.testing.waits import TIMEOUT_S
 
 
+class BrokerClock:
+    """The time of a test broker, which passes normally; a test can move it forward."""
+
+    def __init__(
+        self, loop: LoopThread[LocalCluster], nodes: Callable[[], LocalCluster], time: MockTime
+    ) -> None:
+        self._loop = loop
+        self._nodes = nodes
+        self._time = time
+
+    def advance(self, seconds: float) -> None:
+        """Move the broker's time forward at once; what is due in this time happens now.
+
+        That is the end of sessions and transactions, retention, compaction, delayed requests. The
+        time of your clients does not move: a consumer whose session has expired joins again.
+        """
+        self._loop.call(self._nodes().advance, seconds)
+
+    def now_ms(self) -> int:
+        """Return the broker's wall clock."""
+        return self._time.now_ms()
+
+
 class _Threaded:
     """The nodes of one test broker, in a thread; a context manager that may be entered once."""
 
-    def __init__(self, open_nodes: Callable[[], AbstractAsyncContextManager[LocalCluster]]) -> None:
-        self._loop = LoopThread(open_nodes, "kwire broker")
+    def __init__(
+        self, open_nodes: Callable[..., AbstractAsyncContextManager[LocalCluster]]
+    ) -> None:
+        time = MockTime()
+        self._loop = LoopThread(partial(open_nodes, clock=time), "kwire broker", time.of_trio)
+        self.clock = BrokerClock(self._loop, lambda: self._nodes, time)
+        """The broker's time: ``broker.clock.advance(3600)``."""
         self._opened: LocalCluster | None = None
 
     def __enter__(self) -> Self:

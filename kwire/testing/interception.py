@@ -15,13 +15,14 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import read_header
 from kwire.codec.primitives import MalformedError
 from kwire.net.framing import Disconnect, Framer
+from kwire.net.guests import Guests
 from kwire.net.limits import Limits
 from kwire.net.listener import (
     Address,
     Answer,
     ConnectionRequests,
     ForConnection,
-    FrameLimiter,
+    LoginRequired,
 )
 from kwire.net.send import Part
 from kwire.node.environment import Listeners
@@ -74,17 +75,13 @@ class Interception:
 
 
 @attrs.define(eq=False, repr=False)
-class InterceptedRequests(FrameLimiter):
+class InterceptedRequests:
     """The requests of one connection of a client, some of which go wrong."""
 
     interception: Interception
     requests: ConnectionRequests
     """Answers the requests that do not go wrong."""
     _fetched: FetchedPartitions = attrs.field(factory=FetchedPartitions)
-
-    def limit_frames(self, framer: Framer) -> None:
-        if isinstance(self.requests, FrameLimiter):
-            self.requests.limit_frames(framer)
 
     @property
     def muted_s(self) -> float:
@@ -129,6 +126,14 @@ class InterceptedRequests(FrameLimiter):
         return self.requests.may_begin_early(frame)
 
 
+class InterceptedLogin(InterceptedRequests, LoginRequired):
+    """The same of a client that must log in before it is served."""
+
+    def limit(self, framer: Framer, guests: Guests) -> None:
+        assert isinstance(self.requests, LoginRequired)
+        self.requests.limit(framer, guests)
+
+
 def _join(parts: Sequence[Part]) -> bytes:
     """Return an answer as bytes; only answers that a fault changes are read into memory."""
     pieces = []
@@ -166,12 +171,14 @@ class InterceptingListeners:
         if name not in (CLIENTS, SECURE_CLIENTS):
             self.listeners.accept(name, for_connection)
             return
-        self.listeners.accept(
-            name,
-            lambda listener, host: InterceptedRequests(
-                self.interception, for_connection(listener, host)
-            ),
-        )
+
+        def intercept(listener: str, host: str) -> ConnectionRequests:
+            requests = for_connection(listener, host)
+            if isinstance(requests, LoginRequired):
+                return InterceptedLogin(self.interception, requests)
+            return InterceptedRequests(self.interception, requests)
+
+        self.listeners.accept(name, intercept)
 
     def relimit(self, limits: Limits) -> None:
         self.listeners.relimit(limits)

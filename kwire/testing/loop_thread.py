@@ -26,6 +26,8 @@ class LoopThread(Generic[T]):
     open: Callable[[], AbstractAsyncContextManager[T]]
     """Opens the context, in the thread's loop."""
     name: str
+    clock: trio.abc.Clock
+    """The clock of the loop."""
     failure: BaseException | None = None
     """The error that ended the context early."""
     _thread: threading.Thread | None = None
@@ -74,7 +76,7 @@ class LoopThread(Generic[T]):
 
     def _run(self) -> None:
         try:
-            trio.run(self._serve)
+            trio.run(self._serve, clock=self.clock)
         except BaseException as error:  # noqa: BLE001  The thread that uses the context raises it.
             if self._opened.done():
                 self.failure = error

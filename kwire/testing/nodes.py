@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from kwire.cluster.layout import NODES_AT_MOST, Member, Plan, folder_of
 from kwire.cluster.ports import free_ports
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 READY_S: Final = 30.0
 """The time limit of a cluster's start; it takes about half a second."""
+SETTLING_S: Final = 0.2
+"""The time limit for the tasks whose deadlines have passed, if clients keep the nodes busy."""
+ADVANCE_MAX_S: Final = 10 * 366 * 86400
 _ATTEMPTS: Final = 3
 """Starts of a cluster, if another program takes one of the ports that were free."""
 _TOPIC_TIMEOUT_MS: Final = 30_000
@@ -57,6 +61,8 @@ class LocalCluster:
     requests: RequestLog
     """The requests of clients."""
     _nursery: trio.Nursery
+    _time: MockTime | None
+    """The clock of the nodes and of this loop; None for the system's."""
     secure: "SecureFolder | None" = None
     """The files of a protected broker."""
     initial_configs: Configs = attrs.field(factory=dict)
@@ -162,6 +168,23 @@ class LocalCluster:
         """Wait until the metadata in force on every running node meet a condition."""
         for node in self.running:
             await node.running.core.publisher.wait_for(condition)
+
+    # Time -----------------------------------------------------------------------------------
+    async def advance(self, seconds: float) -> int:
+        """Move the nodes' time forward at once, let them notice, and return the wall clock's time.
+
+        Sessions, transactions, retention and everything else that is due in this time expire.
+        Sessions of brokers expire too, so the nodes first find each other again.
+        """
+        if self._time is None:
+            raise BrokerError("the clock is the system's: open the broker with clock=MockTime()")
+        if not 0 <= seconds < ADVANCE_MAX_S:
+            raise BrokerError(f"cannot advance by {seconds} s: a clock moves from 0 s to 10 years")
+        self._time.move(seconds)
+        with trio.move_on_after(SETTLING_S):
+            await wait_all_tasks_blocked()
+        await self.wait_everywhere(self._knows_running)
+        return self._time.now_ms()
 
     # Topics ---------------------------------------------------------------------------------
     async def create_topic(
@@ -305,7 +328,7 @@ async def open_nodes(
                 if count > 1:
                     for node in nodes.values():
                         node.format()
-                return LocalCluster(nodes, log, faults, requests, nursery, files)
+                return LocalCluster(nodes, log, faults, requests, nursery, clock, files)
 
             try:
                 cluster = await _start(new_nodes)

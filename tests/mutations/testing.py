@@ -8,6 +8,7 @@ PLUGIN: Final = "tests/testing/test_pytest_plugin.py"
 FAULTS: Final = "tests/testing/test_faults.py"
 WAITS: Final = "tests/testing/test_waits.py"
 BROKER: Final = "tests/testing/test_broker.py"
+CLOCK: Final = "tests/testing/test_broker_clock.py"
 MUTATIONS = (
     Mutation(
         name="typo-in-a-setting-of-a-test-broker",
@@ -112,6 +113,14 @@ MUTATIONS = (
         old='    if api.name == "Fetch" and (failed := _fetched_by(fault, fetched, topic_name)):\n',
         new="    if not (failed := [*fetched.partitions]) and failed:\n",
         test=f"{FAULTS}::test_a_fetch_fails_in_its_partitions",
+    ),
+    Mutation(
+        name="test-broker-has-a-clock-of-its-own",
+        invariants=(),
+        path="kwire/testing/clock.py",
+        old="        return self._zero_ms + int((self.now() - self._zero) * 1000)\n",
+        new="        return SystemClock().now_ms()\n",
+        test=f"{CLOCK}::test_old_records_are_deleted",
     ),
     Mutation(
         name="fault-of-a-partition-fails-the-whole-request",

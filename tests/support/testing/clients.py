@@ -165,10 +165,19 @@ def fetch(
     return response.session_id, {each.partition_index: each.error_code for each in answers}
 
 
+def start_offset(client: WireClient, topic: str) -> int:
+    """Return the first offset of partition 0."""
+    return _offset(client, topic, 0, -2)
+
+
 def end_offset(client: WireClient, topic: str, partition: int = 0) -> int:
     """Return the end offset of a partition."""
+    return _offset(client, topic, partition, -1)
+
+
+def _offset(client: WireClient, topic: str, partition: int, timestamp: int) -> int:
     shape = ListOffsetsRequest.ListOffsetsTopic
-    spot = shape.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+    spot = shape.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[shape(name=topic, partitions=[spot])])
     offset: int = client.call(request, 7).topics[0].partitions[0].offset
     return offset
