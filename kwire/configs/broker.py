@@ -692,9 +692,8 @@ def broker_key(name: str) -> Key[object] | None:
 @functools.cache
 def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, sorted by name."""
-    from kwire.configs.inert import InertConfig
-    from kwire.configs.security import SecurityConfig
-    from kwire.configs.tls import TlsConfig
+    from kwire.configs import inert, oauth, security, tls
 
-    keys = BrokerConfig.keys() | SecurityConfig.keys() | TlsConfig.keys() | InertConfig.keys()
-    return dict(sorted(keys.items()))
+    others = (security.SecurityConfig, oauth.OAuthConfig, tls.TlsConfig, inert.InertConfig)
+    tables = (BrokerConfig, *others)
+    return dict(sorted(item for table in tables for item in table.keys().items()))

@@ -38,6 +38,9 @@ _LOGIN: Final = frozenset(
 )
 """Settings of listeners whose clients must log in."""
 _JAAS: Final = "sasl.jaas.config"
+_HANDLER: Final = ".callback.handler.class"
+_TOKENS: Final = "oauthbearer."
+"""The beginning of the names of settings of a listener's mechanism OAUTHBEARER."""
 
 
 def check_protection(properties: Mapping[str, str]) -> None:
@@ -49,22 +52,44 @@ def check_protection(properties: Mapping[str, str]) -> None:
         if is_for_login(name):
             continue
         key = broker_key(plain)
-        if key is None or (not key.effective and key.parse(text) != key.default):
+        is_misplaced = plain.endswith(_HANDLER)
+        if key is None or is_misplaced or (not key.effective and key.parse(text) != key.default):
             raise ConfigError(
                 f"{name} asks for protection that kwire does not have yet; remove it, {_OPEN}"
             )
 
 
 def without_listener(name: str) -> str:
-    """Return the name of a setting without the listener that it concerns, if it names one."""
-    return name.split(".", 3)[-1] if name.startswith(_LISTENERS_OWN) else name
+    """Return the name of a setting without the listener that it concerns, if it names one.
+
+    The mechanism OAUTHBEARER is left out, too, but not where it is part of the plain name.
+    """
+    if not name.startswith(_LISTENERS_OWN):
+        return name
+    plain = name.split(".", 3)[-1]
+    is_jaas = plain.endswith(_JAAS)
+    return plain if is_jaas else plain.removeprefix(_TOKENS)
 
 
 def is_for_login(name: str) -> bool:
     """Return whether a setting is for log-ins, of one listener or of all."""
     plain = without_listener(name)
     is_jaas = plain.endswith(f".{_JAAS}") and plain != name
-    return is_jaas or plain in _LOGIN
+    return is_jaas or plain in _LOGIN or _is_for_tokens(name, plain)
+
+
+def _is_for_tokens(name: str, plain: str) -> bool:
+    """Return whether a setting is one of OAUTHBEARER that has an effect.
+
+    The classes of handlers have one only for a listener's mechanism, as in Kafka.
+    """
+    if "sasl.login." not in plain and "sasl.oauthbearer." not in plain and "handler" not in plain:
+        return False
+    from kwire.configs.oauth import OAuthConfig
+
+    is_own = f".{_TOKENS}sasl." in name
+    names = OAuthConfig.keys()
+    return plain in names and (is_own or not plain.endswith(_HANDLER))
 
 
 def check_values(properties: Mapping[str, str]) -> None:

@@ -17,7 +17,6 @@ from kwire.configs.declare import (
     double,
     integer,
     long,
-    optional_integer,
     optional_string,
     string,
     strings,
@@ -153,10 +152,7 @@ class InertConfig(Config):
     sasl_kerberos_service_name = optional_string(scope=PER_BROKER)
     sasl_kerberos_ticket_renew_jitter = double(0.05, scope=PER_BROKER)
     sasl_kerberos_ticket_renew_window_factor = double(0.8, scope=PER_BROKER)
-    sasl_login_callback_handler_class = optional_string(kind=Kind.CLASS)
     sasl_login_class = optional_string(kind=Kind.CLASS)
-    sasl_login_connect_timeout_ms = optional_integer()
-    sasl_login_read_timeout_ms = optional_integer()
     sasl_login_refresh_buffer_seconds = integer(300, kind=Kind.SHORT, scope=PER_BROKER)
     sasl_login_refresh_min_period_seconds = integer(60, kind=Kind.SHORT, scope=PER_BROKER)
     sasl_login_refresh_window_factor = double(0.8, scope=PER_BROKER)
@@ -174,26 +170,6 @@ class InertConfig(Config):
     sasl_oauthbearer_assertion_private_key_file = optional_string()
     sasl_oauthbearer_assertion_private_key_passphrase = optional_string(kind=Kind.PASSWORD)
     sasl_oauthbearer_assertion_template_file = optional_string()
-    sasl_oauthbearer_client_credentials_client_id = optional_string()
-    sasl_oauthbearer_client_credentials_client_secret = optional_string(kind=Kind.PASSWORD)
-    sasl_oauthbearer_clock_skew_seconds = integer(30)
-    sasl_oauthbearer_expected_audience = strings(())
-    sasl_oauthbearer_expected_issuer = optional_string()
-    sasl_oauthbearer_jwks_endpoint_refresh_ms = long(3600000)
-    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = long(10000)
-    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = long(100)
-    sasl_oauthbearer_jwks_endpoint_url = optional_string()
-    sasl_oauthbearer_jwt_retriever_class = string(
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", kind=Kind.CLASS
-    )
-    sasl_oauthbearer_jwt_validator_class = string(
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator", kind=Kind.CLASS
-    )
-    sasl_oauthbearer_scope = optional_string()
-    sasl_oauthbearer_scope_claim_name = string("scope")
-    sasl_oauthbearer_sub_claim_name = string("sub")
-    sasl_oauthbearer_token_endpoint_url = optional_string()
-    sasl_server_callback_handler_class = optional_string(kind=Kind.CLASS)
     security_providers = optional_string()
     share_coordinator_append_linger_ms = integer(-1, low=-1)
     share_coordinator_cached_buffer_max_bytes = integer(1048588, low=524288, scope=CLUSTER_WIDE)

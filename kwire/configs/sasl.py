@@ -6,19 +6,28 @@ shows such a line. The users of SCRAM are in the cluster's metadata, so it needs
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kwire.configs.declare import ConfigError
 from kwire.configs.security import SecurityConfig, own_settings, prefix
 from kwire.security import scram
 from kwire.security.jaas import LoginModule, parse_login_module
+from kwire.security.oauth import messages as oauth
+from kwire.security.oauth.messages import OAUTHBEARER
 from kwire.security.plain import LOGIN_MODULE, PLAIN
 from kwire.security.scram import BY_NAME
+
+if TYPE_CHECKING:
+    from kwire.configs.oauth import OAuthConfig
 
 _ENABLED: Final = "sasl.enabled.mechanisms"
 _JAAS: Final = "sasl.jaas.config"
 _LIFETIME: Final = SecurityConfig.connections_max_reauth_ms
-_LOGIN_MODULES: Final = {PLAIN: LOGIN_MODULE, **dict.fromkeys(BY_NAME, scram.LOGIN_MODULE)}
+_LOGIN_MODULES: Final = {
+    PLAIN: LOGIN_MODULE,
+    **dict.fromkeys(BY_NAME, scram.LOGIN_MODULE),
+    OAUTHBEARER: oauth.LOGIN_MODULE,
+}
 """The mechanisms that kwire has, with their login modules."""
 
 
@@ -45,6 +54,10 @@ def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[Mechani
                 f"{name} has {mechanism}, which kwire does not have; give it one or more of "
                 f"{_names()}"
             )
+    if OAUTHBEARER in names:
+        from kwire.configs.oauth import listener_tokens
+
+        listener_tokens(properties, listener)
     return tuple(
         MechanismConfig(
             mechanism,
@@ -63,9 +76,16 @@ class Account(NamedTuple):
     password: str
 
 
+class TokenAccount(NamedTuple):
+    """The settings by which this node gets an access token, with which it logs in at others."""
+
+    tokens: "OAuthConfig"
+    module: LoginModule
+
+
 def account_for(
     properties: Mapping[str, str], listener: str, setting: str, mechanism: str
-) -> Account:
+) -> Account | TokenAccount:
     """Return the account for a listener of other nodes; raise ConfigError.
 
     ``setting`` is the one that names the mechanism.
@@ -75,6 +95,10 @@ def account_for(
             f"{setting} has {mechanism}, which kwire does not have; give it one of {_names()}"
         )
     module = _module(own_settings(properties, listener), listener, mechanism)
+    if mechanism == OAUTHBEARER:
+        from kwire.configs.oauth import node_tokens
+
+        return TokenAccount(node_tokens(properties, listener, module), module)
     user, password = module.options.get("username"), module.options.get("password")
     if not user or not password:
         name, expected = f"{prefix(listener)}{mechanism.lower()}.{_JAAS}", _LOGIN_MODULES[mechanism]
@@ -85,7 +109,7 @@ def account_for(
     return Account(mechanism, user, password)
 
 
-def broker_account(properties: Mapping[str, str], listener: str) -> Account:
+def broker_account(properties: Mapping[str, str], listener: str) -> Account | TokenAccount:
     """Return the account for the listener between brokers, whose mechanisms must include its."""
     key = SecurityConfig.sasl_mechanism_inter_broker_protocol
     mechanism = SecurityConfig(properties).sasl_mechanism_inter_broker_protocol
@@ -99,7 +123,7 @@ def broker_account(properties: Mapping[str, str], listener: str) -> Account:
     return account
 
 
-def controller_account(properties: Mapping[str, str], listener: str) -> Account:
+def controller_account(properties: Mapping[str, str], listener: str) -> Account | TokenAccount:
     """Return the account for the listener of controllers.
 
     Controllers that elect a leader have not read the users in the metadata yet.
@@ -109,7 +133,7 @@ def controller_account(properties: Mapping[str, str], listener: str) -> Account:
     if mechanism in BY_NAME:
         raise ConfigError(
             f"{key.name} has {mechanism}, whose users controllers know only once they have read "
-            f"the metadata; use {PLAIN}"
+            f"the metadata; use {PLAIN} or {OAUTHBEARER}"
         )
     return account_for(properties, listener, key.name, mechanism)
 

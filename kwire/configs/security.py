@@ -17,7 +17,7 @@ class SecurityConfig(Config):
 
     sasl_enabled_mechanisms = strings(
         ("GSSAPI",),
-        "Mechanisms with which clients log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        "Mechanisms with which clients log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
         scope=Scope.PER_BROKER,
     )
     sasl_server_max_receive_size = integer(
@@ -27,7 +27,7 @@ class SecurityConfig(Config):
         "GSSAPI", "The mechanism with which brokers log in to each other.", scope=Scope.PER_BROKER
     )
     sasl_mechanism_controller_protocol = string(
-        "GSSAPI", "The mechanism with which nodes log in to controllers: PLAIN."
+        "GSSAPI", "The mechanism with which nodes log in to controllers: PLAIN or OAUTHBEARER."
     )
     connection_failed_authentication_delay_ms = integer(
         100, "How long a failed log-in waits for its answer.", low=0
@@ -55,3 +55,15 @@ def own_settings(properties: Mapping[str, str], listener: str) -> dict[str, str]
         for name, text in properties.items()
         if name.startswith(start)
     }
+
+
+def mechanism_settings(
+    properties: Mapping[str, str], listener: str, mechanism: str
+) -> dict[str, str]:
+    """Return the settings of a listener's mechanism, under their names for all listeners."""
+    own = own_settings(properties, listener)
+    start = f"{mechanism.lower()}."
+    of_mechanism = {
+        name.removeprefix(start): text for name, text in own.items() if name.startswith(start)
+    }
+    return {**properties, **own, **of_mechanism}

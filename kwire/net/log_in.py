@@ -113,7 +113,7 @@ class LoginRequests(LoginRequired):
         if self._guests is not None and self._framer is not None:
             self._guests.on_request(self._framer)
         try:
-            answer = conversation.answer(frame)
+            answer = conversation.answer(frame, self.rules.clock.now_ms())
         except Rejected as rejected:
             self._count(failed=True)
             return Slow(partial(self._reject, rejected))
@@ -148,7 +148,8 @@ class LoginRequests(LoginRequired):
                 self._guests.on_login(self._framer)
                 self._framer = self._guests = None
         self._login, self._conversation = login, None
-        if login.lifetime_ms:
+        self._expires_at = None
+        if login.lifetime_ms is not None:
             self._expires_at = self.rules.clock.now() + login.lifetime_ms / 1000
 
     def _count(self, *, failed: bool) -> None:

@@ -14,7 +14,7 @@ from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.codec.schema import Request
 from kwire.net.framing import Disconnect
 from kwire.security.exchange import AuthenticationFailed
-from kwire.security.plain import client_token
+from kwire.security.plain import PLAIN, client_token
 from kwire.security.scram import NONCE_BYTES, ScramMechanism, salt_password, secret_text
 from kwire.security.scram_client import Challenge, ScramClient
 
@@ -38,16 +38,76 @@ class RandomBytes(Protocol):
     def __call__(self, count: int, /) -> bytes: ...
 
 
+class Send(Protocol):
+    """Sends a token to the other node and returns its answer; raises AuthenticationFailed."""
+
+    async def __call__(self, token: bytes) -> SaslAuthenticateResponse: ...
+
+
+class Proof(Protocol):
+    """The proof of this node's identity by one mechanism."""
+
+    @property
+    def mechanism(self) -> str: ...
+
+    @property
+    def user(self) -> str:
+        """The name of this node, for logs."""
+
+    async def prove(self, send: Send) -> int:
+        """Log in; return the lifetime of the session in ms, or 0; raise AuthenticationFailed."""
+
+
 @attrs.define(eq=False, repr=False)
-class NodeLogin:
-    """The name and password of this node at nodes of its cluster."""
+class PlainProof:
+    """A name and a password, which the other node is sent."""
 
     user: str
     password: str
-    scram: ScramMechanism | None
-    """The variant of SCRAM, or None for PLAIN."""
+    mechanism: str = PLAIN
+
+    async def prove(self, send: Send) -> int:
+        return (await send(client_token(self.user, self.password))).session_lifetime_ms
+
+
+@attrs.define(eq=False, repr=False)
+class ScramProof:
+    """A name and a password, which the other node must know, too."""
+
+    user: str
+    password: str
+    scram: ScramMechanism
     random_bytes: RandomBytes
     _salted: dict[Challenge, bytes] = attrs.field(factory=dict)
+
+    @property
+    def mechanism(self) -> str:
+        return self.scram.name
+
+    async def prove(self, send: Send) -> int:
+        nonce = secret_text(self.random_bytes(NONCE_BYTES))
+        client = ScramClient(self.scram, self.user, nonce)
+        response = await send(client.first())
+        salted = await self._salt(client.challenge(bytes(response.auth_bytes)))
+        response = await send(client.final(salted))
+        client.check(bytes(response.auth_bytes))
+        return response.session_lifetime_ms
+
+    async def _salt(self, challenge: Challenge) -> bytes:
+        salted = self._salted.get(challenge)
+        if salted is None:
+            salted = await trio.to_thread.run_sync(
+                salt_password, self.scram, self.password, challenge.salt, challenge.iterations
+            )
+            self._salted = {challenge: salted}
+        return salted
+
+
+@attrs.define(eq=False, repr=False)
+class NodeLogin:
+    """The log-in of this node at nodes of its cluster."""
+
+    proof: Proof
     _warned_at: float | None = None
 
     async def log_in(self, call: Call, address: str) -> float:
@@ -63,37 +123,20 @@ class NodeLogin:
         return lifetime_ms / 1000
 
     async def _log_in(self, call: Call) -> int:
-        name = "PLAIN" if self.scram is None else self.scram.name
+        name = self.proof.mechanism
         handshake = await call(SaslHandshakeRequest(mechanism=name), version=1)
         if handshake.error_code:
             offered = ",".join(handshake.mechanisms)
             raise AuthenticationFailed(f"{name} is not one of the mechanisms there: {offered}")
-        if self.scram is None:
-            response = await self._send(call, client_token(self.user, self.password))
-            return response.session_lifetime_ms
-        nonce = secret_text(self.random_bytes(NONCE_BYTES))
-        client = ScramClient(self.scram, self.user, nonce)
-        response = await self._send(call, client.first())
-        challenge = client.challenge(bytes(response.auth_bytes))
-        salted = await self._salt(self.scram, challenge)
-        response = await self._send(call, client.final(salted))
-        client.check(bytes(response.auth_bytes))
-        return response.session_lifetime_ms
 
-    async def _send(self, call: Call, token: bytes) -> SaslAuthenticateResponse:
-        response = await call(SaslAuthenticateRequest(auth_bytes=token))
-        if response.error_code:
-            raise AuthenticationFailed(response.error_message or f"error {response.error_code}")
-        return response
+        async def send(token: bytes) -> SaslAuthenticateResponse:
+            response = await call(SaslAuthenticateRequest(auth_bytes=token))
+            if response.error_code:
+                text = response.error_message or f"error {response.error_code}"
+                raise AuthenticationFailed(text)
+            return response
 
-    async def _salt(self, mechanism: ScramMechanism, challenge: Challenge) -> bytes:
-        salted = self._salted.get(challenge)
-        if salted is None:
-            salted = await trio.to_thread.run_sync(
-                salt_password, mechanism, self.password, challenge.salt, challenge.iterations
-            )
-            self._salted = {challenge: salted}
-        return salted
+        return await self.proof.prove(send)
 
     def _warn(self, address: str, reason: str) -> None:
         """Log that a node refuses this one, which is tried again all the time, now and then."""
@@ -103,6 +146,6 @@ class NodeLogin:
             logger.warning(
                 "log-in refused by another node address=%s user=%s reason=%s; see docs/security.md",
                 address,
-                self.user,
+                self.proof.user,
                 reason,
             )

@@ -202,7 +202,7 @@ def _assemble(
     network, random = environment.network, environment.random
     metadata = _metadata_directory(config, logs)
     publisher = MetadataPublisher()
-    login = _controller_login(config, random)
+    login = _controller_login(config, environment)
     quorum = _make_quorum(config, identity, metadata, endpoints, environment, tls, login)
     pool = partial(network.pool, str(config.node_id), tls=tls.to_controllers, login=login)
     heartbeat_s = config.broker_heartbeat_interval_ms / 1000
@@ -247,12 +247,12 @@ def _assemble(
         channel=channel,
         snapshotter=Snapshotter(quorum, publisher, cadence, environment.clock),
         incarnation_id=random_uuid(random.randbytes),
-        broker_login=_broker_login(config, random),
+        broker_login=_broker_login(config, environment),
         make_checker=environment.make_checker,
     )
 
 
-def _controller_login(config: BrokerConfig, random: Random) -> "NodeLogin | None":
+def _controller_login(config: BrokerConfig, environment: Environment) -> "NodeLogin | None":
     """Return the log-in at controllers; None if they ask for none."""
     listener = controller_listener(config)
     if not has_sasl(config.protocols.get(listener, "")):
@@ -260,10 +260,11 @@ def _controller_login(config: BrokerConfig, random: Random) -> "NodeLogin | None
     from kwire.configs.sasl import controller_account
     from kwire.node.node_logins import make_login
 
-    return make_login(controller_account(config.static, listener), random)
+    account = controller_account(config.static, listener)
+    return make_login(account, environment.random, environment.clock)
 
 
-def _broker_login(config: BrokerConfig, random: Random) -> "NodeLogin | None":
+def _broker_login(config: BrokerConfig, environment: Environment) -> "NodeLogin | None":
     """Return the log-in at other brokers; None if they ask for none."""
     listener = config.inter_broker_listener
     if not config.is_broker or not has_sasl(config.protocols.get(listener, "")):
@@ -271,7 +272,8 @@ def _broker_login(config: BrokerConfig, random: Random) -> "NodeLogin | None":
     from kwire.configs.sasl import broker_account
     from kwire.node.node_logins import make_login
 
-    return make_login(broker_account(config.static, listener), random)
+    account = broker_account(config.static, listener)
+    return make_login(account, environment.random, environment.clock)
 
 
 def _lock_directories(config: BrokerConfig, environment: Environment) -> LogManager:

@@ -12,6 +12,7 @@ from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
 from kwire.node.core import Core
 from kwire.security.conversation import Mechanism
 from kwire.security.exchange import Exchange
+from kwire.security.oauth.messages import OAUTHBEARER
 from kwire.security.plain import PlainServer, passwords_of
 from kwire.security.scram import (
     BY_NAME,
@@ -31,7 +32,7 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
     rules = LoginRules(
         mechanisms={
             mechanism.name: Mechanism(
-                begin=_exchanges(core, mechanism), lifetime_ms=mechanism.lifetime_ms
+                begin=_exchanges(core, listener, mechanism), lifetime_ms=mechanism.lifetime_ms
             )
             for mechanism in mechanisms_of(properties, listener)
         },
@@ -50,8 +51,12 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
     return for_connection
 
 
-def _exchanges(core: Core, mechanism: MechanismConfig) -> Callable[[], Exchange]:
-    """Return a function that begins an exchange with a client."""
+def _exchanges(core: Core, listener: str, mechanism: MechanismConfig) -> Callable[[], Exchange]:
+    """Return a function that begins an exchange with a client; raise ConfigError."""
+    if mechanism.name == OAUTHBEARER:
+        from kwire.node.token_logins import token_exchanges
+
+        return token_exchanges(core, listener, mechanism)
     scram = BY_NAME.get(mechanism.name)
     if scram is None:
         return partial(PlainServer, passwords_of(mechanism.module))

@@ -41,7 +41,7 @@ class Mechanism:
     begin: Callable[[], Exchange]
     """Begins an exchange with a client."""
     lifetime_ms: int = 0
-    """The time after which a client must log in again; 0 if it need not."""
+    """The time after which a client must log in again at the latest; 0 for no limit."""
 
 
 Mechanisms = Mapping[str, Mechanism]
@@ -53,7 +53,8 @@ class Login(NamedTuple):
 
     user: str
     mechanism: str
-    lifetime_ms: int
+    lifetime_ms: int | None
+    """The time for which the log-in is valid; None without a limit."""
 
 
 class Rejected(Exception):
@@ -79,16 +80,16 @@ class Conversation:
     _bare: bool = False
     """True if tokens come as bare frames."""
 
-    def answer(self, frame: memoryview) -> list[Part] | None:
+    def answer(self, frame: memoryview, now_ms: int) -> list[Part] | None:
         """Return the parts to send, or None for an ApiVersions request, which the caller answers.
 
         Raises Rejected.
         """
         if self._exchange is not None and self._bare:
-            return self._answer_bare(self._exchange, frame)
+            return self._answer_bare(self._exchange, frame, now_ms)
         head, pos = _read_header(frame)
         if self._exchange is not None:
-            return self._answer_token(self._exchange, head, frame[pos:])
+            return self._answer_token(self._exchange, head, frame[pos:], now_ms)
         if head.api_key == _API_VERSIONS.key and not self._has_versions and self.before is None:
             self._has_versions = _API_VERSIONS.is_stable(head.api_version)
             return None
@@ -115,15 +116,17 @@ class Conversation:
         self._bare = head.api_version == 0
         return _parts(head, SaslHandshakeResponse(error_code=NONE, mechanisms=names))
 
-    def _answer_bare(self, exchange: Exchange, frame: memoryview) -> list[Part]:
+    def _answer_bare(self, exchange: Exchange, frame: memoryview, now_ms: int) -> list[Part]:
         try:
             token = exchange.answer(bytes(frame))
-            self._finish(exchange)
+            self._finish(exchange, now_ms)
         except AuthenticationFailed as failure:
             raise Rejected(f"failed {self._word} ({failure})") from failure
         return [len(token).to_bytes(4, "big") + token]
 
-    def _answer_token(self, exchange: Exchange, head: RequestHead, body: memoryview) -> list[Part]:
+    def _answer_token(
+        self, exchange: Exchange, head: RequestHead, body: memoryview, now_ms: int
+    ) -> list[Part]:
         if not _is(_AUTHENTICATE, head):
             raise Rejected(
                 f"unexpected request during SASL authentication: {_key_text(head)}",
@@ -132,7 +135,7 @@ class Conversation:
         request = _decode(SaslAuthenticateRequest, head, body)
         try:
             token = exchange.answer(bytes(request.auth_bytes))
-            self._finish(exchange)
+            self._finish(exchange, now_ms)
         except AuthenticationFailed as failure:
             text = failure.text or (
                 f"Authentication failed during {self._word} due to invalid credentials with SASL "
@@ -142,15 +145,15 @@ class Conversation:
                 error_code=SaslAuthenticationFailed.code, error_message=text, auth_bytes=b""
             )
             raise Rejected(f"failed {self._word} ({failure})", _parts(head, refusal)) from failure
-        lifetime_ms = 0 if self.login is None else self.login.lifetime_ms
-        response = SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
+        lifetime_ms = None if self.login is None else self.login.lifetime_ms
+        response = SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms or 0)
         return _parts(head, response)
 
     @property
     def _word(self) -> str:
         return "authentication" if self.before is None else "re-authentication"
 
-    def _finish(self, exchange: Exchange) -> None:
+    def _finish(self, exchange: Exchange, now_ms: int) -> None:
         """Complete the log-in if the exchange is complete."""
         user = exchange.user
         if user is None:
@@ -161,8 +164,12 @@ class Conversation:
                 f"User.{self.before.user}: User.{user}"
             )
             raise AuthenticationFailed(text, text)
-        lifetime_ms = self.mechanisms[self._mechanism].lifetime_ms
-        self.login = Login(user, self._mechanism, lifetime_ms)
+        limits_ms = []
+        if self.mechanisms[self._mechanism].lifetime_ms:
+            limits_ms.append(self.mechanisms[self._mechanism].lifetime_ms)
+        if exchange.expires_ms is not None:
+            limits_ms.append(max(exchange.expires_ms - now_ms, 0))
+        self.login = Login(user, self._mechanism, min(limits_ms, default=None))
 
 
 def _read_header(frame: memoryview) -> tuple[RequestHead, int]:

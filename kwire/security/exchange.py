@@ -20,6 +20,8 @@ class Exchange(Protocol):
 
     user: str | None
     """The user who has logged in; None before the exchange is complete."""
+    expires_ms: int | None
+    """The time in ms since 1970 at which what the client has shown expires; None if it does not."""
 
     def answer(self, token: bytes) -> bytes:
         """Return the token to send; raise AuthenticationFailed."""

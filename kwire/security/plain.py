@@ -48,6 +48,7 @@ class PlainServer:
     passwords: Mapping[str, bytes]
     """The digests of the passwords, by user."""
     user: str | None = None
+    expires_ms: int | None = None
 
     def answer(self, token: bytes) -> bytes:
         """Return the empty token; raise AuthenticationFailed with Kafka's texts."""

@@ -113,6 +113,7 @@ class ScramServer:
     server_nonce: str
     """Random, and new for each log-in."""
     user: str | None = None
+    expires_ms: int | None = None
     _challenge: "_Challenge | None" = None
 
     def answer(self, token: bytes) -> bytes:

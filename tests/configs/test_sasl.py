@@ -5,7 +5,8 @@ import pytest
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import has_sasl
 from kwire.configs.load import broker_config
-from kwire.configs.sasl import broker_account, controller_account, mechanisms_of
+from kwire.configs.oauth import UNSECURED_VALIDATOR, client_credentials, listener_tokens
+from kwire.configs.sasl import TokenAccount, broker_account, controller_account, mechanisms_of
 from tests.support.configs.node import NODE
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -64,7 +65,7 @@ def test_listeners_own_setting_overrides_the_nodes() -> None:
     ("settings", "named"),
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "sasl.enabled.mechanisms has GSSAPI"),
-        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "has OAUTHBEARER"),
+        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "OAUTHBEARER but no validator"),
         ({"listener.name.login.sasl.enabled.mechanisms": "X"}, "listener.name.login.sasl.enabled"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
         ({JAAS: "secret"}, f"{JAAS} cannot be read"),
@@ -130,3 +131,110 @@ def test_nodes_log_in_with_the_account_of_their_jaas_lines() -> None:
     )
     assert broker_account(config.static, "LOGIN") == ("SCRAM-SHA-256", "node", "secret")
     assert controller_account(config.static, "CONTROLLER") == ("PLAIN", "node", "secret")
+
+
+PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+TOKENS = "listener.name.login.oauthbearer."
+KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+VALIDATOR = {
+    f"{TOKENS}sasl.server.callback.handler.class": f"{PACKAGE}.OAuthBearerValidatorCallbackHandler"
+}
+LOGIN_HANDLER = {
+    f"{TOKENS}sasl.login.callback.handler.class": f"{PACKAGE}.OAuthBearerLoginCallbackHandler"
+}
+SIGNED = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    KEYS_URL: "https://issuer/keys",
+    **VALIDATOR,
+}
+MODULE = f"{PACKAGE}.OAuthBearerLoginModule"
+TOKEN_BROKERS = {**SIGNED, **BROKERS, BROKERS_MECHANISM: "OAUTHBEARER", **LOGIN_HANDLER}
+TOKENS_URL = "sasl.oauthbearer.token.endpoint.url"
+
+
+def test_tokens_are_validated_as_the_listeners_own_settings_say() -> None:
+    config = broker_config(
+        {
+            **NODE,
+            **LOGIN,
+            **SIGNED,
+            "sasl.oauthbearer.expected.audience": "a,b",
+            "listener.name.login.sasl.oauthbearer.expected.issuer": "listener",
+            f"{TOKENS}sasl.oauthbearer.expected.issuer": "mechanism",
+        }
+    )
+    tokens = listener_tokens(config.static, "LOGIN")
+    assert tokens.sasl_oauthbearer_expected_audience == ("a", "b")
+    assert tokens.sasl_oauthbearer_expected_issuer == "mechanism"
+    assert tokens.sasl_oauthbearer_clock_skew_seconds == 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        # Kafka would accept tokens without a signature here.
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER", KEYS_URL: "https://i/keys"}, VALIDATOR),
+        (
+            {**SIGNED, f"{TOKENS}sasl.server.callback.handler.class": UNSECURED_VALIDATOR},
+            VALIDATOR,
+        ),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER", **VALIDATOR}, KEYS_URL),
+        ({**SIGNED, KEYS_URL: "ftp://issuer"}, "it must begin with https://"),
+        ({**SIGNED, KEYS_URL: "file://keys"}, "it must begin with https://"),
+        ({**SIGNED, "sasl.oauthbearer.assertion.file": "/x"}, "sasl.oauthbearer.assertion.file"),
+        ({**SIGNED, "sasl.oauthbearer.jwt.validator.class": "x.Y"}, "jwt.validator.class"),
+        ({**SIGNED, "sasl.oauthbearer.jwt.retriever.class": "x.Y"}, "jwt.retriever.class"),
+        ({**SIGNED, "sasl.login.class": "x.Y"}, "sasl.login.class"),
+        (
+            {**SIGNED, f"{TOKENS}sasl.server.callback.handler.class": "x.Y"},
+            "names x.Y, which kwire does not have",
+        ),
+        (
+            {
+                **SIGNED,
+                f"{TOKENS}sasl.server.callback.handler.class": (
+                    f"{PACKAGE}.secured.OAuthBearerValidatorCallbackHandler"
+                ),
+            },
+            f"={PACKAGE}.OAuthBearerValidatorCallbackHandler",
+        ),
+        ({**TOKEN_BROKERS}, TOKENS_URL),
+        ({**TOKEN_BROKERS, TOKENS_URL: "https://issuer/token"}, "credentials.client.id"),
+        (
+            {**SIGNED, **BROKERS, BROKERS_MECHANISM: "OAUTHBEARER", TOKENS_URL: "https://i/t"},
+            "sasl.login.callback.handler.class",
+        ),
+        ({**SIGNED, f"{TOKENS}sasl.jaas.config": f"{PLAIN} required;"}, "another login module"),
+    ],
+)
+def test_tokens_that_cannot_be_validated_keep_a_node_from_starting(
+    settings: dict[str, str], named: str | dict[str, str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker_config({**NODE, **LOGIN, **settings})
+    assert (named if isinstance(named, str) else next(iter(named))) in str(caught.value)
+
+
+def test_nodes_log_in_with_tokens() -> None:
+    account = {
+        TOKENS_URL: "https://issuer/token",
+        f"{TOKENS}sasl.jaas.config": f'{MODULE} required clientId="node" clientSecret="secret";',
+    }
+    config = broker_config(
+        {
+            **NODE,
+            **LOGIN,
+            **TOKEN_BROKERS,
+            **account,
+            **CONTROLLERS,
+            CONTROLLERS_MECHANISM: "OAUTHBEARER",
+            "listener.name.controller.oauthbearer.sasl.jaas.config": (
+                f'{MODULE} required unsecuredLoginStringClaim_sub="node";'
+            ),
+            **{name.replace("login.o", "controller.o", 1): v for name, v in VALIDATOR.items()},
+        }
+    )
+    token = broker_account(config.static, "LOGIN")
+    assert isinstance(token, TokenAccount)
+    assert client_credentials(token.tokens, token.module) == ("node", "secret")
+    assert isinstance(controller_account(config.static, "CONTROLLER"), TokenAccount)

@@ -8,7 +8,48 @@ CONVERSATION: Final = "tests/security/test_conversation.py"
 PLAIN: Final = "tests/security/test_plain.py"
 SCRAM: Final = "tests/security/test_scram.py"
 CONNECTION: Final = "tests/net/test_log_in.py"
+TOKENS: Final = "tests/security/test_oauth.py"
 MUTATIONS = (
+    Mutation(
+        name="token-chooses-its-algorithm",
+        invariants=(105,),
+        path="kwire/security/oauth/signed.py",
+        old="    return algorithm in key.algorithms and key_id in (None, key.id)\n",
+        new="    return key_id in (None, key.id)\n",
+        test=f"{TOKENS}::test_public_key_is_not_the_secret_of_an_hmac",
+    ),
+    Mutation(
+        name="token-for-another-audience",
+        invariants=(105,),
+        path="kwire/security/oauth/claims.py",
+        old="    if not any(each in rules.audiences for each in named if isinstance(each, str)):\n",
+        new="    if audience is None:\n",
+        test=f"{TOKENS}::test_token_with_wrong_claims_is_rejected",
+    ),
+    Mutation(
+        name="expired-token",
+        invariants=(105,),
+        path="kwire/security/oauth/claims.py",
+        old="    if now_s - rules.skew_s >= expires_s:\n",
+        new="    if now_s - rules.skew_s > expires_s + 1:\n",
+        test=f"{TOKENS}::test_token_with_wrong_claims_is_rejected",
+    ),
+    Mutation(
+        name="session-outlives-its-token",
+        invariants=(105,),
+        path="kwire/security/conversation.py",
+        old="        if exchange.expires_ms is not None:\n",
+        new="        if exchange.expires_ms is not None and limits_ms:\n",
+        test=f"{CONVERSATION}::test_session_ends_when_what_the_client_has_shown_expires",
+    ),
+    Mutation(
+        name="unknown-keys-are-fetched-at-once",
+        invariants=(105,),
+        path="kwire/net/oauth/issuer_keys.py",
+        old="        early_s = min(EARLY_S, self.times.refresh_s)\n",
+        new="        early_s = 0.0\n",
+        test="tests/net/test_oauth_requests.py::test_unknown_keys_cannot_make_a_node_fetch_often",
+    ),
     Mutation(
         name="any-request-before-the-log-in",
         invariants=(105,),

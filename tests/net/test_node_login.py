@@ -16,7 +16,7 @@ from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.metrics import Metrics
 from kwire.net.client import ConnectionLost, NodeClient
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
-from kwire.net.node_login import Call, NodeLogin
+from kwire.net.node_login import Call, NodeLogin, PlainProof, ScramProof
 from kwire.net.server import NetServer
 from kwire.security.conversation import Mechanism
 from kwire.security.plain import PlainServer, client_token, digest
@@ -75,7 +75,10 @@ async def serve(lifetime_ms: int = 0) -> AsyncIterator[Guarded]:
 
 
 def login(password: str = "secret", mechanism: str = "PLAIN") -> NodeLogin:
-    return NodeLogin("node", password, BY_NAME.get(mechanism), Random(1).randbytes)
+    scram = BY_NAME.get(mechanism)
+    if scram is None:
+        return NodeLogin(PlainProof("node", password))
+    return NodeLogin(ScramProof("node", password, scram, Random(1).randbytes))
 
 
 @asynccontextmanager
@@ -118,7 +121,7 @@ async def test_mechanism_that_the_other_node_lacks_is_named(
 ) -> None:
     other = ScramMechanism("SCRAM-SHA-1", 9, "sha1")
     async with serve() as node:
-        own = NodeLogin("node", "secret", other, Random(1).randbytes)
+        own = NodeLogin(ScramProof("node", "secret", other, Random(1).randbytes))
         with pytest.raises(ConnectionLost):
             await NodeClient("127.0.0.1", node.port, "c", login=own).run()
         assert "SCRAM-SHA-1 is not one of the mechanisms there: PLAIN" in caplog.text
@@ -149,7 +152,7 @@ class SlowLogin(NodeLogin):
             self.renewing.set()
             await self.go.wait()
         self.is_first = False
-        token = client_token(self.user, self.password)
+        token = client_token("node", "secret")
         response = await call(SaslAuthenticateRequest(auth_bytes=token))
         assert not response.error_code
         return response.session_lifetime_ms / 1000
@@ -157,7 +160,7 @@ class SlowLogin(NodeLogin):
 
 async def test_requests_wait_for_a_log_in(autojump_clock: trio.testing.MockClock) -> None:
     """Between a handshake and its token, another request would end the connection."""
-    slow = SlowLogin("node", "secret", None, Random(1).randbytes)
+    slow = SlowLogin(PlainProof("node", "secret"))
     async with serve(lifetime_ms=5000) as node, connect(node, slow) as client:
         await slow.renewing.wait()
         calls = [client.begin(heartbeat("g", number)) for number in range(3)]
@@ -172,7 +175,7 @@ async def test_requests_wait_for_a_log_in(autojump_clock: trio.testing.MockClock
 async def test_requests_that_wait_for_a_log_in_end_with_the_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    slow = SlowLogin("node", "secret", None, Random(1).randbytes)
+    slow = SlowLogin(PlainProof("node", "secret"))
     async with serve(lifetime_ms=5000) as node, connect(node, slow) as client:
         await slow.renewing.wait()
         call = client.begin(heartbeat("g"))

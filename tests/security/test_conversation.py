@@ -18,6 +18,7 @@ from kwire.security.exchange import AuthenticationFailed
 from kwire.security.plain import PlainServer, digest
 
 PASSWORDS = {"alice": digest("secret"), "bob": digest("other")}
+NOW_MS = 1_000_000
 ALICE, BOB = b"\0alice\0secret", b"\0bob\0other"
 
 
@@ -26,6 +27,7 @@ class TwoSteps:
     """A mechanism that takes two tokens."""
 
     user: str | None = None
+    expires_ms: int | None = None
     count: int = 0
 
     def answer(self, token: bytes) -> bytes:
@@ -66,7 +68,7 @@ def response_to(talk: Conversation, sent: memoryview) -> object:
     """Return the decoded answer to a request; that of a rejected one if there is one."""
     key, version = int.from_bytes(sent[:2], "big"), int.from_bytes(sent[2:4], "big")
     try:
-        parts = talk.answer(sent)
+        parts = talk.answer(sent, NOW_MS)
     except Rejected as rejected:
         parts = rejected.answer
         if not parts:
@@ -84,7 +86,7 @@ def error_of(talk: Conversation, sent: memoryview) -> int | None:
 
 def test_client_logs_in_after_versions_and_handshake() -> None:
     talk = conversation()
-    assert talk.answer(VERSIONS) is None
+    assert talk.answer(VERSIONS, NOW_MS) is None
     assert error_of(talk, handshake()) == 0
     assert talk.login is None
     assert error_of(talk, token(ALICE)) == 0
@@ -101,8 +103,8 @@ def test_client_need_not_ask_for_versions() -> None:
 def test_versions_are_answered_once_but_an_unknown_version_may_be_repeated() -> None:
     talk = conversation()
     unknown = memoryview(b"\0\x12\0\x63" + bytes(VERSIONS[4:]))
-    assert talk.answer(unknown) is None
-    assert talk.answer(VERSIONS) is None
+    assert talk.answer(unknown, NOW_MS) is None
+    assert talk.answer(VERSIONS, NOW_MS) is None
     assert error_of(talk, VERSIONS) is None
     assert talk.login is None
 
@@ -119,22 +121,22 @@ def test_tokens_of_several_steps() -> None:
     for expected in (b"step 1", b"step 2"):
         assert talk.login is None
         assert response_to(talk, token(b"x")).auth_bytes == expected  # type: ignore[attr-defined]
-    assert talk.login == Login("alice", "TWO", 0)
+    assert talk.login == Login("alice", "TWO", None)
 
 
 def test_bare_tokens_after_the_first_version_of_the_handshake() -> None:
     talk = conversation()
     assert error_of(talk, handshake("TWO", version=0)) == 0
-    assert talk.answer(memoryview(b"x")) == [b"\0\0\0\x06step 1"]
-    assert talk.answer(memoryview(b"y")) == [b"\0\0\0\x06step 2"]
+    assert talk.answer(memoryview(b"x"), NOW_MS) == [b"\0\0\0\x06step 1"]
+    assert talk.answer(memoryview(b"y"), NOW_MS) == [b"\0\0\0\x06step 2"]
     assert talk.login is not None
     talk = conversation()
     error_of(talk, handshake(version=0))
-    assert talk.answer(memoryview(ALICE)) == [b"\0\0\0\0"]
+    assert talk.answer(memoryview(ALICE), NOW_MS) == [b"\0\0\0\0"]
     talk = conversation()
     error_of(talk, handshake(version=0))
     with pytest.raises(Rejected) as caught:
-        talk.answer(memoryview(b"\0alice\0wrong"))
+        talk.answer(memoryview(b"\0alice\0wrong"), NOW_MS)
     assert caught.value.answer == []
 
 
@@ -161,7 +163,7 @@ def test_no_other_request_is_answered_before_the_log_in() -> None:
             header = api.key.to_bytes(2, "big") + bytes(2) + b"\0\0\0\x07\xff\xff"
             garbage = memoryview(header + b"\0" + random.Random(api.key).randbytes(60))
             with pytest.raises(Rejected):
-                talk.answer(garbage)
+                talk.answer(garbage, NOW_MS)
             assert talk.login is None
 
 
@@ -190,9 +192,44 @@ def test_session_is_renewed_by_the_same_user_with_the_same_mechanism() -> None:
     assert talk.login is None
     talk = conversation(before)
     with pytest.raises(Rejected, match="TWO, but the client logged in with PLAIN"):
-        talk.answer(handshake("TWO"))
+        talk.answer(handshake("TWO"), NOW_MS)
     with pytest.raises(Rejected):
-        conversation(before).answer(VERSIONS)
+        conversation(before).answer(VERSIONS, NOW_MS)
+
+
+@attrs.define
+class Expiring:
+    """A mechanism whose clients show something that expires."""
+
+    expires_ms: int | None
+    user: str | None = None
+
+    def answer(self, token: bytes) -> bytes:
+        self.user = "alice"
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("expires_ms", "limit_ms", "lifetime_ms"),
+    [
+        (NOW_MS + 700, 0, 700),
+        (NOW_MS + 700, 500, 500),
+        (NOW_MS + 700, 900, 700),
+        (NOW_MS - 5, 0, 0),
+        (None, 900, 900),
+        (None, 0, None),
+    ],
+)
+def test_session_ends_when_what_the_client_has_shown_expires(
+    expires_ms: int | None, limit_ms: int, lifetime_ms: int | None
+) -> None:
+    """KIP-368: and at the latest when the setting says so."""
+    mechanism = Mechanism(begin=lambda: Expiring(expires_ms), lifetime_ms=limit_ms)
+    talk = Conversation({"X": mechanism})
+    error_of(talk, handshake("X"))
+    response = response_to(talk, token(b"x"))
+    assert response.session_lifetime_ms == (lifetime_ms or 0)  # type: ignore[attr-defined]
+    assert talk.login == Login("alice", "X", lifetime_ms)
 
 
 FRAMES = st.one_of(
@@ -226,7 +263,7 @@ def test_no_frames_without_the_password_log_in(frames: list[bytes]) -> None:
     talk = Conversation({"PLAIN": MECHANISMS["PLAIN"], "TWO": MECHANISMS["PLAIN"]})
     for data in frames:
         try:
-            talk.answer(memoryview(data))
+            talk.answer(memoryview(data), NOW_MS)
         except Rejected:
             break
     assert talk.login is None

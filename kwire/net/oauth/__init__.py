@@ -1,0 +1,1 @@
+"""Requests to identity providers, for access tokens (OAUTHBEARER) and the keys that verify them."""

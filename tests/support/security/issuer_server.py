@@ -1,0 +1,98 @@
+"""An identity provider over HTTP on this machine: its keys, and tokens for client credentials."""
+
+import json
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+import attrs
+
+from tests.support.security.issuer import Issuer
+
+AUDIENCE = "kafka"
+
+
+@attrs.define
+class IssuerServer:
+    """The issuer, the accounts of its clients, and the requests that it got."""
+
+    issuer: Issuer
+    secrets: dict[str, str]
+    """The secrets of clients; a client's id is also the user in its tokens."""
+    lifetime_s: int = 600
+    url: str = ""
+    requests: list[str] = attrs.field(factory=list)
+
+    @property
+    def keys_url(self) -> str:
+        return f"{self.url}/keys"
+
+    @property
+    def tokens_url(self) -> str:
+        return f"{self.url}/tokens"
+
+    def token(self, user: str, **claims: object) -> str:
+        """Return a token for a user; ``claims`` replace the usual ones."""
+        now = int(time.time())
+        usual = {
+            "sub": user,
+            "iss": self.url,
+            "aud": AUDIENCE,
+            "iat": now,
+            "exp": now + self.lifetime_s,
+            "scope": "all",
+        }
+        return self.issuer.sign({**usual, **claims})
+
+    def answer(self, path: str, login: str, form: str) -> tuple[int, bytes]:
+        """Return the status and the body for a request."""
+        self.requests.append(path)
+        if path == "/keys":
+            return 200, self.issuer.key_set()
+        if path != "/tokens":
+            return 404, b"{}"
+        user, _, secret = b64decode(login.removeprefix("Basic ")).decode().partition(":")
+        is_right = secret and self.secrets.get(user) == secret
+        if not is_right or parse_qs(form)["grant_type"] != ["client_credentials"]:
+            return 401, b'{"error": "invalid_client"}'
+        body = {"access_token": self.token(user), "token_type": "Bearer", "expires_in": 600}
+        return 200, json.dumps(body).encode()
+
+
+@contextmanager
+def serve_issuer(secrets: dict[str, str]) -> Iterator[IssuerServer]:
+    """Run an identity provider on a free port."""
+    server = IssuerServer(Issuer.create("RS256", "first"), secrets)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(*server.answer(self.path, "", ""))
+
+        def do_POST(self) -> None:
+            form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            self._send(*server.answer(self.path, self.headers["Authorization"] or "", form))
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_address[1]}"
+    thread = threading.Thread(target=http.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
