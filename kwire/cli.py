@@ -46,8 +46,8 @@ ALONE = {
 """The properties of `serve` without a file: a single node that is its own quorum."""
 
 COLLECTOR: Final = (700, 10, 2)
-"""The garbage collector's thresholds.  A full collection comes at the latest after 25,000 new
-objects that stay, and visits only these (:mod:`kwire.node.garbage`): 6 ms."""
+"""The garbage collector's thresholds.  After 7,700 new objects that stay, a collection visits these
+and freezes them (:mod:`kwire.node.garbage`): 2 ms."""
 
 
 class Parser(argparse.ArgumentParser):

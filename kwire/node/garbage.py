@@ -4,8 +4,11 @@ A full collection visits every tracked object, about 4,000 per millisecond. With
 one collection took 100 ms, and any request that created enough objects could trigger it. A node's
 objects are long-lived, and few of them are in cycles. So the rules are:
 
-* Objects that survive a full collection are frozen: later collections do not visit them. So a full
-  collection visits only the objects created since the last one (:data:`kwire.cli.COLLECTOR`).
+* Objects that survive any collection but one of the youngest are frozen: later collections do not
+  visit them. So each collection visits only objects created since the last one that was not of the
+  youngest (:data:`kwire.cli.COLLECTOR`). Python counts the objects that are created less those that
+  are freed: while thousands of connections come and go, full collections would be rare, and each
+  would visit all of these connections (40 ms).
 * A frozen cycle that becomes unreachable stays in memory until a collection visits all objects.
   This collection is a long pause, so it runs only when the memory blocks of the process have about
   doubled and grown by at least :data:`MIN_GROWTH_BLOCKS`, which bounds the memory of such cycles.
@@ -20,15 +23,15 @@ from typing import Final
 
 import attrs
 
-OLDEST: Final = 2
-"""The garbage collector's generation for full collections."""
+YOUNGEST: Final = 0
+"""The garbage collector's generation of the objects that no collection has visited."""
 MIN_GROWTH_BLOCKS: Final = 2_000_000
 """About 200 MB, or 20,000 partitions."""
 
 
 @attrs.define(eq=False, repr=False)
 class Collector:
-    """Freezes what survives full collections; :meth:`on_collection` belongs in ``gc.callbacks``."""
+    """Freezes what survives collections; :meth:`on_collection` belongs in ``gc.callbacks``."""
 
     call_soon: Callable[[Callable[[], object]], object]
     """Schedules a call in the main thread, after the current collection."""
@@ -42,8 +45,8 @@ class Collector:
         self._set_limit()
 
     def on_collection(self, phase: str, info: Mapping[str, int]) -> None:
-        """Freeze the survivors of a full collection; a callback for ``gc.callbacks``."""
-        if phase != "stop" or info["generation"] != OLDEST:
+        """Freeze the survivors of all but the youngest; a callback for ``gc.callbacks``."""
+        if phase != "stop" or info["generation"] == YOUNGEST:
             return
         gc.freeze()
         if not self._is_called and self.count_blocks() > self._limit_blocks:
@@ -55,9 +58,6 @@ class Collector:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        # Python postpones the next full collection until the new objects exceed a quarter of those
-        # that the last one left. An extra collection, with all objects frozen, leaves none.
-        gc.collect()
         self._set_limit()
         self._is_called = False
 
