@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -392,6 +393,30 @@ async def test_flood_of_new_keys_ends_the_connection(tmp_path: Path) -> None:
                         break
             assert count < 4 * MESSAGES_MAX
             await node.wait_connection_count(0)
+
+
+async def test_damaged_handshakes_end_their_connections_only(tmp_path: Path) -> None:
+    """Invariants 94 and 100."""
+    rng = random.Random(1)
+    raw = Raw(client_side())
+    raw.step()
+    hello = raw.to_send.read()
+    async with tls_node(tmp_path) as (node, _), await connect(node) as client:
+        for _ in range(150):
+            damaged = bytearray(hello)
+            for _ in range(rng.choice((1, 2, 20))):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            end = rng.choice((len(damaged), rng.randrange(len(damaged))))
+            stream = await trio.open_tcp_stream(HOST, node.port)
+            async with stream:
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(bytes(damaged[:end]) + rng.randbytes(rng.randrange(40)))
+                    await stream.send_eof()
+        with trio.fail_after(10):
+            await node.wait_connection_count(1)
+            assert await echo(client, b"hello") == b"hello"
+            async with await connect(node) as late:
+                assert await echo(late, b"hello") == b"hello"
 
 
 # Certificates of clients ----------------------------------------------------------------------
