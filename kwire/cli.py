@@ -15,10 +15,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kwire import __version__
+from kwire import __version__, cli_for_tests
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -119,6 +120,7 @@ def parser() -> Parser:
         help="print a new uuid, for a cluster or a directory",
         description="Print a new uuid, for a cluster or a directory.",
     )
+    cli_for_tests.add_control(commands, port)
     add_container(commands)
     return top
 
@@ -166,6 +168,7 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="shut down cleanly when standard input ends; answer each line of it with figures",
     )
     add_log_level(serve)
+    cli_for_tests.add_control_port(serve, port)
     serve.add_argument(
         "--metrics-port",
         type=port,
@@ -305,13 +308,14 @@ def port(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     options = parser().parse_args(arguments)
-    run = {
+    run: Mapping[str, Callable[[argparse.Namespace], None]] = {
         "serve": serve,
         "cluster": cluster,
         "format": format_,
         "dump-log": dump_log,
         "check-log": check_log,
         "random-uuid": random_uuid,
+        "control": partial(cli_for_tests.control, fail=fail),
         "container": container,
     }
     try:
@@ -331,6 +335,10 @@ def serve(options: argparse.Namespace) -> None:
 
     with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
         properties, more, upkeep = serve_properties(options, directory), "", None
+        if options.control_port is not None:
+            parse = partial(parse_config, file=options.config, overrides=options.override)
+            cli_for_tests.serve(options, properties, parse, listeners_on, signals, fail)
+            return
         try:
             if options.secure is not None:
                 from kwire.secure.command import protect

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from kwire.net.listener import Address
-from kwire.testing import waits
+from kwire.testing import operations, waits
 from kwire.testing.clock import MockTime
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
@@ -194,6 +194,15 @@ class _Threaded:
         """Wait until a producer's transaction has ended; return how, such as CompleteCommit."""
         return self._loop.call(waits.wait_transaction_end, self._nodes, transactional_id, timeout)
 
+    # Changes --------------------------------------------------------------------------------
+    def rebalance(self, group: str) -> None:
+        """Begin a rebalance of a group with the classic protocol, in which all members rejoin."""
+        self._loop.call(operations.rebalance, self._nodes, group)
+
+    def fence_producer(self, transactional_id: str) -> None:
+        """Fence the producer of a transactional id, as a second instance of it would."""
+        self._loop.call(operations.fence_producer, self._nodes, transactional_id)
+
     def reset(self) -> None:
         """Delete all topics, groups and transactions, and settings changed at run time.
 
@@ -243,6 +252,14 @@ class Broker(_Threaded):
         """Stop the broker and start it again, with the same data and port."""
         self._loop.call(self._nodes.restart)
 
+    def pause(self) -> None:
+        """Accept requests of clients without answering them, until :meth:`resume`."""
+        self._loop.call(self._nodes.pause)
+
+    def resume(self) -> None:
+        """Let the requests of clients go on that wait since :meth:`pause`."""
+        self._loop.call(self._nodes.resume)
+
 
 class Cluster(_Threaded):
     """Several nodes, each a broker and a controller: ``with Cluster(3) as cluster: ...``.
@@ -274,3 +291,23 @@ class Cluster(_Threaded):
     def restart(self, node: int) -> None:
         """Stop a node and start it again, with the same data and port."""
         self._loop.call(self._nodes.restart, node)
+
+    def pause(self, node: int) -> None:
+        """Let a node accept requests of clients without answering them, until :meth:`resume`.
+
+        Nodes still answer each other, so a paused leader remains leader.
+        """
+        self._loop.call(self._nodes.pause, node)
+
+    def resume(self, node: int) -> None:
+        """Let the requests of clients go on that wait since :meth:`pause`."""
+        self._loop.call(self._nodes.resume, node)
+
+    def move_leader(self, topic: str, node: int, partition: int = 0) -> None:
+        """Make an in-sync replica the leader of a partition."""
+        self._loop.call(operations.move_leader, self._nodes, topic, partition, node)
+
+    def move_coordinator(self, node: int, *, group: str = "", transactional_id: str = "") -> None:
+        """Make a node the coordinator of a group or a transactional id, which must be in use."""
+        move = partial(operations.move_coordinator, group=group, transactional_id=transactional_id)
+        self._loop.call(move, self._nodes, node)

@@ -4,7 +4,7 @@ It records every request and makes those go wrong that the test wants. The node'
 nothing of it: its listeners get other objects that answer the requests of a connection.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -32,13 +32,28 @@ from kwire.testing.faults import Faults, Subjects
 from kwire.testing.fetch_sessions import FetchedPartitions
 from kwire.testing.request_bodies import TopicName, read_request, subjects_of
 from kwire.testing.request_log import ReceivedRequest, RequestLog
-from kwire.testing.settings import CLIENTS, SECURE_CLIENTS
-from kwire.waits import Slow
+from kwire.waits import Signal, Slow
 
 if TYPE_CHECKING:
     from kwire.net.tls.server_tls import ServerTls
 
 _SIZE_BYTES: Final = 4
+
+
+@attrs.define(eq=False, repr=False)
+class Pause:
+    """A pause in which the requests of clients wait, as at a broker that hangs."""
+
+    is_on: bool = False
+    _end: Signal = attrs.field(factory=Signal)
+
+    def end(self) -> None:
+        self.is_on = False
+        self._end.notify()
+
+    async def wait_end(self) -> None:
+        while self.is_on:
+            await self._end.wait()
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -50,6 +65,7 @@ class Interception:
     log: RequestLog
     topic_name: TopicName
     now_ms: Callable[[], int]
+    pause: Pause
 
     def begin(self, frame: memoryview, fetched: FetchedPartitions) -> Alteration | None:
         """Record a request; return what a fault changes about it, None if no fault applies."""
@@ -92,29 +108,32 @@ class InterceptedRequests:
         self.requests.muted_s = seconds
 
     def answer_now(self, frame: memoryview) -> Answer:
-        """Answer a request, unless a fault applies to it."""
+        """Answer a request, unless a fault applies to it or the node is paused."""
+        if self.interception.pause.is_on:
+            return Slow(partial(self._wait_resumed, frame))
+        return self._begin(frame)
+
+    def _begin(self, frame: memoryview) -> Answer:
         alteration = self.interception.begin(frame, self._fetched)
         if alteration is None:
             return self.requests.answer_now(frame)
         return Slow(partial(self._carry_out, alteration))
 
+    async def _wait_resumed(self, frame: memoryview) -> Sequence[Part] | None:
+        await self.interception.pause.wait_end()
+        return await _wait_answer(self._begin(frame))
+
     async def _carry_out(self, alteration: Alteration) -> Sequence[Part] | None:
         await trio.sleep(alteration.delay_s)
         answer: memoryview | None = None
         for frame in alteration.frames:
-            parts = await self._answer(frame)
+            parts = await _wait_answer(self.requests.answer_now(frame))
             answer = None if parts is None else memoryview(_join(parts))[_SIZE_BYTES:]
         data, closes = alteration.end(answer)
         self.requests.muted_s = max(self.requests.muted_s, alteration.muted_s)
         if closes:
             raise Disconnect("a fault that the test has arranged", [data] if data else [])
         return None if data is None else [data]
-
-    async def _answer(self, frame: memoryview) -> Sequence[Part] | None:
-        answer = self.requests.answer_now(frame)
-        while isinstance(answer, Slow):
-            answer = await answer.finish()
-        return answer
 
     def identify(self, user: str) -> None:
         self.requests.identify(user)
@@ -134,6 +153,12 @@ class InterceptedLogin(InterceptedRequests, LoginRequired):
         self.requests.limit(framer, guests)
 
 
+async def _wait_answer(answer: Answer) -> Sequence[Part] | None:
+    while isinstance(answer, Slow):
+        answer = await answer.finish()
+    return answer
+
+
 def _join(parts: Sequence[Part]) -> bytes:
     """Return an answer as bytes; only answers that a fault changes are read into memory."""
     pieces = []
@@ -148,9 +173,11 @@ def _join(parts: Sequence[Part]) -> bytes:
 
 @attrs.define(eq=False, repr=False)
 class InterceptingListeners:
-    """The listeners of a node, of which that for clients is intercepted."""
+    """The listeners of a node, of which those for clients are intercepted."""
 
     interception: Interception
+    for_clients: Set[str]
+    """The names of the listeners that are intercepted."""
     listeners: Listeners
 
     def bind(
@@ -168,7 +195,7 @@ class InterceptingListeners:
         return self.listeners.address(name)
 
     def accept(self, name: str, for_connection: ForConnection) -> None:
-        if name not in (CLIENTS, SECURE_CLIENTS):
+        if name not in self.for_clients:
             self.listeners.accept(name, for_connection)
             return
 

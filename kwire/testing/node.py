@@ -4,14 +4,12 @@ Rules: ``make_node`` builds it, as for ``kwire serve``. A restart uses the same 
 killed node closes its sockets and writes nothing more, as after ``kill -9``.
 """
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
 
-from kwire.cluster.layout import HOST, Member, Plan
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.schema import Request
@@ -28,15 +26,14 @@ from kwire.node.run import leaves
 from kwire.node.server import Server, make_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.secure.location import ADMIN
-from kwire.storage_format.directories import CannotOpenError, format_node
+from kwire.storage_format.directories import CannotOpenError
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
-from kwire.testing.interception import InterceptingListeners, Interception
+from kwire.testing.interception import InterceptingListeners, Interception, Pause
 from kwire.testing.log_lines import LogLines
 from kwire.testing.request_log import RequestLog
-from kwire.testing.settings import CLIENTS, node_config
+from kwire.testing.settings import CLIENTS
 from kwire.testing.wire import key_of
-from kwire.types import uuid_bytes
 
 if TYPE_CHECKING:
     from kwire.secure.folder import SecureFolder
@@ -50,35 +47,24 @@ _SUPER_USER: Final = Principal("User", ADMIN)
 class LocalNode:
     """One node and the directory with its data, which outlives a stop."""
 
-    plan: Plan
-    """The nodes of the cluster; a single node formats itself."""
-    member: Member
-    data: Path
-    settings: Mapping[str, str]
+    id: int
+    address: Address
+    """The clients' address; after the first start it keeps the port, also if that was 0."""
+    config_on: Callable[[int], BrokerConfig]
+    """Returns the configuration with this port for clients."""
     environment: Callable[[], Environment]
     log: LogLines
     faults: Faults
     requests: RequestLog
+    cluster_id: str | None = None
+    """The id of a new cluster; None for a random one."""
     secure: "SecureFolder | None" = None
     """The files of a protected node; None for one that serves everybody."""
-    port: int = attrs.field(init=False)
-    """The clients' port; 0 until the first start if any free one may be used."""
+    pause: Pause = attrs.field(factory=Pause)
     server: Server | None = None
     """The running node; None while it is stopped."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _ended: trio.Event = attrs.field(factory=trio.Event)
-
-    def __attrs_post_init__(self) -> None:
-        self.port = self.member.port
-
-    @property
-    def id(self) -> int:
-        return self.member.id
-
-    @property
-    def address(self) -> Address:
-        """The clients' address; it stays the same after the first start."""
-        return Address(HOST, self.port)
 
     @property
     def running(self) -> Server:
@@ -92,33 +78,15 @@ class LocalNode:
         """The metadata in force on the running node."""
         return self.running.services.current.image
 
-    def _config(self) -> BrokerConfig:
-        member, port = self.member, self.port
-        return node_config(self.plan, member, port, self.data, self.settings, self.secure)
-
-    def format(self) -> None:
-        """Format the data directory as one of a quorum of several nodes."""
-        config = self._config()
-        own_id = uuid_bytes(self.plan.directory_ids[self.id])
-        lines = format_node(
-            config,
-            self.plan.cluster_id,
-            ignore_formatted=False,
-            how=self.plan.initial_controllers,
-            random_bytes=lambda count: own_id[:count],
-        )
-        for _ in lines:
-            pass
-
     async def start(self, nursery: trio.Nursery) -> None:
         """Start the node and return once it can answer every request; raise BrokerError."""
         if self.server is not None:
             raise BrokerError(f"node {self.id} is running already")
-        config = self._config()
+        config = self.config_on(self.address.port)
         self._scope, self._ended = trio.CancelScope(), trio.Event()
         with self.log.writing():
             try:
-                server = make_node(config, self._intercept(self.environment()))
+                server = make_node(config, self._intercept(config), self.cluster_id)
                 await nursery.start(self._run, server)
             except (CannotOpenError, ConfigError, OSError) as error:
                 raise BrokerError(f"the broker cannot start: {error}") from error
@@ -127,25 +95,33 @@ class LocalNode:
                 if isinstance(first, CannotOpenError | KafkaError | OSError):
                     raise BrokerError(f"the broker cannot start: {first}") from first
                 raise
-        self.port = server.address.port
+        self.address = Address(self.address.host, server.address.port)
         if self.secure is not None:
             from kwire.secure.upkeep import Upkeep
 
             with self.log.writing():
                 await Upkeep(self.secure, (), writes_client_files=False).prepare(server)
 
-    def _intercept(self, environment: Environment) -> Environment:
-        """Return the environment with listeners that record requests and apply the faults."""
+    def _intercept(self, config: BrokerConfig) -> Environment:
+        """Return the environment with listeners that record requests and apply the faults.
+
+        The brokers' own listener has no faults, unless clients have no other one.
+        """
+        environment = self.environment()
+        names = {endpoint.name for endpoint in config.broker_endpoints}
+        for_clients = names - {config.inter_broker_listener} or names
         interception = Interception(
             self.id,
             self.faults,
             self.requests,
             topic_name=self._topic_name,
             now_ms=environment.clock.now_ms,
+            pause=self.pause,
         )
 
         def open_listeners(limits: Limits, metrics: Metrics) -> Listeners:
-            return InterceptingListeners(interception, environment.open_listeners(limits, metrics))
+            listeners = environment.open_listeners(limits, metrics)
+            return InterceptingListeners(interception, for_clients, listeners)
 
         return attrs.evolve(environment, open_listeners=open_listeners)
 

@@ -16,14 +16,16 @@ import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.cluster.layout import NODES_AT_MOST, Member, Plan, folder_of
+from kwire.cluster.layout import HOST, NODES_AT_MOST, Member, Plan, folder_of
 from kwire.cluster.ports import free_ports
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
+from kwire.configs.broker import BrokerConfig
 from kwire.errors import BY_CODE, UnknownServerError, UnknownTopicOrPartition, kafka_name
 from kwire.net.listener import Address
 from kwire.node.environment import this_computer
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.storage_format.directories import format_node
 from kwire.testing.clock import MockTime
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
@@ -33,8 +35,8 @@ from kwire.testing.node import LocalNode
 from kwire.testing.request_log import RequestLog
 from kwire.testing.resets import Configs, reset_configs, reset_quotas
 from kwire.testing.secure import client_settings, open_folder
-from kwire.testing.settings import kafka_settings, setting_texts
-from kwire.types import random_uuid, uuid_text
+from kwire.testing.settings import kafka_settings, node_config, setting_texts
+from kwire.types import random_uuid, uuid_bytes, uuid_text
 
 if TYPE_CHECKING:
     from kwire.secure.folder import SecureFolder
@@ -147,6 +149,19 @@ class LocalCluster:
         await self.stop(node)
         await self.start(node)
 
+    async def pause(self, node: int | None = None) -> None:
+        """Let one node, or all, accept requests of clients without answering; see :meth:`resume`.
+
+        Nodes still answer each other, so a paused leader remains leader.
+        """
+        for each in self._select(node):
+            each.pause.is_on = True
+
+    async def resume(self, node: int | None = None) -> None:
+        """Let the requests of clients go on that wait since :meth:`pause`."""
+        for each in self._select(node):
+            each.pause.end()
+
     def _select(self, node: int | None) -> list[LocalNode]:
         if node is None:
             return list(self.nodes.values())
@@ -212,7 +227,7 @@ class LocalCluster:
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=_TOPIC_TIMEOUT_MS)
         (result,) = (await self.running[0].call(request, 7)).topics
-        _raise_for(result.error_code, result.error_message, f"create the topic {name}")
+        raise_for(result.error_code, result.error_message, f"create the topic {name}")
         await self.wait_everywhere(lambda image: image.topic(name) is not None)
 
     async def delete_topics(self, *names: str) -> None:
@@ -222,7 +237,7 @@ class LocalCluster:
         for result in (await self.running[0].call(request, 6)).responses:
             if result.error_code != UnknownTopicOrPartition.code:
                 what = f"delete the topic {result.name}"
-                _raise_for(result.error_code, result.error_message, what)
+                raise_for(result.error_code, result.error_message, what)
         await self.wait_everywhere(lambda image: all(image.topic(name) is None for name in names))
 
     async def reset(self) -> None:
@@ -238,14 +253,14 @@ class LocalCluster:
         configs = reset_configs(image, self.initial_configs)
         if configs is not None:
             for result in (await self.running[0].call(configs, 1)).responses:
-                _raise_for(result.error_code, result.error_message, "reset the settings")
+                raise_for(result.error_code, result.error_message, "reset the settings")
         quotas = reset_quotas(image)
         if quotas is not None:
             for entry in (await self.running[0].call(quotas, 1)).entries:
-                _raise_for(entry.error_code, entry.error_message, "reset the quotas")
+                raise_for(entry.error_code, entry.error_message, "reset the quotas")
 
 
-def _raise_for(code: int, message: str | None, what: str) -> None:
+def raise_for(code: int, message: str | None, what: str) -> None:
     """Raise BrokerError for an error code, unless it is 0."""
     if code:
         raise BrokerError(f"cannot {what}: {message or error_name(code)}")
@@ -311,23 +326,22 @@ async def open_nodes(
             def new_nodes(attempt: int) -> LocalCluster:
                 place = directory or folder / str(attempt)
                 plan = _plan(count, port)
-                nodes = {
-                    member.id: LocalNode(
-                        plan=plan,
-                        member=member,
-                        data=place if count == 1 else folder_of(place, member.id),
-                        settings=settings,
+                nodes = {}
+                for member in plan.members:
+                    data_of = place if count == 1 else folder_of(place, member.id)
+                    config_on = partial(_config, plan, member, data_of, settings, files)
+                    if count > 1:
+                        _format(plan, member, config_on(member.port))
+                    nodes[member.id] = LocalNode(
+                        id=member.id,
+                        address=Address(HOST, member.port),
+                        config_on=config_on,
                         environment=partial(this_computer, clock=clock),
                         log=log,
                         faults=faults,
                         requests=requests,
                         secure=files,
                     )
-                    for member in plan.members
-                }
-                if count > 1:
-                    for node in nodes.values():
-                        node.format()
                 return LocalCluster(nodes, log, faults, requests, nursery, clock, files)
 
             try:
@@ -341,6 +355,31 @@ async def open_nodes(
             nursery.cancel_scope.cancel()
     if error is not None:
         raise error
+
+
+def _config(
+    plan: Plan,
+    member: Member,
+    data: Path,
+    settings: Mapping[str, str],
+    secure: "SecureFolder | None",
+    port: int,
+) -> BrokerConfig:
+    return node_config(plan, member, port, data, settings, secure)
+
+
+def _format(plan: Plan, member: Member, config: BrokerConfig) -> None:
+    """Format the data directory of a node as one of a quorum of several nodes."""
+    own_id = uuid_bytes(plan.directory_ids[member.id])
+    lines = format_node(
+        config,
+        plan.cluster_id,
+        ignore_formatted=False,
+        how=plan.initial_controllers,
+        random_bytes=lambda count: own_id[:count],
+    )
+    for _ in lines:
+        pass
 
 
 def _plan(count: int, port: int) -> Plan:

@@ -25,7 +25,7 @@ from kwire.types import NO_LEADER, TopicPartition
 
 TIMEOUT_S: Final = 10.0
 _INTERVAL_S: Final = 0.005
-_NO_COORDINATOR: Final = frozenset(
+NO_COORDINATOR: Final = frozenset(
     error.code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 )
 _ENDED: Final = frozenset({"CompleteAbort", "CompleteCommit", "Dead", "Empty"})
@@ -129,7 +129,7 @@ async def wait_group(
         for node in cluster.running:
             request = DescribeGroupsRequest(groups=[group])
             (state,) = (await node.call(request, 5)).groups
-            if state.error_code in _NO_COORDINATOR:
+            if state.error_code in NO_COORDINATOR:
                 continue
             expected = ("Stable",) if members else ("Empty", "Dead")
             if state.group_state not in expected or len(state.members) != members:
@@ -225,7 +225,7 @@ async def wait_transaction_end(
         for node in cluster.running:
             request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
             (answer,) = (await node.call(request, 0)).transaction_states
-            if answer.error_code in _NO_COORDINATOR:
+            if answer.error_code in NO_COORDINATOR:
                 continue
             if answer.error_code == TransactionalIdNotFound.code:
                 raise NotYet("no producer had used it")

@@ -8,6 +8,7 @@ PLUGIN: Final = "tests/testing/test_pytest_plugin.py"
 FAULTS: Final = "tests/testing/test_faults.py"
 WAITS: Final = "tests/testing/test_waits.py"
 BROKER: Final = "tests/testing/test_broker.py"
+CONTROL: Final = "tests/testing/test_control.py"
 CLOCK: Final = "tests/testing/test_broker_clock.py"
 MUTATIONS = (
     Mutation(
@@ -94,7 +95,7 @@ MUTATIONS = (
         name="faults-hit-the-brokers-among-themselves",
         invariants=(),
         path="kwire/testing/interception.py",
-        old="        if name not in (CLIENTS, SECURE_CLIENTS):\n",
+        old="        if name not in self.for_clients:\n",
         new='        if name == "CONTROLLER":\n',
         test=f"{FAULTS}::test_faults_of_a_cluster_leave_its_nodes_alone",
     ),
@@ -113,6 +114,38 @@ MUTATIONS = (
         old='    if api.name == "Fetch" and (failed := _fetched_by(fault, fetched, topic_name)):\n',
         new="    if not (failed := [*fetched.partitions]) and failed:\n",
         test=f"{FAULTS}::test_a_fetch_fails_in_its_partitions",
+    ),
+    Mutation(
+        name="control-server-answers-pages-of-browsers",
+        invariants=(),
+        path="kwire/testing/control/http_server.py",
+        old='        if "Origin" in self.headers or ',
+        new="        if ",
+        test=f"{CONTROL}::test_pages_of_browsers_are_refused",
+    ),
+    Mutation(
+        name="control-server-answers-for-any-host",
+        invariants=(),
+        path="kwire/testing/control/http_server.py",
+        old='_OWN_HOSTS: Final = frozenset({"127.0.0.1",',
+        new='_OWN_HOSTS: Final = frozenset({"127.0.0.1", "evil.example",',
+        test=f"{CONTROL}::test_pages_of_browsers_are_refused",
+    ),
+    Mutation(
+        name="node-without-control-port-loads-test-brokers",
+        invariants=(),
+        path="kwire/cli_for_tests.py",
+        old="import argparse\n",
+        new="import argparse\nimport kwire.testing.errors\n",
+        test=f"{CONTROL}::test_a_node_without_a_control_port_loads_nothing_for_tests",
+    ),
+    Mutation(
+        name="started-test-broker-has-another-port",
+        invariants=(),
+        path="kwire/cli_for_tests.py",
+        old="        if not client_port or config.broker_endpoints[0].port:\n",
+        new="        if client_port >= 0:\n",
+        test=f"{CONTROL}::test_a_killed_broker_is_started_with_its_port_and_records",
     ),
     Mutation(
         name="test-broker-has-a-clock-of-its-own",

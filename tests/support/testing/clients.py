@@ -10,13 +10,16 @@ from kwire.codec.messages.add_partitions_to_txn import (
 from kwire.codec.messages.end_txn import EndTxnRequest
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.list_transactions import ListTransactionsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.net.listener import Address
 from kwire.records.build import New, batch
 from kwire.testing.wire import WireClient
@@ -64,6 +67,38 @@ def commit(client: WireClient, group: str, topic: str, offset: int) -> None:
     )
     while client.call(request, 9).topics[0].partitions[0].error_code:
         time.sleep(0.001)
+
+
+def join_group(client: WireClient, group: str) -> tuple[str, int]:
+    """Join a group as its only member; return the member id and the generation."""
+    find_coordinator(client, GROUP, group)
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    joined = client.call(request, 3)
+    assignment = SyncGroupRequest.SyncGroupRequestAssignment(
+        member_id=joined.member_id, assignment=b"all"
+    )
+    synced = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[assignment],
+    )
+    assert client.call(synced, 3).error_code == 0
+    return joined.member_id, joined.generation_id
+
+
+def heartbeat(client: WireClient, group: str, member: tuple[str, int]) -> int:
+    """Send a heartbeat of a member; return the error code."""
+    request = HeartbeatRequest(group_id=group, member_id=member[0], generation_id=member[1])
+    code: int = client.call(request, 3).error_code
+    return code
 
 
 def groups(client: WireClient) -> list[str]:

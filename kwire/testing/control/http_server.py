@@ -1,0 +1,150 @@
+"""The HTTP server of the verbs, for tests in other languages.
+
+``POST /v1/VERB`` with a JSON object of arguments answers with JSON: 200 and the result; 400 for
+wrong arguments and 409 for what failed, both with ``{"error": reason}``. ``GET /v1/openapi.json``
+describes all verbs. Rules: it listens on the loopback address only; a request for another host, as
+after DNS rebinding, and one from a browser's page are refused, because the verbs destroy data. The
+standard library's server answers each connection in a thread, and the verbs run in the node's loop.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from typing import Final, Generic, TypeVar
+
+import trio
+
+from kwire.testing.control.table import Json, Verb, openapi
+from kwire.testing.errors import BrokerError
+
+T = TypeVar("T")
+
+HOST: Final = "127.0.0.1"
+CLIENTS_MAX: Final = 64
+"""The most connections at a time; further ones are closed at once."""
+BODY_BYTES_MAX: Final = 1 << 20
+PREFIX: Final = "/v1/"
+PATIENCE_S: Final = 60.0
+"""The time limit for a request's bytes, and for an idle connection."""
+_POLL_S: Final = 0.05
+_OWN_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+
+class BadRequest(Exception):
+    """A request that is not answered by a verb; its status and the reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler, Generic[T]):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = PATIENCE_S
+    server: "_Server[T]"
+
+    def do_POST(self) -> None:
+        self._answer(self._call)
+
+    def do_GET(self) -> None:
+        self._answer(self._describe)
+
+    def _answer(self, answer: Callable[[], Json]) -> None:
+        try:
+            self._check_origin()
+            status, result = 200, answer()
+        except BadRequest as error:
+            self.close_connection = True  # The body may be unread.
+            status, result = error.status, {"error": str(error)}
+        except BrokerError as error:
+            status, result = 409, {"error": str(error)}
+        except (trio.RunFinishedError, trio.Cancelled):
+            self.close_connection = True
+            status, result = 503, {"error": "the broker is shutting down"}
+        data = json.dumps(result).encode() + b"\n"
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _check_origin(self) -> None:
+        host = self.headers.get("Host", "")
+        if host.rpartition(":")[0] not in _OWN_HOSTS and host not in _OWN_HOSTS:
+            raise BadRequest(403, f"this server answers only for {HOST}, not for {host}")
+        if "Origin" in self.headers or self.headers.get("Sec-Fetch-Site", "none") != "none":
+            raise BadRequest(403, "this server does not answer the pages of browsers")
+
+    def _describe(self) -> Json:
+        if self.path != f"{PREFIX}openapi.json":
+            raise BadRequest(404, f"GET has only {PREFIX}openapi.json; verbs are POST {PREFIX}VERB")
+        return self.server.document
+
+    def _call(self) -> Json:
+        verb = self.server.verbs.get(self.path.removeprefix(PREFIX))
+        if verb is None or not self.path.startswith(PREFIX):
+            raise BadRequest(404, f"no verb {self.path}; GET {PREFIX}openapi.json lists them")
+        size = self.headers.get("Content-Length", "0")
+        if not size.isdecimal() or int(size) > BODY_BYTES_MAX:
+            raise BadRequest(413, f"the arguments need a Content-Length up to {BODY_BYTES_MAX}")
+        try:
+            values = json.loads(self.rfile.read(int(size)) or b"{}")
+            verb.check(values)
+        except (ValueError, BrokerError) as error:
+            raise BadRequest(400, str(error)) from error
+        call = partial(verb.call, self.server.target, values)
+        return trio.from_thread.run(call, trio_token=self.server.token)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Log nothing: the test knows what it asked for."""
+
+
+class _Server(ThreadingHTTPServer, Generic[T]):
+    """The listening socket, and what its connections need."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int, title: str, verbs: Mapping[str, Verb[T]], target: T) -> None:
+        super().__init__((HOST, port), _Handler)
+        self.verbs = verbs
+        self.target = target
+        self.document = openapi(title, version("kwire"), verbs)
+        self.token = trio.lowlevel.current_trio_token()
+        self._client_count = 0
+
+    def process_request_thread(self, request: Json, client_address: Json) -> None:
+        """Serve one connection, or close it if there are too many."""
+        self._client_count += 1
+        try:
+            if self._client_count > CLIENTS_MAX:
+                self.shutdown_request(request)
+            else:
+                super().process_request_thread(request, client_address)
+        finally:
+            self._client_count -= 1
+
+
+async def serve_verbs(
+    port: int,
+    title: str,
+    verbs: Mapping[str, Verb[T]],
+    target: T,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the verbs of a broker until cancelled; report the port. Raises OSError."""
+    server = _Server(port, title, verbs, target)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(_POLL_S,), name="kwire control", daemon=True
+    )
+    thread.start()
+    try:
+        task_status.started(server.server_address[1])
+        await trio.sleep_forever()
+    finally:
+        server.shutdown()
+        server.server_close()
