@@ -82,6 +82,7 @@ def parser() -> Parser:
     top.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
+    from kwire.admin.arguments import add_acls, add_users
     from kwire.storage_format.arguments import add_format
 
     add_serve(commands)
@@ -122,6 +123,8 @@ def parser() -> Parser:
     )
     cli_for_tests.add_control(commands, port)
     add_container(commands)
+    add_users(commands)
+    add_acls(commands)
     return top
 
 
@@ -317,6 +320,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "random-uuid": random_uuid,
         "control": partial(cli_for_tests.control, fail=fail),
         "container": container,
+        "users": admin,
+        "acls": admin,
     }
     try:
         run[options.command](options)
@@ -599,6 +604,21 @@ def format_(options: argparse.Namespace) -> None:
     except (ConfigError, BadLevelError) as error:
         fail(error)
     except CannotOpenError as error:
+        fail(error, BAD_DATA)
+
+
+def admin(options: argparse.Namespace) -> None:
+    """Manage the users or the ACLs of a cluster."""
+    from kwire.admin.command import run_admin
+    from kwire.admin.connection import AdminError
+    from kwire.configs.declare import ConfigError
+
+    properties = {} if options.config is None else read_properties(options.config)
+    try:
+        print(run_admin(options, properties))
+    except ConfigError as error:
+        fail(error)
+    except AdminError as error:
         fail(error, BAD_DATA)
 
 

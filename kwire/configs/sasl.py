@@ -138,6 +138,24 @@ def controller_account(properties: Mapping[str, str], listener: str) -> Account 
     return account_for(properties, listener, key.name, mechanism)
 
 
+def client_account(properties: Mapping[str, str]) -> Account:
+    """Return the account in a client's properties; raise ConfigError."""
+    mechanism = properties.get("sasl.mechanism", "GSSAPI")
+    if mechanism not in _LOGIN_MODULES:
+        raise ConfigError(
+            f"sasl.mechanism is {mechanism}, which kwire does not have; give it one of {_names()}"
+        )
+    example = f'{_JAAS}={_LOGIN_MODULES[mechanism]} required username="NAME" password="PASSWORD";'
+    try:
+        module = parse_login_module(properties.get(_JAAS, ""))
+    except ValueError as error:
+        raise ConfigError(f"{_JAAS} cannot be read: {error}; write {example}") from None
+    user, password = module.options.get("username"), module.options.get("password")
+    if not user or not password:
+        raise ConfigError(f"{_JAAS} has no account; write {example}")
+    return Account(mechanism, user, password)
+
+
 def _module(own: Mapping[str, str], listener: str, mechanism: str) -> LoginModule:
     plain_name = f"{mechanism.lower()}.{_JAAS}"
     name, expected = prefix(listener) + plain_name, _LOGIN_MODULES[mechanism]

@@ -1,4 +1,4 @@
-"""Mistakes in `--secure`."""
+"""Mistakes in `--secure`, `kwire users` and `kwire acls`."""
 
 from typing import Final
 
@@ -46,5 +46,21 @@ MUTATIONS = (
         old="if user == ADMIN and self.folder.has_client_files:",
         new="if False:",
         test="tests/testing/test_secure.py::test_restart_keeps_another_password_of_the_admin",
+    ),
+    Mutation(
+        name="all-acls-removed-by-mistake",
+        invariants=(105,),
+        path="kwire/admin/command.py",
+        old="if selection.is_empty and not options.all:",
+        new="if False:",
+        test="tests/admin/test_commands.py::test_wrong_use_is_explained",
+    ),
+    Mutation(
+        name="password-read-with-its-line-end",
+        invariants=(105,),
+        path="kwire/admin/command.py",
+        old='                password = file.readline().rstrip("\\r\\n")\n',
+        new="                password = file.readline()\n",
+        test="tests/admin/test_commands.py::test_user_is_added_listed_and_removed",
     ),
 )
