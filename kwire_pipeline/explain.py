@@ -24,8 +24,15 @@ MISSING: Final = re.compile(
 NO_CLASS: Final = "'JavaPackage' object is not callable"
 """The py4j error for a class that the JVM lacks."""
 ADD: Final = "add the package that has it to spark.packages, or its jar to spark.jars"
-LOST: Final = re.compile(r"\[KAFKA_DATA_LOSS\.\w+\].*?Reason:\s*(\S[^\n]*)", re.DOTALL)
-"""The error of Spark's Kafka source for records that are gone, with its own words."""
+LOST: Final = re.compile(
+    r"(?:\[KAFKA_DATA_LOSS\.\w+\]|KafkaIllegalStateException: Some data may have been lost)"
+    r".*?Reason:\s*(\S[^\n]*)",
+    re.DOTALL,
+)
+"""The errors of Spark's Kafka source for records that are gone, with its own words.
+
+The second is that of a task, which finds that records of its batch are gone.
+"""
 DENIED: Final = re.compile(
     r"\b((?:Topic|Group|Cluster)AuthorizationException|SaslAuthenticationException"
     r"|SslAuthenticationException|UnsupportedSaslMechanismException)\b"

@@ -346,6 +346,14 @@ either the data was aged out by Kafka or the topic may have been deleted
 set the source option failOnDataLoss to false.
 Reason: Partition orders-0 offset was changed from 20 to 3. SQLSTATE: 22000
 """
+LOST_IN_TASK = """\
+An error occurred while calling o7.collectToPython.
+: org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost because \
+they are not available in Kafka any more;
+set the source option failOnDataLoss to false.
+Reason: Could not read records in offset [10, 20) for topic partition orders-0
+with consumer group spark-kafka-source-executor.
+"""
 NO_RIGHT = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [orders]"
 NO_FILE = "Job aborted\n\tat a.B\nCaused by: java.nio.file.AccessDeniedException: /lake/a.parquet"
 
@@ -368,6 +376,7 @@ def caused_by(cause: Exception) -> Exception:
     ("error", "words"),
     [
         (PySparkException(LOST), r"^records are gone .* from 20 to 3.*--source.fail_on_data_loss"),
+        (Py4JError(LOST_IN_TASK), r"^records are gone .* \[10, 20\) .*--source.fail_on_data_loss"),
         (Py4JError(NO_RIGHT), "do not permit .*TopicAuthorization.*: correct source.security"),
         (PySparkException(NO_FILE), "Spark failed: Job aborted .*/lake/a.parquet"),
         (AnalysisException("no column"), "Spark failed: no column: a rerun fails as well"),
