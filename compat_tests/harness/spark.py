@@ -1,4 +1,4 @@
-"""The Spark session of all tests with a broker: the connector, Iceberg and Delta.
+"""The Spark session of all tests with a broker: the connector, Iceberg, Delta and S3.
 
 A JVM gets its packages when it starts, so the tests of a run share one session.
 """
@@ -18,6 +18,16 @@ EXTENSIONS = (
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "io.delta.sql.DeltaSparkSessionExtension",
 )
+S3 = (
+    "org.apache.hadoop:hadoop-aws:3.4.1",
+    "org.apache.iceberg:iceberg-aws-bundle:1.11.0",
+    "software.amazon.awssdk:s3-transfer-manager:2.44.4",
+)
+"""The packages that a user adds for S3; the SDK has the version of Iceberg's bundle."""
+LEFT_OUT = "software.amazon.awssdk:bundle"
+"""The whole SDK, half a gigabyte, of which Hadoop's S3A needs the two parts above."""
+QUICK_START = "-XX:TieredStopAtLevel=1"
+"""Most of a test's time goes into code that runs for the first time."""
 
 
 def open_session(warehouse: Path) -> SparkSession:
@@ -29,10 +39,13 @@ def open_session(warehouse: Path) -> SparkSession:
         versions.table_package(pyspark, TableFormat.ICEBERG),
         versions.spark_avro(pyspark),
         versions.table_package(pyspark, TableFormat.DELTA),
+        *S3,
     )
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars.packages", ",".join(packages))
+        .config("spark.jars.excludes", LEFT_OUT)
+        .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

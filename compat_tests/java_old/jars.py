@@ -40,10 +40,11 @@ def jars(name: str, coordinates: Sequence[str]) -> Path:
 def _pom(coordinates: Sequence[str]) -> str:
     dependencies = ""
     for coordinate in coordinates:
-        group, artifact, version = coordinate.split(":")
+        group, artifact, version, *classifier = coordinate.split(":")
+        kind = f"<classifier>{classifier[0]}</classifier>" if classifier else ""
         dependencies += (
             f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{version}</version></dependency>\n"
+            f"<version>{version}</version>{kind}</dependency>\n"
         )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'

@@ -22,10 +22,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
@@ -168,12 +168,24 @@ class Trial:
     def log(self) -> Path:
         return self.folder / "pipeline.log"
 
+    @property
+    def files(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.folder
+
+    def text(self, letters: str) -> str:
+        """Return the pipeline's file."""
+        return file_of(self.cluster.bootstrap, self.folder, letters)
+
+    def kinds_of_kill(self) -> list[Callable[[], None]]:
+        return [self.kill_driver, self.kill_broker]
+
     def start_driver(self) -> None:
         self.driver = start(command("run", self.file, "--trigger", "1 second"), self.log)
 
     def commits(self) -> int:
         """Return the count of batches whose commit Spark has noted, in all runs."""
-        numbers = self.folder.glob("checkpoint/*/commits/[0-9]*")
+        numbers = self.files.glob("checkpoint/*/commits/[0-9]*")
         return max((int(path.name) + 1 for path in numbers), default=0)
 
     def wait_batches(self, count: int) -> None:
@@ -251,10 +263,7 @@ class Trial:
         assert run(command("verify", self.file), answer) == 0, answer.read_text()[-3000:]
         count = len(committed)
         assert f"{count:,} committed records in the topics: {count:,} once" in answer.read_text()
-        target = self.folder / "offsets.json"
-        script = [sys.executable, "-m", "compat_tests.pipeline.kills", "--dump", str(self.file)]
-        assert run([*script, "--target", str(target)], self.log) == 0, self.tail()
-        written = json.loads(target.read_text())
+        written = self.tables()
         rows = Counter((p, o, number) for p, o, number in written["rows"])
         letters = Counter((p, o) for p, o in written["letters"])
         good = {(p, o, name_of(n)) for (p, o), n in committed.items() if n % 50 != 49}
@@ -266,6 +275,14 @@ class Trial:
         self.note(f"{written['copies']} dead letters are in their topic once more")
         # No reader sees a letter that waits for an in-sync replica, so a repeated batch copies it.
         assert written["copies"] == 0 or len(self.cluster.brokers) > 1
+
+    def tables(self) -> dict[str, Any]:
+        """Return the offsets and ids of the rows, and the offsets of the dead letters."""
+        target = self.folder / "offsets.json"
+        script = [sys.executable, "-m", "compat_tests.pipeline.kills", "--dump", str(self.file)]
+        assert run([*script, "--target", str(target)], self.log) == 0, self.tail()
+        written: dict[str, Any] = json.loads(target.read_text())
+        return written
 
 
 def name_of(number: int) -> str:
@@ -336,26 +353,35 @@ def file_of(bootstrap: str, folder: Path, letters: str) -> str:
 
 
 def run_trial(
-    folder: Path, kind: str, *, nodes: int, letters: str, seed: int, records: int, kills: int
+    folder: Path,
+    kind: str,
+    *,
+    nodes: int,
+    letters: str,
+    seed: int,
+    records: int,
+    kills: int,
+    make: Callable[[Cluster, Path, Random], Trial] = Trial,
 ) -> Sequence[str]:
     """Run the pipeline under kills from a seed and check its tables; return what happened."""
     random = Random(seed)
     cluster = Cluster(folder / "cluster", FOR_ONE if nodes == 1 else FOR_THREE)
     for node_id in range(1, nodes + 1):
         cluster.add(node_id, kind)
-    trial = Trial(cluster, folder, random)
+    trial = make(cluster, folder, random)
     writer = None
     try:
         cluster.start(features=())
         create(cluster.bootstrap, TOPIC, PARTITIONS, nodes)
         create(cluster.bootstrap, "dead", PARTITIONS, nodes)
-        trial.file.write_text(file_of(cluster.bootstrap, folder, letters))
+        trial.file.write_text(trial.text(letters))
         writer = Writer(cluster.bootstrap, Random(seed + 1))
         trial.start_driver()
-        actions = [trial.kill_driver, trial.kill_broker] * (kills // 2)
+        kinds = trial.kinds_of_kill()
+        actions = kinds * (kills // len(kinds))
         random.shuffle(actions)
         for number, action in enumerate(actions, 1):
-            writer.limit = records * number // (kills + 1)
+            writer.limit = records * number // (len(actions) + 1)
             trial.wait_batches(random.randint(1, 3))
             time.sleep(random.random() * 3)
             action()

@@ -352,8 +352,8 @@ def entries(read: Callable[[Plain], T]) -> Callable[[Plain], dict[str, T]]:
 
 
 SECRET_WORDS: Final = (
-    r"secret|passw(?:or)?d|token|credentials?|jaas[._-]?config"
-    r"|(?:access|account|api|private|shared)[._-]?key"
+    r"secret|passw(?:or)?d|token|credentials?|authorization|jaas[._-]?config"
+    r"|(?:access|account|api|private|shared|encryption|decryption|sse)[._-]?key"
 )
 SECRET_NAME: Final = re.compile(rf"(?:{SECRET_WORDS})$", re.IGNORECASE)
 SECRET_PART: Final = re.compile(SECRET_WORDS, re.IGNORECASE)

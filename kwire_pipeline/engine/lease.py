@@ -4,10 +4,13 @@ A run writes ``writer.json`` beside the checkpoint with its host, its process an
 it increments every few seconds. A run that finds the file checks the process if it can see it, that
 is in the same boot of the same kernel and in the same container; otherwise it waits for two beats.
 If the beat increases, the writer is alive and the newcomer is refused; if not, the writer ended
-without cleaning up, and its lease is taken over. Clocks of two hosts are never compared. A writer
-checks its own lease before each batch and each write, so a writer that was paused for longer ends
-itself. But it can be paused right after such a check: then only the table can refuse its commit, as
-Iceberg and Delta do and Parquet does not.
+without cleaning up, and its lease is taken over. Clocks of two hosts are never compared.
+
+The file is replaced only while it is as its reader found it. So on S3 one of two newcomers takes a
+lease over, and a writer that was paused does not beat over its successor's lease. A writer checks
+its own lease before each batch and each write, so a writer that was paused for longer ends itself.
+But it can be paused right after such a check: then only the table can refuse its commit, as Iceberg
+and Delta do and Parquet does not.
 """
 
 import json
@@ -30,6 +33,7 @@ FILE: Final = "writer.json"
 BEAT_S: Final = 10.0
 PATIENCE_S: Final = 25.0
 POLL_S: Final = 1.0
+TAKEN_OVER: Final = "another run has taken over the checkpoint, so this run has ended itself"
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +114,11 @@ class Files(Protocol):
 
     def write(self, name: str, text: str) -> None: ...
 
-    def create(self, name: str, text: str) -> bool: ...
+    def create(self, name: str, text: str) -> bool:
+        """Write a file unless one of that name exists; return whether it was written."""
+
+    def swap(self, name: str, old: str, new: str) -> bool:
+        """Replace a file whose text is ``old``; return whether it was replaced."""
 
     def delete(self, name: str) -> None: ...
 
@@ -150,23 +158,24 @@ class Lease:
                     f"process {other.process} on {other.host} writes with the checkpoint "
                     f"{folder.url}: wait for its end, or stop it"
                 )
-            if folder.read(FILE) == text:
-                folder.delete(FILE)
+            if folder.swap(FILE, text, holder.dump()):
+                break
         return cls(folder, holder, clock, makes_folder=makes_folder)
 
     def beat(self) -> None:
         """Raise the beat if it is due; raise Failure if another run has taken over the lease."""
         if self._clock() - self._last_beat_s >= BEAT_S:
-            self.check()
+            beaten = attrs.evolve(self._holder, beat=self._holder.beat + 1)
+            if not self._folder.swap(FILE, self._holder.dump(), beaten.dump()):
+                raise Failure(TAKEN_OVER)
+            self._holder = beaten
             self._last_beat_s = self._clock()
-            self._holder = attrs.evolve(self._holder, beat=self._holder.beat + 1)
-            self._folder.write(FILE, self._holder.dump())
 
     def check(self) -> None:
         """Raise Failure if another run has taken over the lease."""
         text = self._folder.read(FILE)
         if text is None or Holder.parse(text).lease_id != self._holder.lease_id:
-            raise Failure("another run has taken over the checkpoint, so this run has ended itself")
+            raise Failure(TAKEN_OVER)
 
     def release(self) -> None:
         """Delete the lease if this run still holds it.

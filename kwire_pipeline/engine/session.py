@@ -1,9 +1,11 @@
 """The Spark session of a pipeline: packages, jars, and the catalog of its tables.
 
 Rules of this file: pyspark starts the JVM with its configuration on the command line, which every
-user of the machine can read, so secrets are passed later, through py4j, once the JVM runs.
+user of the machine can read, so secrets are passed later, through py4j, once the JVM runs. Spark
+hides options by their names, in its event log, its pages and `SET`; it is told the names of all.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -31,6 +33,9 @@ DEFAULTS: Final = {
 }
 ICEBERG_EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 DELTA_EXTENSIONS: Final = "io.delta.sql.DeltaSparkSessionExtension"
+REDACTION: Final = "spark.redaction.regex"
+SECRET_NAMES: Final = "(?i)secret|password|token|access[.]?key"
+"""Spark's own default."""
 AT_LAUNCH: Final = (
     *("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files"),
     *("spark.archives", "spark.kerberos.", "spark.yarn.", "spark.pyspark."),
@@ -59,7 +64,14 @@ def configuration(pipeline: Pipeline, pyspark: str, *, connector: bool = True) -
     chosen["spark.sql.extensions"] = extensions
     if {pipeline.key.format, pipeline.value.format} & {Format.AVRO, Format.AVRO_REGISTRY}:
         user |= avro_limits(user)
-    return {**{key: text for key, text in chosen.items() if text}, **user}
+    whole = {**{key: text for key, text in chosen.items() if text}, **user}
+    return whole | redaction(whole)
+
+
+def redaction(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the option that names all secrets, if there are any; the user's names come first."""
+    names = [re.escape(key) for key, text in chosen.items() if isinstance(text, Secret)]
+    return {REDACTION: "|".join([chosen.get(REDACTION, SECRET_NAMES), *names])} if names else {}
 
 
 def launch_configuration(chosen: Mapping[str, str]) -> dict[str, str]:

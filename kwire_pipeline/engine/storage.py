@@ -17,6 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.values import ONE_PUT
+from kwire_pipeline.engine.stores.s3 import S3Object, has_conditional_writes
 from kwire_pipeline.errors import Failure
 
 if TYPE_CHECKING:
@@ -127,12 +128,14 @@ class Folder:
     def create(self, name: str, text: str) -> bool:
         """Write a file unless one of that name exists; return whether it was written.
 
-        Of two writers at the same time, object stores may let both write; the file is then that of
-        the last one.
+        Of two writers at the same time, S3 refuses the second. Other object stores may let both
+        write; the file is then that of the last one.
         """
         files, path = self._at(name)
         if files.exists(path):
             return False
+        if has_conditional_writes(files):
+            return S3Object(jvm_of(self.spark), files, path).create(text)
         try:
             if _scheme(path) in ONE_PUT:
                 self._put(name, text, overwrite=False)
@@ -144,6 +147,20 @@ class Folder:
             if not files.exists(path):
                 raise
             return False
+        return True
+
+    def swap(self, name: str, old: str, new: str) -> bool:
+        """Replace a file whose text is ``old``; return whether it was replaced.
+
+        If another process replaces the file at the same time, S3 refuses the second of the two.
+        Elsewhere the file is then that of the last one.
+        """
+        files, path = self._at(name)
+        if has_conditional_writes(files):
+            return S3Object(jvm_of(self.spark), files, path).swap(old, new)
+        if self.read(name) != old:
+            return False
+        self.write(name, new)
         return True
 
     def move_to(self, target: "Folder") -> None:

@@ -49,6 +49,42 @@ def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
     Lease.take(files, holder=this, sleep=no_sleep).check()
 
 
+def test_one_of_two_newcomers_takes_over_a_dead_lease() -> None:
+    """Both have found it; the second one finds its successor, not the file that it has read."""
+    first, second = Holder.this_process(), Holder.this_process()
+    dead = attrs.evolve(first, lease_id="dead", process_start="1").dump()
+
+    class Overtaken(Files):
+        def swap(self, name: str, old: str, new: str) -> bool:
+            if old == dead:
+                super().swap(name, old, first.dump())
+            return super().swap(name, old, new)
+
+    files = Overtaken()
+    files.texts[FILE] = dead
+    with pytest.raises(Refusal, match="writes with the checkpoint"):
+        Lease.take(files, holder=second, sleep=no_sleep)
+    assert files.texts[FILE] == first.dump()
+
+
+def test_paused_run_does_not_beat_over_its_successors_lease() -> None:
+    """Its pause begins after its look at the file."""
+    successor = Holder.this_process().dump()
+
+    class Paused(Files):
+        def swap(self, name: str, old: str, new: str) -> bool:
+            self.texts[name] = successor
+            return super().swap(name, old, new)
+
+    files = Paused()
+    now_s = 0.0
+    lease = Lease.take(files, clock=lambda: now_s)
+    now_s = BEAT_S
+    with pytest.raises(Failure, match="has taken over"):
+        lease.beat()
+    assert files.texts[FILE] == successor
+
+
 @pytest.mark.parametrize("text", ["", "null", '{"lease_id": "x"}'])
 def test_damaged_lease_is_refused_with_advice(text: str) -> None:
     """A machine that lost its power can leave an empty file."""

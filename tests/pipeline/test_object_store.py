@@ -63,6 +63,13 @@ class Store:
     def path_class(self, text: str) -> "Path":
         return Path(self, text)
 
+    def getClass(self) -> "Store":
+        return self
+
+    def getName(self) -> str:
+        """Return the name of this class of Java; that of S3A has tests in `compat_tests/lake`."""
+        return "Store"
+
     def makeQualified(self, path: "Path") -> "Path":
         return path
 
@@ -174,6 +181,16 @@ def test_run_does_not_end_itself_at_its_own_beat(scheme: str) -> None:
     store.on_step = lambda: None
     lease.release()
     assert folder.read("writer.json") is None
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_file_is_replaced_only_if_it_is_as_it_was_read(scheme: str) -> None:
+    _, folder = folder_in(scheme)
+    assert not folder.swap("writer.json", "first", "second")
+    folder.write("writer.json", "first")
+    assert folder.swap("writer.json", "first", "second")
+    assert not folder.swap("writer.json", "first", "third")
+    assert folder.read("writer.json") == "second"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,5 +1,6 @@
 """The configuration of a pipeline's Spark session."""
 
+import re
 from pathlib import Path
 
 import attrs
@@ -70,6 +71,20 @@ def test_no_secret_is_on_the_command_line_of_the_jvm(monkeypatch: pytest.MonkeyP
     assert arguments["spark.driver.memory"] == "2g"
     assert arguments["spark.master"] == "local[2]"
     assert "spark-sql-kafka" in arguments["spark.jars.packages"]
+
+
+def test_spark_hides_all_secrets_by_their_names() -> None:
+    secret = {"spark.hadoop.fs.azure.sas.lake": Secret("opensesame"), "spark.x": "plain"}
+    catalog = Catalog(options={"header.Authorization": Secret("opensesame"), "io-impl": "a.B"})
+    table = attrs.evolve(ORDERS.table, catalog=catalog)
+    for own, first in (({}, "(?i)secret|"), ({"spark.redaction.regex": "mine"}, "mine|")):
+        user = Spark(conf=secret | own)
+        chosen = session.configuration(attrs.evolve(ORDERS, table=table, spark=user), "4.0.0")
+        pattern = chosen["spark.redaction.regex"]
+        assert pattern.startswith(first)
+        hidden = {key for key in chosen if re.search(pattern, key)}
+        assert {key for key, text in chosen.items() if isinstance(text, Secret)} == hidden
+    assert "spark.redaction.regex" not in session.configuration(ORDERS, "4.0.0")
 
 
 def test_tables_of_a_relative_warehouse_have_whole_paths(spark: SparkSession) -> None:

@@ -26,5 +26,11 @@ class Files:
         self.is_there = True
         return self.texts.setdefault(name, text) is text
 
+    def swap(self, name: str, old: str, new: str) -> bool:
+        if self.texts.get(name) != old:
+            return False
+        self.texts[name] = new
+        return True
+
     def delete(self, name: str) -> None:
         del self.texts[name]

@@ -1,0 +1,1 @@
+"""Stores of files whose own requests say more than Hadoop's file systems do."""

@@ -1,0 +1,93 @@
+"""Conditional writes to S3: an object is written only if nobody else has written it since.
+
+Rules of this file: a request is one of Hadoop's S3A file system, with its client, credentials and
+encryption, and one header more. S3A has no such writes before Hadoop 3.4.2, and Spark 4.0 comes
+with 3.4.1. A store that repeats a request after a lost answer refuses the second one, so a refused
+write counts as done if the object has its text.
+"""
+
+import re
+from typing import Final
+
+import attrs
+from py4j.java_gateway import JavaObject, JVMView
+from py4j.protocol import Py4JJavaError
+
+from kwire_pipeline.errors import Refusal
+
+S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+SWITCH: Final = "fs.s3a.create.conditional.enabled"
+"""Hadoop's option for stores that do not know conditional writes."""
+STATUS: Final = re.compile(r"Status Code: (\d+)")
+MISSING: Final = 404
+CONFLICTS: Final = (409, 412)
+UNKNOWN: Final = 501
+
+
+@attrs.frozen
+class S3Object:
+    """One object of a bucket."""
+
+    jvm: JVMView
+    files: JavaObject
+    path: JavaObject
+
+    def create(self, text: str) -> bool:
+        """Write the object unless it exists; return whether it was written."""
+        return self._put(text, "If-None-Match", "*")
+
+    def swap(self, old: str, new: str) -> bool:
+        """Replace the object if its text is ``old``; return whether it was replaced."""
+        current = self._get()
+        return current is not None and current[0] == old and self._put(new, "If-Match", current[1])
+
+    def _get(self) -> tuple[str, str] | None:
+        """Return the text and the entity tag; None if the object does not exist."""
+        builder = self.files.getRequestFactory().newGetObjectRequestBuilder(self._key())
+        try:
+            answer = self._client().getObjectAsBytes(builder.build())
+        except Py4JJavaError as error:
+            if status_of(error) == MISSING:
+                return None
+            raise
+        return str(answer.asUtf8String()), str(answer.response().eTag())
+
+    def _put(self, text: str, condition: str, value: str) -> bool:
+        aws = self.jvm.software.amazon.awssdk
+        data = text.encode()
+        factory = self.files.getRequestFactory()
+        builder = factory.newPutObjectRequestBuilder(self._key(), None, len(data), False)
+        header = aws.awscore.AwsRequestOverrideConfiguration.builder().putHeader(condition, value)
+        request = builder.overrideConfiguration(header.build()).build()
+        try:
+            self._client().putObject(request, aws.core.sync.RequestBody.fromBytes(data))
+        except Py4JJavaError as error:
+            status = status_of(error)
+            if status == UNKNOWN:
+                raise Refusal(
+                    f"{self.path.toString()}: the object store has no conditional writes, by which "
+                    f"one run at a time takes the checkpoint: set spark.hadoop.{SWITCH} to false "
+                    "in spark.conf if no two runs start at the same time"
+                ) from None
+            if status not in (*CONFLICTS, MISSING):
+                raise
+            current = self._get()
+            return current is not None and current[0] == text
+        return True
+
+    def _client(self) -> JavaObject:
+        return self.files.getS3AInternals().getAmazonS3Client("a conditional write")
+
+    def _key(self) -> str:
+        return str(self.files.pathToKey(self.path))
+
+
+def has_conditional_writes(files: JavaObject) -> bool:
+    """Return whether a file system is S3A, and its store is said to know conditional writes."""
+    return str(files.getClass().getName()) == S3A and bool(files.getConf().getBoolean(SWITCH, True))
+
+
+def status_of(error: Py4JJavaError) -> int | None:
+    """Return the HTTP status of an error of the AWS client, if it has one."""
+    match = STATUS.search(str(error))
+    return int(match[1]) if match else None
