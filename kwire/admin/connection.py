@@ -91,6 +91,7 @@ def _tls(file: ClientFile) -> "ClientTls | None":
 def _login(file: ClientFile) -> "NodeLogin | None":
     if file.account is None:
         return None
+    from kwire.clock import SystemClock
     from kwire.node.node_logins import make_login
 
-    return make_login(file.account, SystemRandom())
+    return make_login(file.account, SystemRandom(), SystemClock())
