@@ -36,7 +36,8 @@ def may_log_in(settings: dict[str, str]) -> bool:
 def set_password(broker: Broker, password: bytes) -> None:
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     change = UserScramCredentialUpsertion("admin", info, password)
-    for future in admin(broker.client_settings()).alter_user_scram_credentials([change]).values():
+    client = admin(broker.client_settings())  # Its calls end with it.
+    for future in client.alter_user_scram_credentials([change]).values():
         future.result(20)
 
 
