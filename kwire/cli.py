@@ -334,11 +334,12 @@ def serve(options: argparse.Namespace) -> None:
     begin(options.log_level)
     if options.metrics_host is not None and options.metrics_port is None:
         fail("--metrics-host has no effect without --metrics-port; give both")
-    from kwire.configs.declare import ConfigError
     from kwire.node.run import StopSignals
-    from kwire.secure.location import check_open
 
     with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
+        from kwire.configs.declare import ConfigError
+        from kwire.secure.location import check_open
+
         properties, more, upkeep = serve_properties(options, directory), "", None
         if options.control_port is not None:
             parse = partial(parse_config, file=options.config, overrides=options.override)
