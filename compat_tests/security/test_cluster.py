@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from compat_tests.cluster.nodes import BROKER, COMBINED, FEATURES, LOOPBACK, Cluster, Node
+from compat_tests.cluster.nodes import BROKER, COMBINED, FEATURES, Cluster
 from compat_tests.confluent_kafka.clients import admin, create, deliver, read
-from compat_tests.harness.broker import kafka
-from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import PLAIN_MODULE, SCRAM_MODULE
+from compat_tests.security.nodes import configure
 
 ACCOUNT = 'username="node" password="node-secret"'
 SETTINGS = {
@@ -29,16 +28,6 @@ SETTINGS = {
     "listener.name.brokers.scram-sha-512.connections.max.reauth.ms": "5000",
 }
 USER = "SCRAM-SHA-512=[name=node,password=node-secret]"
-
-
-def configure(cluster: Cluster, node: Node) -> None:
-    """Write the node's properties, with a listener for other brokers."""
-    properties = cluster.properties(node)
-    (port,) = new_ports(1)
-    own = f"BROKERS://{LOOPBACK}:{port}"
-    properties["advertised.listeners"] = f"PLAINTEXT://{node.address},{own}"
-    properties["listeners"] = f"{own},{properties['listeners']}"
-    kafka.write_properties(node.config, properties)
 
 
 @pytest.mark.single
