@@ -36,6 +36,7 @@ from kwire.configs.listeners import (
     parse_voters,
     per_address,
 )
+from kwire.configs.share_partitions import SharePartitionConfig
 
 T = TypeVar("T")
 
@@ -88,11 +89,10 @@ def family(name: str) -> tuple[str, ...]:
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
-class BrokerConfig(ConsumerGroupConfig):
+class BrokerConfig(ConsumerGroupConfig, SharePartitionConfig):
     """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off
-
     # The node and its place in the cluster
     process_roles = strings(
         (), "Roles of this node: broker, controller or both.", choices=("broker", "controller"),

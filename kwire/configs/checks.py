@@ -12,6 +12,7 @@ from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
 from kwire.configs.listeners import has_sasl, has_tls
 from kwire.configs.remedies import REQUIRED
+from kwire.configs.share_partitions import LIMITED
 
 _PROTECTIVE: Final = frozenset(
     {
@@ -352,7 +353,21 @@ def _check_times(config: BrokerConfig) -> None:
         "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
     )
     _check_consumer_groups(config)
+    _check_share_partitions(config)
     _check_per_address(config)
+
+
+def _check_share_partitions(config: BrokerConfig) -> None:
+    """Reject limits of share partitions that are outside their own bounds."""
+    for name in LIMITED:
+        value, low, high = (
+            getattr(config, f"group.share.{prefix}{name}".replace(".", "_"))
+            for prefix in ("", "min.", "max.")
+        )
+        _require(
+            low <= value <= high,
+            f"group.share.{name} must be between group.share.min.{name} and group.share.max.{name}",
+        )
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kwire.configs.declare import Config, ConfigError, boolean, integer, string, strings
+from kwire.configs.share_partitions import check_limits, check_reset
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -20,15 +21,20 @@ class GroupConfig(Config):
     consumer_session_timeout_ms = integer(
         45000, "How long a member of a consumer group may be silent.", low=1)
     share_assignment_interval_ms = integer(1000, effective=False, low=0)
-    share_auto_offset_reset = string("latest", effective=False)
-    share_delivery_count_limit = integer(5, effective=False, low=2)
+    share_auto_offset_reset = string(
+        "latest", "Where a share group begins: earliest, latest or by_duration:<PnDTnHnMn.nS>.",
+        check=check_reset)
+    share_delivery_count_limit = integer(
+        5, "How often a record is delivered before it is archived.", low=2)
     share_heartbeat_interval_ms = integer(5000, effective=False, low=1)
     share_isolation_level = string(
-        "read_uncommitted", effective=False, choices=("read_committed", "read_uncommitted")
-    )
-    share_partition_max_record_locks = integer(2000, effective=False, low=100)
-    share_record_lock_duration_ms = integer(30000, effective=False, low=1000)
-    share_renew_acknowledge_enable = boolean(True, effective=False)
+        "read_uncommitted", "Whether a share group gets records of open and aborted transactions.",
+        choices=("read_committed", "read_uncommitted"))
+    share_partition_max_record_locks = integer(
+        2000, "Records of one partition that are in flight to a share group.", low=100)
+    share_record_lock_duration_ms = integer(
+        30000, "How long a member may hold a record before another gets it.", low=1000)
+    share_renew_acknowledge_enable = boolean(True, "Whether members may renew their locks.")
     share_session_timeout_ms = integer(45000, effective=False, low=1)
     streams_assignment_interval_ms = integer(1000, effective=False, low=0)
     streams_heartbeat_interval_ms = integer(5000, effective=False, low=1)
@@ -40,6 +46,7 @@ class GroupConfig(Config):
 
 def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Reject settings of a consumer group that are outside the bounds of the broker's settings."""
+    check_limits(settings, broker)
     values: dict[str, int] = {}
     for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         key = f"consumer.{name}"

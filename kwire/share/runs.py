@@ -1,0 +1,143 @@
+"""The in-flight offsets of a share partition, as runs of offsets in the same state.
+
+Runs do not overlap and are sorted. Offsets between two runs hold no records. A run is split only
+where a part of it changes its state, so a batch that is acquired and acknowledged as a whole costs
+one object. A run whose change is being written is never split.
+"""
+
+import enum
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from kwire.share.changes import Change
+
+
+class RecordState(enum.IntEnum):
+    """The delivery state of a record, with the numbers that are stored."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+@attrs.define(eq=False, repr=False)
+class Run:
+    """Offsets in the same state; both offsets are inclusive."""
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int
+    batch_size: int
+    """The number of offsets that were acquired together with these for the first time."""
+    member: str = ""
+    """The member that holds acquired records."""
+    deadline: float = inf
+    """The time at which the acquisition lock ends."""
+    change: "Change | None" = None
+    """The change that is being written. Until it is stored, the run keeps its state, but nobody
+    else may change it."""
+    next_state: RecordState = RecordState.AVAILABLE
+    """The state after :attr:`change`."""
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_available(self) -> bool:
+        """True if a member may acquire the records now."""
+        return self.state is RecordState.AVAILABLE
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the records are never delivered again."""
+        return self.state >= RecordState.ACKNOWLEDGED
+
+    @property
+    def will_be_complete(self) -> bool:
+        """True if the records are complete once the current change is stored."""
+        state = self.state if self.change is None else self.next_state
+        return state >= RecordState.ACKNOWLEDGED
+
+    def acquire(self, member: str, deadline: float) -> None:
+        """Give available records to a member."""
+        self.state, self.member, self.deadline = RecordState.ACQUIRED, member, deadline
+        self.delivery_count += 1
+
+    def settle(self, state: RecordState, delivery_count: int) -> None:
+        """Move to a state in which no member holds the records."""
+        self.state, self.delivery_count = state, delivery_count
+        self.member, self.deadline = "", inf
+
+
+def _first(run: Run) -> int:
+    return run.first
+
+
+def _last(run: Run) -> int:
+    return run.last
+
+
+@attrs.define(eq=False, repr=False)
+class Runs:
+    """The runs of one share partition."""
+
+    _runs: list[Run] = attrs.field(factory=list)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def overlapping(self, first: int, last: int) -> list[Run]:
+        """Return the runs that have offsets in the range."""
+        runs = self._runs
+        begin = bisect_left(runs, first, key=_last)
+        return runs[begin : bisect_right(runs, last, begin, key=_first)]
+
+    def isolate(self, first: int, last: int) -> list[Run]:
+        """Split the runs at the ends of the range, and return the runs in it."""
+        self._split(first)
+        self._split(last + 1)
+        return self.overlapping(first, last)
+
+    def _split(self, offset: int) -> None:
+        """Let a run begin at ``offset`` if one contains it."""
+        runs = self._runs
+        index = bisect_left(runs, offset, key=_last)
+        if index == len(runs) or runs[index].first >= offset:
+            return
+        run = runs[index]
+        assert run.change is None, "a run whose change is being written must stay whole"
+        runs.insert(index + 1, attrs.evolve(run, first=offset))
+        run.last = offset - 1
+
+    def append(self, run: Run) -> None:
+        """Add a run behind all others."""
+        assert not self._runs or self._runs[-1].last < run.first, "runs must be in order"
+        self._runs.append(run)
+
+    def drop_before(self, offset: int) -> None:
+        """Remove all offsets before ``offset``, in any state."""
+        runs = self._runs
+        del runs[: bisect_left(runs, offset, key=_last)]
+        if runs and runs[0].first < offset:
+            runs[0].first = offset
+
+    def drop_complete(self) -> bool:
+        """Remove the complete runs at the start; return whether there were any."""
+        count = 0
+        for run in self._runs:
+            if not run.is_complete:
+                break
+            count += 1
+        del self._runs[:count]
+        return count > 0

@@ -1,0 +1,56 @@
+"""The settings of one share group: the broker's, and what the group overrides."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kwire.configs.broker import BrokerConfig
+
+
+class ShareSettings(NamedTuple):
+    """The settings that the leader of a share partition applies; the defaults are Kafka's."""
+
+    lock_ms: int = 30_000
+    max_deliveries: int = 5
+    max_in_flight: int = 2_000
+    """The most records between the start and the end of a share partition."""
+    reset: str = "latest"
+    """`share.auto.offset.reset`: where the group begins in a partition."""
+    reads_committed: bool = False
+    may_renew: bool = True
+
+    @property
+    def lock_s(self) -> float:
+        return self.lock_ms / 1000
+
+    @classmethod
+    def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
+        """Return a group's settings; its overrides are kept within the broker's limits."""
+
+        def within(name: str, default: int, low: int, high: int) -> int:
+            text = overrides.get(name)
+            return default if text is None else min(max(int(text), low), high)
+
+        return cls(
+            lock_ms=within(
+                "share.record.lock.duration.ms",
+                config.group_share_record_lock_duration_ms,
+                config.group_share_min_record_lock_duration_ms,
+                config.group_share_max_record_lock_duration_ms,
+            ),
+            max_deliveries=within(
+                "share.delivery.count.limit",
+                config.group_share_delivery_count_limit,
+                config.group_share_min_delivery_count_limit,
+                config.group_share_max_delivery_count_limit,
+            ),
+            max_in_flight=within(
+                "share.partition.max.record.locks",
+                config.group_share_partition_max_record_locks,
+                config.group_share_min_partition_max_record_locks,
+                config.group_share_max_partition_max_record_locks,
+            ),
+            reset=overrides.get("share.auto.offset.reset", "latest"),
+            reads_committed=overrides.get("share.isolation.level") == "read_committed",
+            may_renew=overrides.get("share.renew.acknowledge.enable", "true") == "true",
+        )
