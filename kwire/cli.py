@@ -122,6 +122,7 @@ def parser() -> Parser:
         description="Print a new uuid, for a cluster or a directory.",
     )
     cli_for_tests.add_control(commands, port)
+    add_log_level(cli_for_tests.add_proxy(commands, port))
     add_container(commands)
     add_users(commands)
     add_acls(commands)
@@ -319,6 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "check-log": check_log,
         "random-uuid": random_uuid,
         "control": partial(cli_for_tests.control, fail=fail),
+        "proxy": partial(cli_for_tests.proxy, fail=fail, log_to_stderr=log_to_stderr),
         "container": container,
         "users": admin,
         "acls": admin,

@@ -8,6 +8,7 @@ import gc
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ Port = Callable[[str], int]
 """Parses the number of a port."""
 Properties = Mapping[str, str]
 P = TypeVar("P", bound=argparse.ArgumentParser)
+PORT_MAX = 65535
 BAD_USAGE = 1
 BAD_DATA = 2
 
@@ -48,6 +50,36 @@ def add_control(commands: "argparse._SubParsersAction[P]", port: Port) -> None:
     )
     control.add_argument("verb", nargs="?", metavar="VERB", help="what to do")
     control.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="the verb's arguments")
+
+
+def add_proxy(commands: "argparse._SubParsersAction[P]", port: Port) -> P:
+    """Add the `proxy` command, which arranges faults in front of a cluster; return its parser."""
+    proxy = commands.add_parser(
+        "proxy",
+        help="let requests to any Kafka cluster go wrong, for tests",
+        description="Pass the requests of clients on to the brokers of a cluster, and let those go "
+        "wrong that a test wants, until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT`, "
+        "the address for clients. A broker with the id N gets the port PORT+1+N.",
+        epilog="Exit codes: 0 clean shutdown, 1 bad usage, 2 an address is not available.",
+    )
+    proxy.add_argument(
+        "--target", required=True, metavar="HOST:PORT,…", help="brokers of the cluster"
+    )
+    proxy.add_argument(
+        "--listen",
+        default="9092",
+        metavar="[HOST:]PORT",
+        help="the address for clients (127.0.0.1:9092; port 0: any free ports)",
+    )
+    add_control_port(proxy, port)
+    proxy.add_argument("--target-tls", action="store_true", help="encrypt connections to brokers")
+    proxy.add_argument(
+        "--target-ca",
+        type=Path,
+        metavar="FILE",
+        help="trust these certificates (PEM) of --target-tls (default: those of the system)",
+    )
+    return proxy
 
 
 def serve(
@@ -104,6 +136,46 @@ def control(options: argparse.Namespace, fail: Fail) -> None:
             _write(call_verb(options.port, options.verb, options.arguments))
     except BrokerError as error:
         fail(error, BAD_USAGE)
+
+
+def proxy(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str], None]) -> None:
+    """Run a proxy in front of a cluster until a signal stops it."""
+    targets = [_address(text) for text in options.target.split(",")]
+    listen = _address(options.listen)
+    if not all(target is not None and target[1] for target in targets):
+        fail(f"--target {options.target}: expected HOST:PORT,… of brokers", BAD_USAGE)
+    if listen is None:
+        fail(f"--listen {options.listen}: expected PORT or HOST:PORT", BAD_USAGE)
+    if options.target_ca is not None and not options.target_tls:
+        fail("--target-ca has no effect without --target-tls; give both", BAD_USAGE)
+    log_to_stderr(options.log_level)
+    from kwire.net.listener import Address
+    from kwire.node.run import StopSignals
+    from kwire.testing.errors import BrokerError
+    from kwire.testing.proxy.serving import run_proxy, tls_context
+
+    try:
+        with StopSignals() as signals:
+            signals.end_at_once_by(lambda: None)
+            run_proxy(
+                [Address(*target) for target in targets if target is not None],
+                Address(*listen),
+                signals,
+                tls=tls_context(options.target_ca) if options.target_tls else None,
+                control_port=options.control_port,
+                control_ready=partial(_print_address, "kwire control on http://"),
+                ready=partial(_print_address, "kwire ready on "),
+            )
+    except BrokerError as error:
+        fail(error, BAD_DATA)
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Return the host and the port in a text; None if it has no port."""
+    host, _, number = text.rpartition(":")
+    if not (number.isascii() and number.isdigit() and int(number) <= PORT_MAX):
+        return None
+    return host.strip("[]") or "127.0.0.1", int(number)
 
 
 def _print_address(text: str, host: str, port: int) -> None:

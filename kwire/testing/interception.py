@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from kwire.codec.apis import BY_KEY
-from kwire.codec.frame import read_header
+from kwire.codec.frame import RequestHead, read_header
 from kwire.codec.primitives import MalformedError
 from kwire.net.framing import Disconnect, Framer
 from kwire.net.guests import Guests
@@ -66,6 +66,11 @@ class Interception:
     topic_name: TopicName
     now_ms: Callable[[], int]
     pause: Pause
+
+    def needs_body(self, head: RequestHead) -> bool:
+        """Return whether :meth:`begin` needs the whole frame of a request, not just its header."""
+        api = BY_KEY[head.api_key].name
+        return api == "Fetch" or any(f.api == api and not f.is_used_up for f in self.faults.faults)
 
     def begin(self, frame: memoryview, fetched: FetchedPartitions) -> Alteration | None:
         """Record a request; return what a fault changes about it, None if no fault applies."""

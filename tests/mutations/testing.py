@@ -9,6 +9,7 @@ FAULTS: Final = "tests/testing/test_faults.py"
 WAITS: Final = "tests/testing/test_waits.py"
 BROKER: Final = "tests/testing/test_broker.py"
 CONTROL: Final = "tests/testing/test_control.py"
+PROXY: Final = "tests/testing/test_proxy.py"
 CLOCK: Final = "tests/testing/test_broker_clock.py"
 MUTATIONS = (
     Mutation(
@@ -146,6 +147,49 @@ MUTATIONS = (
         old="        if not client_port or config.broker_endpoints[0].port:\n",
         new="        if client_port >= 0:\n",
         test=f"{CONTROL}::test_a_killed_broker_is_started_with_its_port_and_records",
+    ),
+    Mutation(
+        name="hints-of-leaders-go-around-the-proxy",
+        invariants=(),
+        path="kwire/testing/proxy/rewriting.py",
+        old="    PRODUCE: 10,\n",
+        new="    PRODUCE: 99,\n",
+        test=f"{PROXY}::test_no_response_names_a_broker_of_the_target",
+    ),
+    Mutation(
+        name="proxy-answers-out-of-order",
+        invariants=(),
+        path="kwire/testing/proxy/relay.py",
+        old="        frames = alteration.frames or (_placeholder(head),)\n",
+        new="        if not alteration.frames:\n"
+        "            await self.client.send_all(alteration.end(None).data or b'')\n"
+        "            return\n"
+        "        frames = alteration.frames\n",
+        test=f"{PROXY}::test_answers_keep_their_order",
+    ),
+    Mutation(
+        name="proxy-passes-both-answers-to-a-repeated-request",
+        invariants=(),
+        path="kwire/testing/proxy/relay.py",
+        old="        if expected.skip:\n",
+        new="        if expected.skip and not expected.head.client_id:\n",
+        test=f"{PROXY}::test_answers_keep_their_order",
+    ),
+    Mutation(
+        name="proxy-shows-versions-that-it-cannot-read",
+        invariants=(),
+        path="kwire/testing/proxy/rewriting.py",
+        old="        each.max_version = min(each.max_version, own.last)\n",
+        new="",
+        test=f"{PROXY}::test_versions_that_the_proxy_cannot_read_are_hidden",
+    ),
+    Mutation(
+        name="proxy-waits-for-an-answer-that-does-not-come",
+        invariants=(),
+        path="kwire/testing/proxy/rewriting.py",
+        old="    return bool(acks != _NO_ACKNOWLEDGEMENT)\n",
+        new="    return True\n",
+        test=f"{PROXY}::test_only_a_produce_without_acknowledgement_has_no_answer",
     ),
     Mutation(
         name="test-broker-has-a-clock-of-its-own",

@@ -1,0 +1,1 @@
+"""A proxy that arranges faults in front of any Kafka cluster."""

@@ -1,0 +1,162 @@
+"""The brokers of the target, each behind a port of the proxy.
+
+Rules: a broker's port is that of the proxy plus one plus the broker's id, so that it is the same
+after a restart of the proxy; with port 0, or where that port is not possible, it is any free one.
+A port stays open while the proxy runs. A broker with a new address keeps its port.
+"""
+
+import logging
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+import trio
+from trio.abc import Stream
+
+from kwire.codec.frame import RequestHead
+from kwire.codec.primitives import MalformedError
+from kwire.net.listener import Address
+from kwire.testing.faults import Faults
+from kwire.testing.interception import Interception, Pause
+from kwire.testing.proxy.relay import Relay
+from kwire.testing.proxy.rewriting import Names, decode, names_in, rewrite
+from kwire.testing.request_log import RequestLog
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 2000
+"""The most connections at a time; further ones are closed at once."""
+CONNECT_S: Final = 10.0
+TOPICS_MAX: Final = 100_000
+BOOTSTRAP: Final = -1
+"""The id in place of a broker's for connections to the proxy's first port."""
+_PORT_MAX: Final = 65535
+
+
+@attrs.define(eq=False, repr=False)
+class ProxiedCluster:
+    """The target's brokers, their ports here, and what the proxy knows of its topics."""
+
+    bootstrap_targets: Sequence[Address]
+    """The brokers that clients of the first port reach: the first that accepts a connection."""
+    host: str
+    """The address on which the proxy listens, also for clients."""
+    tls: ssl.SSLContext | None
+    """The TLS of connections to the target; None if they are not encrypted."""
+    nursery: trio.Nursery
+    faults: Faults = attrs.field(factory=Faults)
+    requests: RequestLog = attrs.field(factory=RequestLog)
+    pause: Pause = attrs.field(factory=Pause)
+    targets: dict[int, Address] = attrs.field(factory=dict)
+    """The addresses of the target's brokers by id."""
+    addresses: dict[int, Address] = attrs.field(factory=dict)
+    """The addresses of the same brokers at the proxy."""
+    _topics: dict[bytes, str] = attrs.field(factory=dict)
+    _opening: dict[int, trio.Event] = attrs.field(factory=dict)
+    """Set once the port of a broker is open, by the broker's id."""
+    _connection_count: int = 0
+
+    async def start(self, port: int) -> Address:
+        """Listen for clients; return the address. Raises OSError."""
+        self.addresses[BOOTSTRAP] = await self._listen(BOOTSTRAP, port)
+        return self.bootstrap
+
+    @property
+    def bootstrap(self) -> Address:
+        """The address for clients."""
+        return self.addresses[BOOTSTRAP]
+
+    @property
+    def brokers(self) -> Mapping[int, Address]:
+        """The addresses of the brokers that the proxy knows, by id."""
+        return {node: address for node, address in self.addresses.items() if node != BOOTSTRAP}
+
+    async def rewrite(self, head: RequestHead, answer: memoryview) -> bytes:
+        """Return a response with the proxy's addresses, once every broker in it has one."""
+        try:
+            response = decode(head, answer)
+        except MalformedError as error:
+            logger.warning("response passed as it is api=%d reason=%s", head.api_key, error)
+            return len(answer).to_bytes(4, "big") + answer
+        await self._learn(names_in(response))
+        return rewrite(head, response, self.brokers)
+
+    async def _learn(self, names: Names) -> None:
+        if len(self._topics) + len(names.topics) > TOPICS_MAX:
+            self._topics.clear()
+        self._topics.update(names.topics)
+        for node, address in names.brokers.items():
+            self.targets[node] = address
+            if node in self.addresses:
+                continue
+            opened = self._opening.get(node)
+            if opened is not None:
+                await opened.wait()
+                continue
+            opened = self._opening[node] = trio.Event()
+            self.addresses[node] = await self._listen_for(node)
+            opened.set()
+            logger.info(
+                "broker id=%d target=%s:%d port=%d", node, *address, self.addresses[node][1]
+            )
+
+    async def _listen_for(self, node: int) -> Address:
+        port = self.bootstrap.port + 1 + node
+        try:
+            return await self._listen(node, port if port <= _PORT_MAX else 0)
+        except OSError as error:
+            logger.warning("port not available port=%d broker=%d reason=%s", port, node, error)
+            return await self._listen(node, 0)
+
+    async def _listen(self, node: int, port: int) -> Address:
+        (listener,) = await trio.open_tcp_listeners(port, host=self.host)
+        self.nursery.start_soon(self._accept, node, listener)
+        return Address(self.host, listener.socket.getsockname()[1])
+
+    async def _accept(self, node: int, listener: trio.SocketListener) -> None:
+        async def serve(client: trio.SocketStream) -> None:
+            async with client:
+                if self._connection_count < CONNECTIONS_MAX:
+                    self._connection_count += 1
+                    try:
+                        await self._serve(node, client)
+                    except Exception:
+                        logger.exception("connection failed broker=%d", node)
+                    finally:
+                        self._connection_count -= 1
+
+        await trio.serve_listeners(serve, [listener])
+
+    async def _serve(self, node: int, client: trio.SocketStream) -> None:
+        addresses = self.bootstrap_targets if node == BOOTSTRAP else [self.targets[node]]
+        stream = await self._connect_any(addresses)
+        if stream is None:
+            return
+        interception = Interception(
+            node, self.faults, self.requests, self._topics.get, _wall_ms, self.pause
+        )
+        async with stream:
+            await Relay(client, stream, interception, self.rewrite).run()
+
+    async def _connect_any(self, addresses: Sequence[Address]) -> Stream | None:
+        """Return a connection to the first broker that accepts one; None if none does."""
+        for address in addresses:
+            try:
+                with trio.fail_after(CONNECT_S):
+                    return await self._connect(address)
+            except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
+                logger.info("broker not available target=%s:%d reason=%s", *address, error)
+        return None
+
+    async def _connect(self, target: Address) -> Stream:
+        if self.tls is None:
+            return await trio.open_tcp_stream(*target)
+        stream = await trio.open_ssl_over_tcp_stream(*target, ssl_context=self.tls)
+        await stream.do_handshake()
+        return stream
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

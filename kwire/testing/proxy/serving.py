@@ -1,0 +1,123 @@
+"""`kwire proxy`: runs the proxy, and its control server, until a signal."""
+
+import ssl
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from kwire.net.listener import Address
+from kwire.node.run import StopSignals
+from kwire.testing.control.fault_verbs import FAULT_VERBS
+from kwire.testing.control.http_server import serve_verbs
+from kwire.testing.control.table import Json, Verb, verb_table
+from kwire.testing.errors import BrokerError
+from kwire.testing.proxy.brokers import ProxiedCluster
+
+Ready = Callable[[str, int], None]
+TITLE: Final = "kwire proxy"
+
+
+async def state(proxy: ProxiedCluster) -> Json:
+    """Return the proxy's address, and the target's brokers with their addresses at the proxy."""
+    return {
+        "bootstrap_servers": "{}:{}".format(*proxy.bootstrap),
+        "is_paused": proxy.pause.is_on,
+        "brokers": [
+            {
+                "id": node,
+                "host": address.host,
+                "port": address.port,
+                "target": "{}:{}".format(*proxy.targets[node]),
+            }
+            for node, address in sorted(proxy.brokers.items())
+        ],
+    }
+
+
+async def pause(proxy: ProxiedCluster) -> Json:
+    """Let requests wait, as if the network hung, until the proxy is resumed."""
+    proxy.pause.is_on = True
+    return {}
+
+
+async def resume(proxy: ProxiedCluster) -> Json:
+    """Let the requests go on that wait since a pause."""
+    proxy.pause.end()
+    return {}
+
+
+def run_proxy(
+    targets: Sequence[Address],
+    listen: Address,
+    signals: StopSignals,
+    *,
+    tls: ssl.SSLContext | None,
+    control_port: int | None,
+    ready: Ready,
+    control_ready: Ready,
+) -> None:
+    """Run a proxy until a signal; raise BrokerError with the reason."""
+    if signals.received is None:
+        trio.run(
+            partial(
+                _serve,
+                targets,
+                listen,
+                signals,
+                tls=tls,
+                control_port=control_port,
+                ready=ready,
+                control_ready=control_ready,
+            )
+        )
+
+
+async def _serve(
+    targets: Sequence[Address],
+    listen: Address,
+    signals: StopSignals,
+    *,
+    tls: ssl.SSLContext | None,
+    control_port: int | None,
+    ready: Ready,
+    control_ready: Ready,
+) -> None:
+    stop = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+    signals.notify(lambda: token.run_sync_soon(stop.set))
+    error: BrokerError | None = None
+    async with trio.open_nursery() as nursery:
+        proxy = ProxiedCluster(targets, listen.host, tls, nursery)
+        try:
+            address = await proxy.start(listen.port)
+            if control_port is not None:
+                verbs: dict[str, Verb[ProxiedCluster]] = verb_table(
+                    (*FAULT_VERBS, state, pause, resume)
+                )
+                bound = await nursery.start(serve_verbs, control_port, TITLE, verbs, proxy)
+                control_ready("127.0.0.1", bound)
+            ready(*address)
+            await stop.wait()
+        except OSError as failure:
+            error = BrokerError(
+                f"cannot listen: {failure.strerror or failure}; choose other ports with --listen "
+                "and --control-port"
+            )
+        nursery.cancel_scope.cancel()
+    signals.notify(None)
+    if error is not None:
+        raise error
+
+
+def tls_context(authorities: Path | None) -> ssl.SSLContext:
+    """Return the TLS of connections to the target; raise BrokerError for a bad file.
+
+    ``authorities`` are trusted certificates in PEM; None is those of the system.
+    """
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except (OSError, ssl.SSLError) as error:
+        raise BrokerError(f"cannot read the certificates {authorities}: {error}") from error
