@@ -37,7 +37,6 @@ NOT_OURS = {
 }
 """Names of Kafka, Java, Spark, Delta and testcontainers."""
 NOT_YET = {
-    "kwire/handlers/describe_delegation_token.py",
     "tests/handlers/test_describe_delegation_token.py",
 }
 """Files that the example of CONTRIBUTING.md adds."""

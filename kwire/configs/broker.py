@@ -692,8 +692,9 @@ def broker_key(name: str) -> Key[object] | None:
 @functools.cache
 def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, sorted by name."""
+    from kwire.configs import delegation_tokens as tokens
     from kwire.configs import inert, oauth, security, tls
 
-    others = (security.SecurityConfig, oauth.OAuthConfig, tls.TlsConfig, inert.InertConfig)
-    tables = (BrokerConfig, *others)
+    logins = (security.SecurityConfig, oauth.OAuthConfig, tokens.DelegationTokenConfig)
+    tables = (BrokerConfig, *logins, tls.TlsConfig, inert.InertConfig)
     return dict(sorted(item for table in tables for item in table.keys().items()))

@@ -19,7 +19,6 @@ _PROTECTIVE: Final = frozenset(
         "alter.config.policy.class.name",
         "client.quota.callback.class",
         "create.topic.policy.class.name",
-        "delegation.token.secret.key",
         "principal.builder.class",
         "security.providers",
     }

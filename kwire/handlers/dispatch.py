@@ -152,7 +152,12 @@ class Dispatcher:
         self._apis = served_on(self.listener_type)
 
     def for_connection(
-        self, listener: str, client_host: str, principal: Principal = ANONYMOUS
+        self,
+        listener: str,
+        client_host: str,
+        principal: Principal = ANONYMOUS,
+        *,
+        by_token: bool = False,
     ) -> "ConnectionRequests":
         """Return the object that answers the requests of a new connection."""
         context = Context(
@@ -161,6 +166,7 @@ class Dispatcher:
             listener=listener,
             client_host=client_host,
             principal=principal,
+            by_token=by_token,
         )
         return ConnectionRequests(self, context)
 

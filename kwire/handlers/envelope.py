@@ -34,7 +34,7 @@ async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeRespon
     context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     if not context.quorum.leader().is_active:
         raise NotController
-    principal, host = _principal(request), _host(request)
+    stored, host = _principal(request), _host(request)
     try:
         head, _ = read_header(request.request_data)
     except MalformedError as error:
@@ -43,7 +43,12 @@ async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeRespon
         raise InvalidRequest
     dispatcher = Dispatcher(context.services, ListenerType.CONTROLLER)
     requests = dispatcher.for_connection(context.listener, host)
-    requests.context = attrs.evolve(requests.context, principal=principal, may_forward=True)
+    requests.context = attrs.evolve(
+        requests.context,
+        principal=Principal(stored.type, stored.name),
+        by_token=stored.token_authenticated,
+        may_forward=True,
+    )
     try:
         parts = await requests.answer(memoryview(request.request_data))
     except Disconnect as error:
@@ -58,11 +63,10 @@ def _host(request: EnvelopeRequest) -> str:
         raise InvalidRequest(str(error)) from error
 
 
-def _principal(request: EnvelopeRequest) -> Principal:
+def _principal(request: EnvelopeRequest) -> DefaultPrincipal:
     """Decode the client's principal, which follows its two-byte version."""
     data = request.request_principal or b""
     try:
-        stored = decode(DefaultPrincipal, data[2:], int.from_bytes(data[:2], "big"))
+        return decode(DefaultPrincipal, data[2:], int.from_bytes(data[:2], "big"))
     except (MalformedError, ValueError) as error:
         raise PrincipalDeserializationFailure(str(error)) from error
-    return Principal(stored.type, stored.name)

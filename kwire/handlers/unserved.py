@@ -5,17 +5,12 @@ All other APIs of :mod:`kwire.codec.apis` are served; docs/protocol.md shows bot
 
 from typing import Final
 
-_SECURITY: Final = "no listener asks for authentication yet"
 _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
 _STREAMS: Final = "streams groups are not built yet (streams.version is 0)"
 _LATER: Final = "not in Kafka 4.3"
 
 UNSERVED: Final = {
-    38: _SECURITY,  # CreateDelegationToken
-    39: _SECURITY,  # RenewDelegationToken
-    40: _SECURITY,  # ExpireDelegationToken
-    41: _SECURITY,  # DescribeDelegationToken
     71: _TELEMETRY,  # GetTelemetrySubscriptions
     72: _TELEMETRY,  # PushTelemetry
     76: _SHARE,  # ShareGroupHeartbeat

@@ -7,7 +7,7 @@ connection ends. With a session lifetime, the client must log in again in time (
 other request after the end of its session ends the connection.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,9 @@ from kwire.metrics import (
 from kwire.net.framing import Disconnect, Framer
 from kwire.net.guests import Guests
 from kwire.net.listener import Answer, ConnectionRequests, LoginRequired
+from kwire.net.send import Part
 from kwire.security.conversation import HANDSHAKE, Conversation, Login, Mechanisms, Rejected
+from kwire.security.exchange import Unready
 from kwire.waits import Slow
 
 REAUTHENTICATION_S: Final = 1.0
@@ -74,8 +76,8 @@ class LoginRequests(LoginRequired):
     rules: LoginRules
     requests: ConnectionRequests
     """The requests of a client that has not logged in; only ApiVersions is passed on to it."""
-    as_user: Callable[[str], ConnectionRequests]
-    """Returns the requests of a user."""
+    as_user: Callable[[Login], ConnectionRequests]
+    """Returns the requests of the user who has logged in."""
     _framer: Framer | None = None
     _guests: Guests | None = None
     """None once the client has logged in."""
@@ -117,10 +119,20 @@ class LoginRequests(LoginRequired):
         except Rejected as rejected:
             self._count(failed=True)
             return Slow(partial(self._reject, rejected))
+        except Unready as unready:
+            return Slow(partial(self._answer_later, unready, frame))
         if answer is None:
             return self.requests.answer_now(frame)
         if conversation.login is not None:
             self._on_login(conversation.login)
+        return answer
+
+    async def _answer_later(self, unready: Unready, frame: memoryview) -> Sequence[Part] | None:
+        """Answer a frame of the log-in once what it needs is prepared."""
+        await unready.prepare()
+        answer = self.answer_now(frame)
+        while isinstance(answer, Slow):
+            answer = await answer.finish()
         return answer
 
     async def _reject(self, rejected: Rejected) -> None:
@@ -142,7 +154,7 @@ class LoginRequests(LoginRequired):
     def _on_login(self, login: Login) -> None:
         self._count(failed=False)
         if self._login is None:
-            self.requests = self.as_user(login.user)
+            self.requests = self.as_user(login)
             if self._guests is not None and self._framer is not None:
                 self._framer.max_bytes = self._max_bytes
                 self._guests.on_login(self._framer)

@@ -10,7 +10,7 @@ from kwire.handlers.shared.context import Principal
 from kwire.net.listener import ConnectionRequests, ForConnection
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
 from kwire.node.core import Core
-from kwire.security.conversation import Mechanism
+from kwire.security.conversation import Login, Mechanism
 from kwire.security.exchange import Exchange
 from kwire.security.oauth.messages import OAUTHBEARER
 from kwire.security.plain import PlainServer, passwords_of
@@ -21,6 +21,7 @@ from kwire.security.scram import (
     Decoys,
     ScramMechanism,
     ScramServer,
+    TokenCredential,
     secret_text,
 )
 
@@ -43,8 +44,9 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
     )
 
     def for_connection(listener: str, host: str) -> LoginRequests:
-        def as_user(user: str) -> ConnectionRequests:
-            return dispatcher.for_connection(listener, host, Principal("User", user))
+        def as_user(login: Login) -> ConnectionRequests:
+            principal = Principal("User", login.user)
+            return dispatcher.for_connection(listener, host, principal, by_token=login.by_token)
 
         return LoginRequests(rules, dispatcher.for_connection(listener, host), as_user)
 
@@ -73,7 +75,31 @@ def _scram_exchanges(core: Core, mechanism: ScramMechanism) -> Callable[[], Exch
             return None
         return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
 
+    find_token = _token_finder(core, mechanism)
+
     def begin() -> ScramServer:
-        return ScramServer(mechanism, find, decoys, secret_text(random_bytes(NONCE_BYTES)))
+        nonce = secret_text(random_bytes(NONCE_BYTES))
+        return ScramServer(mechanism, find, decoys, nonce, find_token)
 
     return begin
+
+
+def _token_finder(
+    core: Core, mechanism: ScramMechanism
+) -> Callable[[str], TokenCredential | None] | None:
+    """Return a function that finds delegation tokens; None if the node has no secret for them."""
+    from kwire.configs.delegation_tokens import DelegationTokenConfig
+
+    secret = DelegationTokenConfig(core.config.static).secret
+    if not secret:
+        return None
+    from kwire.node.delegation_tokens import TokenCredentials
+
+    tokens = TokenCredentials(
+        mechanism=mechanism,
+        secret=secret,
+        records=lambda: core.current.image.tokens,
+        now_ms=core.clock.now_ms,
+        random_bytes=core.random.randbytes,
+    )
+    return tokens.find

@@ -55,6 +55,8 @@ class Login(NamedTuple):
     mechanism: str
     lifetime_ms: int | None
     """The time for which the log-in is valid; None without a limit."""
+    by_token: bool = False
+    """True if the client has shown a delegation token."""
 
 
 class Rejected(Exception):
@@ -83,7 +85,7 @@ class Conversation:
     def answer(self, frame: memoryview, now_ms: int) -> list[Part] | None:
         """Return the parts to send, or None for an ApiVersions request, which the caller answers.
 
-        Raises Rejected.
+        Raises Rejected, or Unready before any change.
         """
         if self._exchange is not None and self._bare:
             return self._answer_bare(self._exchange, frame, now_ms)
@@ -158,10 +160,11 @@ class Conversation:
         user = exchange.user
         if user is None:
             return
-        if self.before is not None and user != self.before.user:
+        before = self.before
+        if before is not None and (user, exchange.by_token) != (before.user, before.by_token):
             text = (
                 "Cannot change principals during re-authentication from "
-                f"User.{self.before.user}: User.{user}"
+                f"User.{before.user}: User.{user}"
             )
             raise AuthenticationFailed(text, text)
         limits_ms = []
@@ -169,7 +172,8 @@ class Conversation:
             limits_ms.append(self.mechanisms[self._mechanism].lifetime_ms)
         if exchange.expires_ms is not None:
             limits_ms.append(max(exchange.expires_ms - now_ms, 0))
-        self.login = Login(user, self._mechanism, min(limits_ms, default=None))
+        lifetime_ms = min(limits_ms, default=None)
+        self.login = Login(user, self._mechanism, lifetime_ms, exchange.by_token)
 
 
 def _read_header(frame: memoryview) -> tuple[RequestHead, int]:

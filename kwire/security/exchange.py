@@ -1,5 +1,6 @@
 """The server's side of one exchange of SASL tokens, and its failure."""
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 
@@ -15,6 +16,14 @@ class AuthenticationFailed(Exception):
         self.text = text
 
 
+class Unready(Exception):
+    """An exchange that has to wait for ``prepare`` before it can answer the same token."""
+
+    def __init__(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("something has to be prepared")
+        self.prepare = prepare
+
+
 class Exchange(Protocol):
     """The exchange of tokens with one client by one mechanism."""
 
@@ -23,5 +32,8 @@ class Exchange(Protocol):
     expires_ms: int | None
     """The time in ms since 1970 at which what the client has shown expires; None if it does not."""
 
+    by_token: bool
+    """True if the client has shown a delegation token, in place of an account of its own."""
+
     def answer(self, token: bytes) -> bytes:
-        """Return the token to send; raise AuthenticationFailed."""
+        """Return the token to send; raise AuthenticationFailed, or Unready before any change."""

@@ -49,6 +49,7 @@ class PlainServer:
     """The digests of the passwords, by user."""
     user: str | None = None
     expires_ms: int | None = None
+    by_token: bool = False
 
     def answer(self, token: bytes) -> bytes:
         """Return the empty token; raise AuthenticationFailed with Kafka's texts."""

@@ -5,7 +5,7 @@ HMACs. Only who makes a credential computes the expensive salted password (:func
 
 A user that does not exist gets a salt as well, the same one from every node of the cluster, and
 fails only at the proof: a client cannot tell that from a wrong password. Channel binding is not
-supported ("n"), extensions are ignored.
+supported ("n"), extensions other than that of delegation tokens are ignored.
 """
 
 from base64 import b64decode, b64encode
@@ -52,6 +52,15 @@ class Credential(NamedTuple):
     stored_key: bytes
     server_key: bytes
     iterations: int
+
+
+class TokenCredential(NamedTuple):
+    """The credential of a delegation token, whose id is the user name of the log-in."""
+
+    credential: Credential
+    owner: str
+    """The user as whom the bearer of the token is logged in."""
+    expires_ms: int
 
 
 def secret_text(random_bytes: bytes) -> str:
@@ -112,8 +121,11 @@ class ScramServer:
     decoys: Decoys
     server_nonce: str
     """Random, and new for each log-in."""
+    find_token: Callable[[str], TokenCredential | None] | None = None
+    """Returns the credential of a delegation token by its id; raises Unready."""
     user: str | None = None
     expires_ms: int | None = None
+    by_token: bool = False
     _challenge: "_Challenge | None" = None
 
     def answer(self, token: bytes) -> bytes:
@@ -130,13 +142,18 @@ class ScramServer:
     def _begin(self, text: str) -> "_Challenge":
         first = _ClientFirst.parse(text)
         decoy = self.decoys.credential(self.mechanism, first.user)
-        credential = self.find(first.user)
+        token = None
+        if not first.by_token:
+            credential = self.find(first.user)
+        else:
+            token = self.find_token(first.user) if self.find_token is not None else None
+            credential = None if token is None else token.credential
         is_usable = credential is not None and credential.iterations >= ITERATIONS_MIN
         chosen = credential if credential is not None and is_usable else decoy
         nonce = first.nonce + self.server_nonce
         salt = b64encode(chosen.salt).decode()
         return _Challenge(
-            first, nonce, f"r={nonce},s={salt},i={chosen.iterations}", chosen, is_usable
+            first, nonce, f"r={nonce},s={salt},i={chosen.iterations}", chosen, is_usable, token
         )
 
     def _finish(self, challenge: "_Challenge", text: str) -> bytes:
@@ -163,6 +180,9 @@ class ScramServer:
         if not is_right or not challenge.is_known:
             raise AuthenticationFailed("Invalid client credentials")
         self.user = challenge.first.user
+        if challenge.token is not None:
+            self.user, self.by_token = challenge.token.owner, True
+            self.expires_ms = challenge.token.expires_ms
         return b"v=" + b64encode(digest(credential.server_key, transcript, name))
 
 
@@ -175,6 +195,8 @@ class _ClientFirst:
     bare: str
     user: str
     nonce: str
+    by_token: bool
+    """True if the user name is the id of a delegation token (KIP-48)."""
 
     @classmethod
     def parse(cls, text: str) -> "_ClientFirst":
@@ -191,7 +213,9 @@ class _ClientFirst:
                 "from username",
             )
         header = f"{parts[0]},{parts[1]},"
-        return cls(header, text[len(header) :], user, nonce)
+        extensions = [each.lower() for each in parts[4].split(",")] if len(parts) > 4 else []
+        by_token = "tokenauth=true" in extensions
+        return cls(header, text[len(header) :], user, nonce, by_token)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -205,6 +229,8 @@ class _Challenge:
     credential: Credential
     is_known: bool
     """False if the credential is a decoy."""
+    token: TokenCredential | None
+    """The delegation token whose bearer the client claims to be, if it exists."""
 
 
 def encode_name(user: str) -> str:

@@ -87,8 +87,8 @@ MUTATIONS = (
         name="envelope-is-authorized-as-its-broker",
         invariants=(105,),
         path="kwire/handlers/envelope.py",
-        old="principal=principal, may_forward=True",
-        new="principal=context.principal, may_forward=True",
+        old="        principal=Principal(stored.type, stored.name),\n",
+        new="        principal=context.principal,\n",
         test="tests/handlers/test_envelope.py::test_request_inside_is_answered_for_the_client",
     ),
     Mutation(

@@ -9,7 +9,33 @@ PLAIN: Final = "tests/security/test_plain.py"
 SCRAM: Final = "tests/security/test_scram.py"
 CONNECTION: Final = "tests/net/test_log_in.py"
 TOKENS: Final = "tests/security/test_oauth.py"
+BEARERS: Final = "tests/server/test_delegation_tokens.py"
 MUTATIONS = (
+    Mutation(
+        name="bearer-of-a-token-makes-tokens",
+        invariants=(105,),
+        path="kwire/handlers/shared/token_requests.py",
+        old="    if context.by_token or (is_unknown and not is_forwarded):\n",
+        new="    if is_unknown and not is_forwarded:\n",
+        test=f"{BEARERS}::test_bearer_of_a_token_is_its_owner",
+    ),
+    Mutation(
+        name="expired-token-logs-in",
+        invariants=(105,),
+        path="kwire/node/delegation_tokens.py",
+        old="        if record is None or is_expired(record, self.now_ms()):\n",
+        new="        if record is None:\n",
+        test=f"{BEARERS}::test_credential_of_a_token_is_made_once_and_ends_with_the_token",
+    ),
+    Mutation(
+        name="requester-renews-the-token-of-another-owner",
+        invariants=(105,),
+        path="kwire/security/delegation_tokens.py",
+        old="    return principal == token.owner or principal in token.renewers\n",
+        new="    return principal in (token.owner, token.requester, *token.renewers)\n",
+        test="tests/raftmeta/test_delegation_tokens.py"
+        "::test_token_belongs_to_its_owner_and_renewers",
+    ),
     Mutation(
         name="token-chooses-its-algorithm",
         invariants=(105,),
@@ -62,8 +88,8 @@ MUTATIONS = (
         name="renewal-by-another-user",
         invariants=(105,),
         path="kwire/security/conversation.py",
-        old="if self.before is not None and user != self.before.user:",
-        new="if False and self.before is not None:",
+        old="(user, exchange.by_token) != (before.user, before.by_token):",
+        new="False:",
         test=f"{CONVERSATION}::test_session_is_renewed_by_the_same_user_with_the_same_mechanism",
     ),
     Mutation(

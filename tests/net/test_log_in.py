@@ -19,7 +19,7 @@ from kwire.net.guests import FRAME_BYTES_MAX, LOG_IN_S
 from kwire.net.limits import Limits
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
 from kwire.net.server import NetServer
-from kwire.security.conversation import Mechanism
+from kwire.security.conversation import Login, Mechanism
 from kwire.security.plain import PlainServer, digest
 from kwire.testing.wire import TrioWireClient
 from tests.support.net.node import Echo, frames_of
@@ -63,8 +63,8 @@ async def serve(lifetime_ms: int = 0, max_frame_bytes: int = 1000) -> AsyncItera
         counts=LoginCounts.of(node.metrics, "A"),
     )
 
-    def as_user(user: str) -> Echo:
-        node.users.append(user)
+    def as_user(login: Login) -> Echo:
+        node.users.append(login.user)
         return Echo()
 
     async with trio.open_nursery() as nursery:

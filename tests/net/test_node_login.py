@@ -18,7 +18,7 @@ from kwire.net.client import ConnectionLost, NodeClient
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
 from kwire.net.node_login import Call, NodeLogin, PlainProof, ScramProof
 from kwire.net.server import NetServer
-from kwire.security.conversation import Mechanism
+from kwire.security.conversation import Login, Mechanism
 from kwire.security.plain import PlainServer, client_token, digest
 from kwire.security.scram import (
     BY_NAME,
@@ -62,8 +62,8 @@ async def serve(lifetime_ms: int = 0) -> AsyncIterator[Guarded]:
         counts=node.counts,
     )
 
-    def as_user(user: str) -> Other:
-        node.users.append(user)
+    def as_user(login: Login) -> Other:
+        node.users.append(login.user)
         return Other()
 
     async with trio.open_nursery() as nursery:

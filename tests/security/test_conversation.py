@@ -28,6 +28,7 @@ class TwoSteps:
 
     user: str | None = None
     expires_ms: int | None = None
+    by_token: bool = False
     count: int = 0
 
     def answer(self, token: bytes) -> bytes:
@@ -203,6 +204,7 @@ class Expiring:
 
     expires_ms: int | None
     user: str | None = None
+    by_token: bool = False
 
     def answer(self, token: bytes) -> bytes:
         self.user = "alice"

@@ -14,6 +14,7 @@ from kwire.security.scram import (
     Decoys,
     ScramMechanism,
     ScramServer,
+    TokenCredential,
     encode_name,
     make_credential,
     salt_password,
@@ -75,10 +76,31 @@ def test_example_of_the_standard() -> None:
 def test_right_password_proves_both_sides(mechanism: ScramMechanism, user: str) -> None:
     exchange = server(mechanism, {user: credential(mechanism, "secret", 5000)})
     peer = client(mechanism, encode_name(user))
-    peer.extensions = ",tokenauth=true"
+    peer.extensions = ",other=true"
     answer = exchange.answer(peer.final(exchange.answer(peer.first())))
     assert peer.accepts(answer)
     assert exchange.user == user
+
+
+def test_name_of_a_delegation_token_is_its_id() -> None:
+    """KIP-48: the bearer is its owner, and no user of that name is asked for."""
+    token = TokenCredential(credential(SHA_256, "secret"), "carol", 5_000)
+    users = {"alice": credential(SHA_256, "other")}
+    for extension, is_token in ((",tokenauth=true", True), (",tokenauth=false", False)):
+        exchange = ScramServer(SHA_256, users.get, Decoys(b"key"), "n", {"alice": token}.get)
+        peer = client()
+        peer.extensions = extension
+        final = peer.final(exchange.answer(peer.first()))
+        if not is_token:
+            with pytest.raises(AuthenticationFailed):
+                exchange.answer(final)
+            continue
+        assert peer.accepts(exchange.answer(final))
+        assert (exchange.user, exchange.expires_ms, exchange.by_token) == ("carol", 5_000, True)
+    without = ScramServer(SHA_256, users.get, Decoys(b"key"), "n")
+    peer = client()
+    peer.extensions, peer.password = ",tokenauth=true", "other"
+    refusal(without, peer.first(), peer.final(server(users={}).answer(peer.first())))
 
 
 def test_user_may_name_itself_as_authorization_id() -> None:

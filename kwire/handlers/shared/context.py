@@ -121,6 +121,8 @@ class Context:
     """The request's version for APIs that the controller answers; may be 0 for others."""
     client_host: str = "127.0.0.1"
     principal: Principal = ANONYMOUS
+    by_token: bool = False
+    """True if the client has logged in with a delegation token."""
     may_forward: bool = False
     """True if NotController is raised to the caller, which forwards the request."""
 

@@ -6,7 +6,7 @@ been replaced makes no decision without records: its tasks then wait before they
 """
 
 import math
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -17,6 +17,8 @@ from kwire.drive import give_way
 from kwire.raftmeta.controller.brokers import decide_fence_stale
 from kwire.raftmeta.controller.controller import Controller, Decide
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
+
+Q = TypeVar("Q")
 
 RETRY_S: Final = 0.1
 """The delay after a decision that this controller may not, or may no longer, make."""
@@ -37,6 +39,7 @@ class PeriodicTasks:
             nursery.start_soon(self._rebalance_leaders)
             nursery.start_soon(self._elect_unclean)
             nursery.start_soon(self._write_no_ops)
+            nursery.start_soon(self._remove_expired_tokens)
             task_status.started()
 
     async def _fence_stale(self) -> None:
@@ -68,7 +71,7 @@ class PeriodicTasks:
             if not controller.state.leader_update_queue:
                 await controller.wait_change()
                 continue
-            await self._run(decide_leader_updates)
+            await self._run(decide_leader_updates, None)
 
     async def _rebalance_leaders(self) -> None:
         config = self.controller.state.config
@@ -77,7 +80,7 @@ class PeriodicTasks:
             await trio.sleep(config.leader_imbalance_check_interval_seconds)
             from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
 
-            await self._run(decide_rebalance_leaders)
+            await self._run(decide_rebalance_leaders, None)
 
     async def _elect_unclean(self) -> None:
         """Elect leaders for leaderless partitions whose topics may now allow unclean leaders."""
@@ -88,7 +91,7 @@ class PeriodicTasks:
             await trio.sleep(interval_ms / 1000)
             from kwire.raftmeta.controller.partitions import decide_elect_unclean
 
-            await self._run(decide_elect_unclean)
+            await self._run(decide_elect_unclean, None)
 
     async def _write_no_ops(self) -> None:
         """Append NoOpRecords at regular intervals, as Kafka does, to show that time passes."""
@@ -102,18 +105,32 @@ class PeriodicTasks:
             if not controller.is_alone:
                 controller.append_no_op()
 
+    async def _remove_expired_tokens(self) -> None:
+        """Remove expired delegation tokens at regular intervals, while there are tokens."""
+        controller = self.controller
+        while True:
+            if not controller.is_active or not controller.state.image.tokens:
+                await controller.wait_change()
+                continue
+            from kwire.configs.delegation_tokens import DelegationTokenConfig
+            from kwire.raftmeta.controller.delegation_tokens import decide_remove_expired
+
+            config = DelegationTokenConfig(controller.state.config.static)
+            await trio.sleep(config.delegation_token_expiry_check_interval_ms / 1000)
+            await self._run(decide_remove_expired, self.clock.now_ms())
+
     async def _wait_other_brokers(self) -> None:
         """Wait until this node is the active controller and has other brokers to watch."""
         while not self.controller.is_active or len(self.controller.state.image.brokers) < 2:
             await self.controller.wait_change()
 
-    async def _run(self, decide: "Decide[None, bool]") -> None:
+    async def _run(self, decide: "Decide[Q, bool]", request: Q) -> None:
         """Repeat one of the controller's own decisions until it reports that nothing remains.
 
         Return after a delay if this controller may not decide.
         """
         try:
-            while await self.controller.call(decide, None):
+            while await self.controller.call(decide, request):
                 pass
         except errors.NotController:
             await trio.sleep(RETRY_S)

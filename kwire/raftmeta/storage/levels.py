@@ -40,6 +40,8 @@ _NO_CORDONS: Final[tuple[_Absent, ...]] = tuple(
 )
 SCRAM: Final = 11
 """The level that introduced SCRAM credentials: 3.5-IV2."""
+DELEGATION_TOKENS: Final = 14
+"""The level that introduced delegation tokens: 3.6-IV2."""
 ELR: Final = "eligible.leader.replicas.version"
 NEEDS: Final[Mapping[str, int]] = {ELR: ELIGIBLE_REPLICAS}
 """The lowest metadata.version at which a feature may be above 0."""

@@ -25,6 +25,7 @@ class TokenServer:
     """Returns the user of a token; raises TokenRejected."""
     user: str | None = None
     expires_ms: int | None = None
+    by_token: bool = False
     _failure: AuthenticationFailed | None = None
     """The failure that the client has been told as a JSON object."""
 
