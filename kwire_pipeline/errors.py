@@ -15,3 +15,7 @@ class Refusal(Exception):
 
 class Failure(Exception):
     """A failure that a rerun may cure, such as an unreachable broker or a full disk."""
+
+
+class Overtaken(Failure):
+    """Another run has taken this run's place, so this run does not try again by itself."""

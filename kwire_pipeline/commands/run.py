@@ -51,7 +51,10 @@ def run(
         spark = open_session(pipeline)
         closing.enter_context(handle_with(request.on_signal))
         closing.callback(spark.stop)
-        control = Control(report=report, warn=warn, is_stopping=request.is_stopping)
+        on_restart = (lambda: None) if metrics is None else metrics.on_restart
+        control = Control(
+            report=report, warn=warn, on_restart=on_restart, is_stopping=request.is_stopping
+        )
         tally = run_pipeline(spark, pipeline, intent, control, given_up)
         reporter.on_end(tally)
     return end_of(request, tally)

@@ -336,6 +336,11 @@ class Pipeline:
         Trigger.parse,
         default=AVAILABLE_NOW,
     )
+    patience: datetime.timedelta = duration(
+        "How long a run at an interval tries again while brokers, the store or the catalog are "
+        "away.",
+        default="1 hour",
+    )
     limits: Limits = section(Limits, "The size of batches and tasks.")
     commit_group: str | None = optional_text(
         "A consumer group to which offsets are committed after each batch, for tools that show "

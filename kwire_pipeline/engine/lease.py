@@ -27,7 +27,7 @@ from typing import Final, Protocol
 import attrs
 from py4j.protocol import Py4JError
 
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Failure, Overtaken, Refusal
 
 FILE: Final = "writer.json"
 BEAT_S: Final = 10.0
@@ -167,7 +167,7 @@ class Lease:
         if self._clock() - self._last_beat_s >= BEAT_S:
             beaten = attrs.evolve(self._holder, beat=self._holder.beat + 1)
             if not self._folder.swap(FILE, self._holder.dump(), beaten.dump()):
-                raise Failure(TAKEN_OVER)
+                raise Overtaken(TAKEN_OVER)
             self._holder = beaten
             self._last_beat_s = self._clock()
 
@@ -175,7 +175,7 @@ class Lease:
         """Raise Failure if another run has taken over the lease."""
         text = self._folder.read(FILE)
         if text is None or Holder.parse(text).lease_id != self._holder.lease_id:
-            raise Failure(TAKEN_OVER)
+            raise Overtaken(TAKEN_OVER)
 
     def release(self) -> None:
         """Delete the lease if this run still holds it.

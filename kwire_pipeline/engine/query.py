@@ -10,10 +10,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -42,14 +42,13 @@ from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Schedule
 from kwire_pipeline.engine.written import Written
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Failure, Overtaken, Refusal
 from kwire_pipeline.explain import problem_of
+from kwire_pipeline.patience import POLL_S, Outage, patiently
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import Letters, Mark, Table, other_writers
 
-T = TypeVar("T")
-POLL_S: Final = 1
 PATIENCE_S: Final = 300
 """The longest wait for brokers between two batches of a run at an interval."""
 PARTITIONS: Final = (
@@ -58,24 +57,6 @@ PARTITIONS: Final = (
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 )
 """The numbers of tasks for a shuffle, for reading Delta's log, and for listing files."""
-
-
-def patiently(
-    ask: Callable[[], T],
-    patience_s: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> T:
-    """Ask the brokers again while they fail; raise their Failure when the patience is over."""
-    end = clock() + patience_s
-    while True:
-        try:
-            return ask()
-        except Failure:
-            if clock() >= end:
-                raise
-        sleep(POLL_S)
 
 
 class Stopped(Exception):
@@ -88,6 +69,7 @@ class Control:
 
     report: Callable[[Batch], None] = lambda batch: None
     warn: Callable[[str], None] = lambda text: None
+    on_restart: Callable[[], None] = lambda: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
 
@@ -441,7 +423,8 @@ class Run:
         self._error: Exception | None = None
         self._identity = opened.identity
         self._checkpoint = opened.spark_checkpoint
-        self._half_done = half_done(self._checkpoint)
+        self._half_done: int | None = None
+        self._outage = Outage(pipeline.patience.total_seconds())
         self._entries: dict[int, Offsets] = {}
         self._topics: Mapping[str, Topic] = {}
         self._written = Written.read(opened.folder)
@@ -461,15 +444,26 @@ class Run:
         )
 
     def run(self) -> Tally:
-        """Run the query to its end; raise the error that made a batch fail."""
+        """Run the query to its end; raise the error that made a batch fail.
+
+        A run at an interval starts the query again after errors that a rerun may cure.
+        """
         self._commit_start()
-        if self._control.is_stopping():
-            return self._end_on_request()
+        while not self._control.is_stopping():
+            started_s = time.monotonic()
+            try:
+                return self._run_query()
+            except (Failure, Py4JError, PySparkException) as error:
+                if not self._waits_after(error, started_s):
+                    raise
+        return self._end_on_request()
+
+    def _run_query(self) -> Tally:
         query = self._start()
         is_endless = self._pipeline.trigger.interval is not None
         try:
             while not query.awaitTermination(POLL_S):
-                self._lease.beat()
+                self._beat()
                 # A query until the topics' end never pauses: its next batch refuses to begin.
                 is_stopping = is_endless and self._control.is_stopping()
                 if is_stopping and not query.status["isTriggerActive"]:
@@ -488,6 +482,34 @@ class Run:
                 log_errors(self._spark, is_on=True)
         return self._tally
 
+    def _beat(self) -> None:
+        """Raise the lease's beat; if the store does not take it, the next batch looks at it."""
+        with suppress(Py4JError):
+            self._lease.beat()
+
+    def _waits_after(self, error: Exception, started_s: float) -> bool:
+        """Wait after an error that a rerun may cure; return whether the query is to start again.
+
+        Spark would log the same stack at each try, so it logs only the first one.
+        """
+        problem = error if isinstance(error, Failure) else problem_of(error)
+        is_final = isinstance(error, Py4JNetworkError) or not isinstance(problem, Failure)
+        if self._pipeline.trigger.available_now or is_final or isinstance(problem, Overtaken):
+            return False
+        wait_s = self._outage.on_failure(time.monotonic(), started_s)
+        if wait_s is None:
+            return False
+        if self._outage.is_first_failure:
+            self._control.warn(f"{problem}; the run tries again")
+        log_errors(self._spark, is_on=False)
+        self._control.on_restart()
+        end_s = time.monotonic() + wait_s
+        while time.monotonic() < end_s and not self._control.is_stopping():
+            time.sleep(min(POLL_S, wait_s))
+            self._beat()
+        self._error = None
+        return True
+
     def _end_on_request(self) -> Tally:
         """Return the tally of a run that ends on request."""
         self._tally.is_stopped = True
@@ -495,6 +517,7 @@ class Run:
         return self._tally
 
     def _start(self) -> StreamingQuery:
+        self._half_done = half_done(self._checkpoint)
         options = source.options(self._pipeline, self._identity.topics, self._identity.start)
         stream = self._spark.readStream.format("kafka").options(**options).load()
         writer = (
@@ -538,6 +561,9 @@ class Run:
     def _on_result(self, result: Result) -> None:
         """Report a written batch; a closed output does not make the batch fail."""
         self._tally.add(result.figures, result.reasons)
+        if (elapsed_s := self._outage.on_batch(time.monotonic())) is not None:
+            log_errors(self._spark, is_on=True)
+            self._control.warn(f"the run goes on after {elapsed_s:.0f} seconds")
         with suppress(OSError, ValueError):
             self._control.report(result.figures)
 

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.values import ONE_PUT
-from kwire_pipeline.engine.stores.s3 import S3Object, has_conditional_writes
+from kwire_pipeline.engine.stores.s3 import S3Object, has_conditional_writes, is_s3
 from kwire_pipeline.errors import Failure
 
 if TYPE_CHECKING:
@@ -220,6 +220,8 @@ class Folder:
 
     def _text(self, name: str) -> str | None:
         files, path = self._at(name)
+        if is_s3(files):
+            return S3Object(jvm_of(self.spark), files, path).read()
         if not files.exists(path):
             return None
         try:

@@ -24,7 +24,7 @@ from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
 from kwire_pipeline.engine.storage import jvm_of
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Overtaken, Refusal
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
@@ -223,7 +223,7 @@ class IcebergTable(Atomic):
         table = self._table()
         last = next(_batches(table, mark.pipeline_id), None)
         if last is not None and last >= mark.batch_id:
-            raise Failure(
+            raise Overtaken(
                 f"another run has written batch {last} to {self._plain}, so this run has ended "
                 "itself"
             )

@@ -39,6 +39,7 @@ def test_counters_grow_with_each_batch_and_gauges_have_the_last() -> None:
         assert values(address)['kwire_pipeline_lag{pipeline="orders"}'] == "NaN"
         metrics.on_batch(batch(4, lag=50))
         metrics.on_batch(batch(5, lag=40))
+        metrics.on_restart()
         figures = values(address)
         expected = {
             "batches_total": 2,
@@ -49,6 +50,7 @@ def test_counters_grow_with_each_batch_and_gauges_have_the_last() -> None:
             "offsets_total": 20,
             "bytes_total": 200,
             "batch_seconds_total": 1,
+            "restarts_total": 1,
             "lag": 40,
             "last_batch": 5,
         }

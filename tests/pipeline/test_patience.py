@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kwire_pipeline.engine.query import patiently
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.patience import LONGEST_WAIT_S, Outage, patiently
 
 
 class Time:
@@ -50,3 +50,32 @@ def test_patience_ends(error: Exception, patience_s: float, waited_s: float) -> 
     with pytest.raises(type(error)):
         patiently(answer_after(time, 1000, error), patience_s, clock=time.clock, sleep=time.sleep)
     assert time.now_s == waited_s
+
+
+def test_waits_of_an_outage_grow_and_end_with_the_patience() -> None:
+    outage = Outage(patience_s=300)
+    now_s = 0.0
+    waits: list[float] = []
+    while (wait_s := outage.on_failure(now_s, started_s=now_s - 1)) is not None:
+        assert outage.is_first_failure == (not waits)
+        waits.append(wait_s)
+        now_s += wait_s
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60, 57]
+    assert now_s == 300
+
+
+def test_batch_ends_an_outage() -> None:
+    outage = Outage(patience_s=300)
+    assert outage.on_batch(0) is None
+    for now_s in (10, 20, 40):
+        outage.on_failure(now_s, started_s=now_s)
+    assert outage.on_batch(70) == 60
+    assert outage.on_batch(80) is None
+    assert outage.on_failure(900, started_s=890) == 1
+
+
+def test_query_that_has_run_without_new_records_ends_an_outage() -> None:
+    outage = Outage(patience_s=300)
+    outage.on_failure(0, started_s=-1)
+    assert outage.on_failure(1000, started_s=1) == 1
+    assert outage.on_failure(1001 + LONGEST_WAIT_S, started_s=1001) == 2

@@ -39,6 +39,7 @@ class Metrics:
         self._offsets = counter("offsets", "Offsets read.")
         self._bytes = counter("bytes", "Bytes of keys and values read.")
         self._seconds = counter("batch_seconds", "Seconds that batches took.")
+        self._restarts = counter("restarts", "Tries after failures that a rerun may cure.")
         self._unmet = Counter(
             f"{PREFIX}unmet",
             "Rows that did not meet an expectation.",
@@ -69,6 +70,10 @@ class Metrics:
             server.shutdown()
             server.server_close()
             thread.join()
+
+    def on_restart(self) -> None:
+        """Count a failure after which the run tries again."""
+        self._restarts.inc()
 
     def on_batch(self, batch: Batch) -> None:
         """Count a written batch."""

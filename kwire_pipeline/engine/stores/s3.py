@@ -1,9 +1,10 @@
-"""Conditional writes to S3: an object is written only if nobody else has written it since.
+"""Small objects of S3: read by one request, and written only if nobody else has written them since.
 
 Rules of this file: a request is one of Hadoop's S3A file system, with its client, credentials and
-encryption, and one header more. S3A has no such writes before Hadoop 3.4.2, and Spark 4.0 comes
-with 3.4.1. A store that repeats a request after a lost answer refuses the second one, so a refused
-write counts as done if the object has its text.
+encryption. S3A reads by two requests, of which the second one fails if the object was replaced in
+between. It has no conditional writes before Hadoop 3.4.2, and Spark 4.0 comes with 3.4.1. A client
+that repeats a write after a lost answer is refused, so a refused write counts as done if the object
+has its text.
 """
 
 import re
@@ -19,6 +20,7 @@ S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 SWITCH: Final = "fs.s3a.create.conditional.enabled"
 """Hadoop's option for stores that do not know conditional writes."""
 STATUS: Final = re.compile(r"Status Code: (\d+)")
+NO_BUCKET: Final = "NoSuchBucket"
 MISSING: Final = 404
 CONFLICTS: Final = (409, 412)
 UNKNOWN: Final = 501
@@ -31,6 +33,11 @@ class S3Object:
     jvm: JVMView
     files: JavaObject
     path: JavaObject
+
+    def read(self) -> str | None:
+        """Return the object's text; None if it does not exist."""
+        current = self._get()
+        return None if current is None else current[0]
 
     def create(self, text: str) -> bool:
         """Write the object unless it exists; return whether it was written."""
@@ -82,12 +89,18 @@ class S3Object:
         return str(self.files.pathToKey(self.path))
 
 
+def is_s3(files: JavaObject) -> bool:
+    """Return whether a file system is S3A."""
+    return str(files.getClass().getName()) == S3A
+
+
 def has_conditional_writes(files: JavaObject) -> bool:
     """Return whether a file system is S3A, and its store is said to know conditional writes."""
-    return str(files.getClass().getName()) == S3A and bool(files.getConf().getBoolean(SWITCH, True))
+    return is_s3(files) and bool(files.getConf().getBoolean(SWITCH, True))
 
 
 def status_of(error: Py4JJavaError) -> int | None:
-    """Return the HTTP status of an error of the AWS client, if it has one."""
-    match = STATUS.search(str(error))
-    return int(match[1]) if match else None
+    """Return the HTTP status of an error about an object; None for any other error."""
+    text = str(error)
+    match = STATUS.search(text)
+    return int(match[1]) if match and NO_BUCKET not in text else None

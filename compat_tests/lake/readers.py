@@ -1,0 +1,32 @@
+"""Reads a table of the lake with PyIceberg or deltalake, in the environment that has them.
+
+    python readers.py < REQUEST
+
+REQUEST is one JSON object; the rows are printed as JSON, each as the values of its columns.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def read(request: dict[str, Any]) -> list[list[Any]]:
+    """Return the rows of a table, each as the values of its columns."""
+    columns = request["columns"]
+    if request["format"] == "iceberg":
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog("lake", **request["options"]).load_table(request["table"])
+        rows = table.scan(selected_fields=tuple(columns)).to_arrow()
+    else:
+        from deltalake import DeltaTable  # type: ignore[import-not-found]
+
+        delta = DeltaTable(request["table"], storage_options=request["options"])
+        rows = delta.to_pyarrow_table(columns=columns)
+    return [[row[column] for column in columns] for row in rows.to_pylist()]
+
+
+if __name__ == "__main__":
+    json.dump(read(json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,70 @@
+"""Patience with brokers, stores and catalogs that are away: whether to try again, and when.
+
+Rules of this file: decisions only take the time as an argument; `patiently` gets clock and sleep.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import attrs
+
+from kwire_pipeline.errors import Failure
+
+T = TypeVar("T")
+POLL_S: Final = 1
+FIRST_WAIT_S: Final = 1.0
+LONGEST_WAIT_S: Final = 60.0
+
+
+def patiently(
+    ask: Callable[[], T],
+    patience_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Ask the brokers again while they fail; raise their Failure when the patience is over."""
+    end = clock() + patience_s
+    while True:
+        try:
+            return ask()
+        except Failure:
+            if clock() >= end:
+                raise
+        sleep(POLL_S)
+
+
+@attrs.define
+class Outage:
+    """A time in which a query fails again and again, and what it has cost so far."""
+
+    patience_s: float
+    _began_s: float | None = None
+    _failures: int = 0
+
+    @property
+    def is_first_failure(self) -> bool:
+        return self._failures == 1
+
+    def on_failure(self, now_s: float, started_s: float) -> float | None:
+        """Return how long to wait before the query starts again; None if the patience is over.
+
+        A query that was ``started_s`` long ago and has run since does not belong to an outage
+        before it, even if there was nothing to write.
+        """
+        if self._began_s is None or now_s - started_s > LONGEST_WAIT_S:
+            self._began_s, self._failures = now_s, 0
+        left_s = self._began_s + self.patience_s - now_s
+        if left_s <= 0:
+            return None
+        self._failures += 1
+        return min(FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10), LONGEST_WAIT_S, left_s)
+
+    def on_batch(self, now_s: float) -> float | None:
+        """Return how long the outage was that a written batch ends; None if there was none."""
+        if self._began_s is None:
+            return None
+        elapsed_s = now_s - self._began_s
+        self._began_s, self._failures = None, 0
+        return elapsed_s
