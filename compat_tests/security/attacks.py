@@ -42,7 +42,7 @@ TOPIC = "guarded"
 OPEN_MAX = 3000
 """More than a listener waits for."""
 PASSWORD = "carol-secret"
-_SCRAM = BY_NAME["SCRAM-SHA-256"]
+SCRAM = BY_NAME["SCRAM-SHA-256"]
 _IN_FLIGHT = 64
 _REFUSED = 58
 Attack = Generator[None, None, None]
@@ -69,6 +69,12 @@ class Target:
     @property
     def descriptor_count(self) -> int:
         return len(os.listdir(f"/proc/{self._pid}/fd"))
+
+    @property
+    def cpu_s(self) -> float:
+        """The CPU seconds that the broker has used."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def _pid(self) -> int:
@@ -129,10 +135,10 @@ def _acl(principal: str) -> Any:
 
 def _carol() -> AlterUserScramCredentialsRequest.ScramCredentialUpsertion:
     """Return the credential of a user of SCRAM."""
-    salted = salt_password(_SCRAM, PASSWORD, b"salt", 4096)
+    salted = salt_password(SCRAM, PASSWORD, b"salt", 4096)
     return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
         name="carol",
-        mechanism=_SCRAM.number,
+        mechanism=SCRAM.number,
         iterations=4096,
         salt=b"salt",
         salted_password=salted,
@@ -301,15 +307,15 @@ def _check_refused(client: WireClient) -> None:
 
 def replayed_tokens(target: Target) -> Attack:
     """Repeat the messages of a log-in with SCRAM that somebody has listened to."""
-    user = ScramClient(_SCRAM, "carol", "nonceofcarol")
+    user = ScramClient(SCRAM, "carol", "nonceofcarol")
     with WireClient(*target.login) as client:
-        answer = log_in(client, user.first(), _SCRAM.name)
+        answer = log_in(client, user.first(), SCRAM.name)
         challenge = user.challenge(bytes(answer.auth_bytes))
-        final = user.final(salt_password(_SCRAM, PASSWORD, *challenge))
+        final = user.final(salt_password(SCRAM, PASSWORD, *challenge))
         assert client.call(SaslAuthenticateRequest(auth_bytes=final), 2).error_code == 0
     while True:
         with suppress(OSError), WireClient(*target.login) as client:
-            assert log_in(client, user.first(), _SCRAM.name).error_code == 0
+            assert log_in(client, user.first(), SCRAM.name).error_code == 0
             answer = client.call(SaslAuthenticateRequest(auth_bytes=final), 2)
             assert answer.error_code == _REFUSED
         yield

@@ -1,6 +1,7 @@
 """Fetch in its usual shape: the answers are those of the general way."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import attrs
@@ -13,7 +14,9 @@ from kwire.codec.messages import metadata_records as r
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.metrics import BYTES_OUT, REQUESTS
+from kwire.net.framing import Disconnect
 from simulation.replication.links import join_parts
+from tests.support.codec.damage import damage
 from tests.support.handlers.broker import Broker, broker, create_topic, write
 from tests.support.handlers.fetch import at, request
 
@@ -35,6 +38,43 @@ async def answers(requests: Sequence[Any], version: int, subject: Broker, *, fla
         received.append(join_parts(parts))
     metrics = subject.services.metrics
     return received, metrics.total(REQUESTS), metrics.total(BYTES_OUT), connection.muted_s
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("version", [15, 18])
+async def test_damaged_fetch_has_the_answer_of_the_general_way(
+    version: int, seed: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Odd but valid requests are among them: other sizes, tagged fields, any session."""
+    rng = Random(seed)
+    whole = [
+        request_frame(FETCH, version, 7, "c", each)[4:]
+        for each in (request(at("t")), request(at("t", 2), **session(1, 100)))
+    ]
+    frames = [damage(rng, rng.choice(whole)) for _ in range(250)]
+    frames = [frame for frame in frames if frame[:4] == whole[0][:4]]
+    results = []
+    for flat in (True, False):
+        subject = broker()
+        partition = await create_topic(subject, partitions=2)
+        for number in range(RECORDS):
+            write(subject, partition, b"%d" % number)
+        connection = Dispatcher(subject.services, ListenerType.BROKER).for_connection("A", "peer")
+        route = await connection.dispatcher.prepare(FETCH, version)
+        if not flat:
+            connection.dispatcher.routes[FETCH, version] = attrs.evolve(route, flat=None)
+        received: list[bytes | str | None] = []
+        for frame in frames:
+            try:
+                with trio.move_on_after(1):
+                    parts = await connection.answer(memoryview(frame))
+                    received.append(None if parts is None else join_parts(parts))
+            except Disconnect as reason:
+                received.append(str(reason))
+        metrics = subject.services.metrics
+        results.append((received, metrics.total(REQUESTS), metrics.total(BYTES_OUT)))
+    assert results[0] == results[1]
+    assert len(set(results[0][0])) > 10
 
 
 def session(epoch: int, session_id: int = 0) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Produce in its usual shape: the answer, the log and the metrics are those of the general way."""
 
+from random import Random
 from typing import Any
 
 import attrs
@@ -15,6 +16,7 @@ from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
 from kwire.replica.fetch_waits import FetchWaits
 from simulation.replication.links import join_parts
+from tests.support.codec.damage import damage
 from tests.support.handlers.broker import (
     broker,
     create_topic,
@@ -109,6 +111,23 @@ async def test_usual_request_has_the_outcome_of_the_general_way(
         for flat in (True, False)
     ]
     assert flat == general
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("version", [9, 12, 13])
+async def test_damaged_request_has_the_outcome_of_the_general_way(
+    version: int, seed: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Odd but valid requests are among them: null texts, tagged fields, other sizes."""
+    rng = Random(seed)
+    whole = [frame_of(version, one_batch(), acks=1), frame_of(version, sequence(0), acks=1)]
+    frames = [b"size" + damage(rng, rng.choice(whole)[4:]) for _ in range(250)]
+    frames = [frame for frame in frames if frame[4:8] == whole[0][4:8]]
+    flat, general = [
+        await outcome(frames, version, flat=flat, name="t", settings={}) for flat in (True, False)
+    ]
+    assert flat == general
+    assert len(set(flat.answers)) > 10
 
 
 async def test_batch_that_has_to_be_synced_first_is_not_acknowledged_at_once() -> None:

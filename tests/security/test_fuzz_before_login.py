@@ -15,6 +15,7 @@ from kwire.net.framing import Disconnect, Framer
 from kwire.security.conversation import Conversation, Mechanism, Rejected
 from kwire.security.plain import PlainServer, digest
 from kwire.security.scram import BY_NAME, Decoys, ScramServer, make_credential, salt_password
+from tests.support.codec.damage import damage
 
 SHA_256 = BY_NAME["SCRAM-SHA-256"]
 CREDENTIAL = make_credential(SHA_256, salt_password(SHA_256, "x", b"salt", 4096), b"salt", 4096)
@@ -32,25 +33,6 @@ TOKENS = [
     b"p=tls-unique,,n=alice,r=abc",
     b"",
 ]
-INSERTED = [b",", b"=", b"\0", b"\xff", b"\xc3", b"n,,", b"p=", b"=3D", b"=2C"]
-EXTREMES = [0, 1, 2, 0x7F, 0x80, 0xFF]
-
-
-def damage(rng: Random, data: bytes) -> bytes:
-    """Return the bytes with some of them changed, left out, put in or cut off."""
-    damaged = bytearray(data)
-    for _ in range(rng.choice((0, 0, 0, 1, 2, 5))):
-        at = rng.randrange(len(damaged) + 1)
-        match rng.randrange(4):
-            case 0:
-                damaged[at : at + 1] = bytes([rng.choice((*EXTREMES, rng.randrange(256)))])
-            case 1:
-                del damaged[at : at + rng.randrange(1, 6)]
-            case 2:
-                damaged[at:at] = rng.choice((*INSERTED, rng.randbytes(3)))
-            case _:
-                del damaged[at:]
-    return bytes(damaged)
 
 
 def random_frame(rng: Random) -> bytes:
