@@ -157,12 +157,20 @@ MUTATIONS = (
         test=f"{PROXY}::test_no_response_names_a_broker_of_the_target",
     ),
     Mutation(
+        name="proxy-asks-for-versions-within-a-log-in",
+        invariants=(),
+        path="kwire/testing/proxy/relay.py",
+        old="        if not alteration.frames and head.api_key in _LOGIN:\n",
+        new="        if not alteration.frames and head.api_key < 0:\n",
+        test=f"{PROXY}::test_a_log_in_passes_through_to_the_target",
+    ),
+    Mutation(
         name="proxy-answers-out-of-order",
         invariants=(),
         path="kwire/testing/proxy/relay.py",
         old="        frames = alteration.frames or (_placeholder(head),)\n",
         new="        if not alteration.frames:\n"
-        "            await self.client.send_all(alteration.end(None).data or b'')\n"
+        "            await self._end(alteration, None)\n"
         "            return\n"
         "        frames = alteration.frames\n",
         test=f"{PROXY}::test_answers_keep_their_order",

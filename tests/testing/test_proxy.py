@@ -1,15 +1,26 @@
 """`kwire proxy`: faults in front of a cluster, around which no request goes."""
 
+import ssl
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
 
 import pytest
+import trio
+from trio.abc import Stream
 
+from kwire.cluster.ports import free_ports
 from kwire.codec.frame import RequestHead, read_response, request_frame, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.errors import NotLeaderOrFollower
 from kwire.records.build import New, batch
 from kwire.testing import Broker, Cluster
@@ -25,6 +36,8 @@ from tests.support.testing.clients import (
 from tests.support.testing.control import Controlled, run_controlled
 
 pytestmark = pytest.mark.slow
+
+PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def proxy_words(target: str) -> tuple[str, ...]:
@@ -170,6 +183,83 @@ def test_a_target_that_comes_back_is_reached_by_the_same_port() -> None:
         broker.start()
         with WireClient(listed.host, listed.port) as client:
             assert produce(client, "orders") == 0
+
+
+def test_a_log_in_passes_through_to_the_target() -> None:
+    port, controller_port = free_ports(2)
+    login = f'{PLAIN} required user_alice="secret" username="alice" password="secret";'
+    settings = {
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+    }
+    words = [f"--override={name}={value}" for name, value in settings.items()]
+    with (
+        run_controlled("serve", "--ephemeral", "--control-port=0", *words) as target,
+        run_controlled(*proxy_words(f"127.0.0.1:{target.port}")) as proxy,
+    ):
+        proxy.call(
+            "add-fault", action="fail", api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED"
+        )
+        for password, code in (("secret", 58), ("wrong", 58), ("secret", 0)):
+            with WireClient("127.0.0.1", proxy.port) as client:
+                assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+                token = f"\0alice\0{password}".encode()
+                answer = client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+                assert answer.error_code == code
+                if not code:
+                    assert client.call(MetadataRequest(topics=[]), 12).brokers[0].port != port
+        proxy.call("check-faults")
+
+
+def test_connections_to_the_target_can_be_encrypted(broker: Broker, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    new = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=target")
+    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key)
+    subprocess.run(["openssl", *new, *files], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def encrypt(client: trio.SSLStream[trio.SocketStream]) -> None:
+        target = await trio.open_tcp_stream(*broker.address)
+        async with target, trio.open_nursery() as nursery:
+            nursery.start_soon(copy, target, client)
+            await copy(client, target)
+
+    async def copy(source: Stream, target: Stream) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for piece in source:
+                await target.send_all(piece)
+        await trio.aclose_forcefully(target)
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            start = partial(trio.serve_ssl_over_tcp, encrypt, 0, context, host="127.0.0.1")
+            (listener,) = await nursery.start(start)
+            port = listener.transport_listener.socket.getsockname()[1]
+            await trio.to_thread.run_sync(ask, port)
+            nursery.cancel_scope.cancel()
+
+    def ask(port: int) -> None:
+        words = proxy_words(f"127.0.0.1:{port}")
+        metadata = MetadataRequest(topics=[])
+        with (
+            run_controlled(*words, "--target-tls", f"--target-ca={certificate}") as proxy,
+            WireClient("127.0.0.1", proxy.port) as client,
+        ):
+            assert [each.node_id for each in client.call(metadata, 12).brokers] == [1]
+        with (
+            run_controlled(*words, "--target-tls") as proxy,
+            WireClient("127.0.0.1", proxy.port) as client,
+            pytest.raises(Closed),  # The certificate is not trusted.
+        ):
+            client.call(metadata, 12)
+
+    trio.run(serve)
 
 
 def test_versions_that_the_proxy_cannot_read_are_hidden() -> None:

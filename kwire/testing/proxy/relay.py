@@ -3,7 +3,8 @@
 Rules: requests and responses are passed on as bytes, except those that a fault changes and those
 that name brokers. Each direction has one task and holds at most one frame, so a slow reader slows
 the other side down. Answers keep their order: in place of a request that is not to be carried out
-the broker gets an ApiVersions request with the same correlation id, whose response is replaced.
+the broker gets an ApiVersions request with the same correlation id, whose response is replaced. A
+log-in, in which no broker accepts that request, has one request at a time, which is answered here.
 """
 
 import logging
@@ -15,6 +16,7 @@ import attrs
 import trio
 from trio.abc import Stream
 
+from kwire.codec.apis import BY_NAME
 from kwire.codec.frame import RequestHead, read_header, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.primitives import MalformedError
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 WHOLE_BYTES_MAX: Final = 64 << 10
 """The size up to which a request is read whole even if no fault needs its body."""
+_LOGIN: Final = (BY_NAME["SaslHandshake"].key, BY_NAME["SaslAuthenticate"].key)
 _HEAD_BYTES_MAX: Final = 36 << 10
 """More than the header of a request with the longest client id."""
 Rewrite = Callable[[RequestHead, memoryview], Awaitable[bytes]]
@@ -117,6 +120,9 @@ class Relay:
 
     async def _carry_out(self, head: RequestHead, alteration: Alteration) -> None:
         await trio.sleep(alteration.delay_s)
+        if not alteration.frames and head.api_key in _LOGIN:
+            await self._end(alteration, None)
+            return
         frames = alteration.frames or (_placeholder(head),)
         *repeated, last = frames
         for frame in repeated:
@@ -124,8 +130,8 @@ class Relay:
             await self._send(frame)
         self._expect(head, last, alteration)
         await self._send(last)
-        if not expects_answer(last) and alteration.end(None).closes:
-            raise Disconnect("a fault that the test has arranged")
+        if not expects_answer(last):
+            await self._end(alteration, None)
 
     async def _send(self, frame: memoryview) -> None:
         await self.target.send_all(SIZE.pack(len(frame)) + bytes(frame))
@@ -139,8 +145,8 @@ class Relay:
                 expected = self._take(correlation_id)
                 if expected is None:
                     await reader.pass_on(size, self.client)
-                elif not await self._answer(expected, await reader.read(size)):
-                    break
+                else:
+                    await self._answer(expected, await reader.read(size))
         except (Disconnect, MalformedError, trio.BrokenResourceError) as reason:
             logger.debug("connection ends reason=%s", reason)
         scope.cancel()
@@ -153,22 +159,28 @@ class Relay:
             del self._expected[correlation_id]
         return waiting.pop(0)
 
-    async def _answer(self, expected: _Expected, answer: memoryview) -> bool:
-        """Send a response to the client; return whether the connection goes on."""
+    async def _answer(self, expected: _Expected, answer: memoryview) -> None:
+        """Send a response to the client, unless it is the first of two."""
         if expected.skip:
-            return True
-        data: bytes | None
-        closes, alteration = False, expected.alteration
+            return
+        alteration = expected.alteration
         if alteration is None:
-            data = await self.rewrite(expected.head, answer)
+            await self.client.send_all(await self.rewrite(expected.head, answer))
+        elif not alteration.frames:
+            await self._end(alteration, None)
         else:
-            if alteration.frames and is_rewritten(expected.head):
+            if is_rewritten(expected.head):
                 answer = memoryview(await self.rewrite(expected.head, answer))[SIZE.size :]
-            data, closes = alteration.end(answer if alteration.frames else None)
-            self._muted_until = trio.current_time() + alteration.muted_s
+            await self._end(alteration, answer)
+
+    async def _end(self, alteration: Alteration, answer: memoryview | None) -> None:
+        """Send what a fault makes of a response; raise Disconnect if the connection ends then."""
+        data, closes = alteration.end(answer)
+        self._muted_until = trio.current_time() + alteration.muted_s
         if data is not None:
             await self.client.send_all(data)
-        return not closes
+        if closes:
+            raise Disconnect("a fault that the test has arranged")
 
 
 def _placeholder(head: RequestHead) -> memoryview:
