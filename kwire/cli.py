@@ -267,6 +267,7 @@ def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="PORT",
         help="serve each node's metrics on this port and those after it, one a node",
     )
+    cli_for_tests.add_control_port(cluster, port)
     add_log_level(cluster)
 
 
@@ -379,6 +380,8 @@ def log_to_stderr(level: str) -> None:
 
 def cluster(options: argparse.Namespace) -> None:
     """Run the nodes of a cluster, each in its own process, until a signal stops them."""
+    if options.control_port is not None:
+        return cli_for_tests.cluster(options, fail, log_to_stderr)
     log_to_stderr(options.log_level)
     from kwire.cluster.command import run_cluster
     from kwire.cluster.folders import BadRequestError, CannotStartError

@@ -6,13 +6,14 @@ Rule: nothing of ``kwire.testing`` is imported before one of them is used.
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
+    from kwire.net.listener import Address
     from kwire.node.run import StopSignals
 
 Fail = Callable[[object, int], NoReturn]
@@ -40,7 +41,7 @@ def add_control(commands: "argparse._SubParsersAction[P]", port: Port) -> None:
     control = commands.add_parser(
         "control",
         help="control a test broker that has a --control-port",
-        description="Call a verb of a running `kwire serve --control-port PORT` and print the "
+        description="Call a verb of a running command with --control-port PORT and print the "
         "result as JSON; without VERB, list the verbs. Exit codes: 0 done, 1 failed.",
         epilog="Example: kwire control --port 9094 add-fault action=fail api=Produce "
         "error=NOT_LEADER_OR_FOLLOWER topic=orders times=2",
@@ -117,9 +118,40 @@ def serve(
             signals,
             cluster_id=options.cluster_id,
             control_port=options.control_port,
-            control_ready=partial(_print_address, "kwire control on http://"),
-            ready=partial(_print_address, "kwire ready on "),
+            control_ready=partial(_print_addresses, "kwire control on http://"),
+            ready=partial(_print_addresses, "kwire ready on "),
         )
+    except BrokerError as error:
+        fail(error, BAD_DATA)
+
+
+def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str], None]) -> None:
+    """Run a cluster that tests control over HTTP, until a signal stops it."""
+    others = (options.metrics_port, options.cluster_id)
+    if not options.ephemeral or options.restart or any(other is not None for other in others):
+        fail(
+            "--control-port needs --ephemeral, and cannot be combined with --restart, "
+            "--metrics-port or --cluster-id",
+            BAD_USAGE,
+        )
+    settings = dict(override.partition("=")[::2] for override in options.override)
+    log_to_stderr(options.log_level)
+    from kwire.node.run import StopSignals
+    from kwire.testing.control.serving import cluster_with_control
+    from kwire.testing.errors import BrokerError
+
+    try:
+        with StopSignals() as signals:
+            signals.end_at_once_by(lambda: None)
+            cluster_with_control(
+                options.nodes or 3,
+                9092 if options.port is None else options.port,
+                settings,
+                signals,
+                control_port=options.control_port,
+                control_ready=partial(_print_addresses, "kwire control on http://"),
+                ready=partial(_print_addresses, "kwire ready on "),
+            )
     except BrokerError as error:
         fail(error, BAD_DATA)
 
@@ -163,8 +195,8 @@ def proxy(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str]
                 signals,
                 tls=tls_context(options.target_ca) if options.target_tls else None,
                 control_port=options.control_port,
-                control_ready=partial(_print_address, "kwire control on http://"),
-                ready=partial(_print_address, "kwire ready on "),
+                control_ready=partial(_print_addresses, "kwire control on http://"),
+                ready=partial(_print_addresses, "kwire ready on "),
             )
     except BrokerError as error:
         fail(error, BAD_DATA)
@@ -178,10 +210,10 @@ def _address(text: str) -> tuple[str, int] | None:
     return host.strip("[]") or "127.0.0.1", int(number)
 
 
-def _print_address(text: str, host: str, port: int) -> None:
+def _print_addresses(text: str, addresses: "Sequence[Address]") -> None:
     from kwire.types import in_address
 
-    _write(f"{text}{in_address(host)}:{port}")
+    _write(text + ",".join(f"{in_address(host)}:{port}" for host, port in addresses))
 
 
 def _write(line: str) -> None:

@@ -313,7 +313,10 @@ async def open_nodes(
     clock: MockTime | None = None,
     secure: bool = False,
 ) -> AsyncIterator[LocalCluster]:
-    """Run nodes as :func:`open_broker` does; ``port`` and ``data`` are those of a single one."""
+    """Run nodes as :func:`open_broker` does; ``data`` is the directory of a single one.
+
+    ``port`` is that of the first node; the others have those after it.
+    """
     if not 1 <= count <= NODES_AT_MOST:
         raise BrokerError(f"a cluster has from 1 to {NODES_AT_MOST} nodes, not {count}")
     settings, log, faults, requests = kafka_settings(arguments), LogLines(), Faults(), RequestLog()
@@ -385,7 +388,9 @@ def _format(plan: Plan, member: Member, config: BrokerConfig) -> None:
 def _plan(count: int, port: int) -> Plan:
     """Return new nodes; only the ports of several controllers must be decided before they run."""
     controller_ports = free_ports(count) if count > 1 else (0,)
-    members = tuple(Member(i + 1, port, number) for i, number in enumerate(controller_ports))
+    members = tuple(
+        Member(i + 1, port + i if port else 0, number) for i, number in enumerate(controller_ports)
+    )
     ids = {member.id: uuid_text(random_uuid(os.urandom)) for member in members}
     return Plan(uuid_text(random_uuid(os.urandom)), port, members, ids)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kwire.cluster.ports import free_ports
 from kwire.errors import NotLeaderOrFollower
 from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import begin_transaction, end_offset, produce
@@ -159,3 +160,25 @@ def test_a_control_port_in_use_is_a_clear_error(server: Controlled) -> None:
     assert ended.returncode == 2
     assert f"cannot listen on 127.0.0.1:{server.control_port}" in ended.stderr.splitlines()[-1]
     assert time.monotonic() - begin < 20
+
+
+def test_a_leader_moves_over_http() -> None:
+    """The nodes of a cluster have consecutive ports, as those of the usual `kwire cluster`."""
+    first = free_ports(1)[0]
+    words = ("cluster", "--ephemeral", "--nodes=2", f"--port={first}", "--control-port=0")
+    with run_controlled(*words, "--override=num.partitions=5") as cluster:
+        state = cluster.call("state")
+        assert [node["port"] for node in state["nodes"]] == [first, first + 1]
+        cluster.call("create-topic", name="orders", partitions=-1)
+        cluster.call("wait-in-sync", topic="orders", partition=4)
+        for node in (1, 2):
+            cluster.call("move-leader", topic="orders", partition=4, node=node)
+            assert cluster.call("wait-leader", topic="orders", partition=4) == {"node": node}
+        cluster.call("stop", node=2)
+        assert cluster.call("wait-leader", topic="orders", partition=4) == {"node": 1}
+
+
+def test_a_cluster_to_control_keeps_no_data() -> None:
+    command = [sys.executable, "-m", "kwire", "cluster", "--control-port=0"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "--control-port needs --ephemeral" in ended.stderr) == (1, True)

@@ -1,11 +1,13 @@
-"""`kwire serve --control-port`: a node in this process that a test in any language controls.
+"""`--control-port` of `kwire serve` and `kwire cluster`: nodes for tests in any language.
 
-Rules: it is the node of `kwire serve`, with the same configuration, in a loop whose clock can be
-moved. A node that a verb has stopped is not an error: the process ends by a signal, or when the
-node fails by itself.
+Rules: the nodes run in this process, in a loop whose clock can be moved. That of `kwire serve` has
+its usual configuration, those of `kwire cluster` are a test cluster with data in memory. A node
+that a verb has stopped is not an error: the process ends by a signal, or when a node fails by
+itself.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -26,10 +28,11 @@ from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
-from kwire.testing.nodes import LocalCluster
+from kwire.testing.nodes import LocalCluster, open_nodes
 from kwire.testing.request_log import RequestLog
 
-Ready = Callable[[str, int], None]
+Ready = Callable[[Sequence[Address]], None]
+"""Called with the addresses of a server that is ready."""
 TITLE: Final = "kwire test broker"
 
 
@@ -45,7 +48,6 @@ def serve_with_control(
     """Run a node and its control server until a signal; raise BrokerError with the reason.
 
     ``config_on`` returns the configuration with a port for clients, or as it is for port 0.
-    ``control_ready`` and ``ready`` are called with the addresses.
     """
     if signals.received is None:
         time = MockTime()
@@ -59,20 +61,63 @@ def serve_with_control(
             requests=RequestLog(),
             cluster_id=cluster_id,
         )
-        serve = partial(_serve, node, signals, time, control_port, ready, control_ready)
-        try:
-            trio.run(serve, clock=time.of_trio)
-        except BaseExceptionGroup as group:
-            first = next(leaves(group))
-            if isinstance(first, BrokerError | CannotOpenError | KafkaError | OSError):
-                raise BrokerError(f"cannot continue: {first}") from group
-            raise
+        _run(partial(_open_node, node, time), time, signals, control_port, ready, control_ready)
+
+
+def cluster_with_control(
+    count: int,
+    port: int,
+    settings: Mapping[str, object],
+    signals: StopSignals,
+    *,
+    control_port: int,
+    ready: Ready,
+    control_ready: Ready,
+) -> None:
+    """Run a test cluster and its control server until a signal; raise BrokerError.
+
+    Clients reach the nodes at ``port`` and the ports after it; 0 is any free ones.
+    """
+    if signals.received is None:
+        time = MockTime()
+        opened = partial(open_nodes, count, settings, port=port, clock=time)
+        _run(opened, time, signals, control_port, ready, control_ready)
+
+
+def _run(
+    open_cluster: Callable[[], AbstractAsyncContextManager[LocalCluster]],
+    time: MockTime,
+    signals: StopSignals,
+    control_port: int,
+    ready: Ready,
+    control_ready: Ready,
+) -> None:
+    serve = partial(_serve, open_cluster, signals, control_port, ready, control_ready)
+    try:
+        trio.run(serve, clock=time.of_trio)
+    except BaseExceptionGroup as group:
+        first = next(leaves(group))
+        if isinstance(first, BrokerError | CannotOpenError | KafkaError | OSError):
+            raise BrokerError(f"cannot continue: {first}") from group
+        raise
+
+
+@asynccontextmanager
+async def _open_node(node: LocalNode, time: MockTime) -> AsyncIterator[LocalCluster]:
+    """Run one node with a configuration of its own during the context."""
+    async with trio.open_nursery() as nursery:
+        nodes = {node.id: node}
+        cluster = LocalCluster(nodes, node.log, node.faults, node.requests, nursery, time)
+        await cluster.start()
+        cluster.initial_configs = cluster.running[0].image.configs
+        yield cluster
+        await cluster.stop()
+        nursery.cancel_scope.cancel()
 
 
 async def _serve(
-    node: LocalNode,
+    open_cluster: Callable[[], AbstractAsyncContextManager[LocalCluster]],
     signals: StopSignals,
-    time: MockTime,
     control_port: int,
     ready: Ready,
     control_ready: Ready,
@@ -81,16 +126,12 @@ async def _serve(
     token = trio.lowlevel.current_trio_token()
     signals.notify(lambda: token.run_sync_soon(stop.set))
     try:
-        async with trio.open_nursery() as nursery:
-            nodes = {node.id: node}
-            cluster = LocalCluster(nodes, node.log, node.faults, node.requests, nursery, time)
-            await cluster.start()
-            cluster.initial_configs = cluster.running[0].image.configs
+        async with open_cluster() as cluster, trio.open_nursery() as nursery:
             verbs: dict[str, Verb[LocalCluster]] = verb_table((*FAULT_VERBS, *BROKER_VERBS))
-            control_ready("127.0.0.1", await begin_control(nursery, control_port, verbs, cluster))
-            ready(*node.address)
+            bound = await begin_control(nursery, control_port, verbs, cluster)
+            control_ready([Address("127.0.0.1", bound)])
+            ready(cluster.addresses)
             await stop.wait()
-            await cluster.stop()
             nursery.cancel_scope.cancel()
     finally:
         signals.notify(None)

@@ -16,7 +16,7 @@ from kwire.testing.control.table import Json, Verb, verb_table
 from kwire.testing.errors import BrokerError
 from kwire.testing.proxy.brokers import ProxiedCluster
 
-Ready = Callable[[str, int], None]
+Ready = Callable[[Sequence[Address]], None]
 TITLE: Final = "kwire proxy"
 
 
@@ -98,8 +98,8 @@ async def _serve(
                     (*FAULT_VERBS, state, pause, resume)
                 )
                 bound = await nursery.start(serve_verbs, control_port, TITLE, verbs, proxy)
-                control_ready("127.0.0.1", bound)
-            ready(*address)
+                control_ready([Address("127.0.0.1", bound)])
+            ready([address])
             await stop.wait()
         except OSError as failure:
             error = BrokerError(
