@@ -80,6 +80,8 @@ class Sink:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
+    def on_closed(self) -> None: ...
+
     def answer_now(self, frame: memoryview) -> Sequence[Part]:
         if self.region is None:
             return [pack(">i", 4), bytes(frame[:4])]

@@ -286,6 +286,11 @@ GROUP_LAG: Final = gauge(
     "topic",
     "partition",
 )
+SHARE_ACKNOWLEDGED: Final = counter(
+    "kafka_server_share_group_metrics_record_acknowledgement_count",
+    "Records that members of share groups have acknowledged: accept, release, reject or renew.",
+    "ack_type",
+)
 DIRECTORY_FREE: Final = gauge(
     "kwire_log_directory_free_bytes", "Free space under a log directory.", "directory"
 )

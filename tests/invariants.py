@@ -120,7 +120,6 @@ INVARIANTS: Final = {
 }
 
 WAITS_FOR: Final = {
-    75: "share groups (KIP-932)",
     104: "request_percentage; the other quotas are tested",
 }
 """Parts of kwire that a number's test, or a part of it, needs first."""

@@ -453,6 +453,10 @@ class ConnectionRequests:
         """Return whether a request changes nothing, so a lost connection may cancel it."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
+    def on_closed(self) -> None:
+        """End what lasts as long as the connection, which is closed."""
+        self.context.connection.close()
+
     def may_begin_early(self, frame: memoryview) -> bool:
         """Return whether a request may start while responses to earlier requests are pending."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE

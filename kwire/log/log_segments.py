@@ -222,6 +222,23 @@ class LogSegments(Sequence[Segment]):
             for position, header in segment.scan(first[0]) if first is not None else ():
                 yield segment, position, header
 
+    def scan_region(
+        self, offset: int, region: FileRegion, *, wait: bool = True
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of each batch of a region that was read from ``offset``.
+
+        If ``wait`` is false, raise :class:`WouldWait` instead of waiting for the disk.
+        """
+        end = region.position + len(region)
+        for segment in self.ordered[self.index_of(offset) :]:
+            if segment.file is region.file:
+                try:
+                    yield from segment.scan(region.position, end, wait=wait)
+                except WouldWait as cold:
+                    cold.disk, cold.job = self.disk, warming.headers(segment, region.position, end)
+                    raise
+                return
+
     def end_of_region(self, start_offset: int, region: FileRegion, *, wait: bool = True) -> int:
         """Return an offset at or above all batches of a region that begins at ``start_offset``.
 

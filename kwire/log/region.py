@@ -45,6 +45,12 @@ class FileRegion:
         """Read all bytes; fewer only after a truncation."""
         return self.file.read(self.position, self._size) if self._size else b""
 
+    def narrow(self, position: int, size: int) -> None:
+        """Keep only a part of the range."""
+        assert self.position <= position, "the part must be inside the range"
+        assert position + size <= self.position + self._size, "the part must be inside the range"
+        self.position, self._size = position, size
+
     def close(self) -> None:
         if self._open:
             self._open = False

@@ -43,6 +43,9 @@ class ConnectionRequests(Protocol):
     def identify(self, user: str) -> None:
         """Record the client's user name, which its certificate shows, before the first request."""
 
+    def on_closed(self) -> None:
+        """End what lasts as long as the connection, which is closed."""
+
 
 class LoginRequired(ABC):
     """Requests of a client that must log in before it is served."""

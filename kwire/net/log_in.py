@@ -180,3 +180,6 @@ class LoginRequests(LoginRequired):
 
     def may_begin_early(self, frame: memoryview) -> bool:
         return self._conversation is None and self.requests.may_begin_early(frame)
+
+    def on_closed(self) -> None:
+        self.requests.on_closed()

@@ -149,6 +149,9 @@ class InterceptedRequests:
     def may_begin_early(self, frame: memoryview) -> bool:
         return self.requests.may_begin_early(frame)
 
+    def on_closed(self) -> None:
+        self.requests.on_closed()
+
 
 class InterceptedLogin(InterceptedRequests, LoginRequired):
     """The same of a client that must log in before it is served."""

@@ -44,6 +44,8 @@ class Other:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
+    def on_closed(self) -> None: ...
+
     def answer_now(self, frame: memoryview) -> Slow[list[bytes]]:
         return Slow(partial(self._answer, frame))
 

@@ -70,6 +70,8 @@ class Fetches:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
+    def on_closed(self) -> None: ...
+
 
 async def test_hung_directory_delays_no_answer_from_another() -> None:
     """Invariant 91: clients that read from a hung disk take no thread of another directory."""

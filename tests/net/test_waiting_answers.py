@@ -59,6 +59,8 @@ class Session:
     def may_begin_early(self, frame: memoryview) -> bool:
         return bytes(frame).startswith((b"later", b"early", b"none", b"stop"))
 
+    def on_closed(self) -> None: ...
+
 
 @asynccontextmanager
 async def connection(limits: Limits | None = None) -> AsyncIterator[tuple[Node, Session, int]]:

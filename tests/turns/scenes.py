@@ -14,6 +14,7 @@ from tests.turns.members import MEMBERED
 from tests.turns.open_transactions import OPENED
 from tests.turns.roles import ROLES
 from tests.turns.scrubs import SCRUBS
+from tests.turns.shares import SHARED
 from tests.turns.tokens import TOKENS
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
@@ -35,4 +36,5 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     CONSUMED,
     DECISIONS,
     ACLS,
+    SHARED,
 )

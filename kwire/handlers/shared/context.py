@@ -36,6 +36,7 @@ from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 if TYPE_CHECKING:
     from kwire.group.coordinator import GroupCoordinator
     from kwire.security.authorizer import Authorizer
+    from kwire.share.service import ShareService
     from kwire.transaction.coordinator import TransactionCoordinator
 
 Req = TypeVar("Req")
@@ -59,6 +60,19 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+@attrs.define(eq=False, repr=False)
+class ClientConnection:
+    """A client's connection, and what ends with it."""
+
+    on_closed: "dict[object, Callable[[], None]]" = attrs.field(factory=dict)
+    """The callbacks for the end of the connection, by any key."""
+
+    def close(self) -> None:
+        """End what ends with the connection, which is closed."""
+        while self.on_closed:
+            self.on_closed.popitem()[1]()
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
@@ -87,6 +101,9 @@ class BrokerServices:
     """Returns this node's transaction coordinator, which is created when it is first needed."""
     client_quotas: ClientQuotas
     """Limits the bytes that clients produce and fetch."""
+    share: "Callable[[], ShareService] | None" = None
+    """Returns this broker's share partitions, which are created when first needed; None if nothing
+    stores their states."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -123,6 +140,7 @@ class Context:
     principal: Principal = ANONYMOUS
     by_token: bool = False
     """True if the client has logged in with a delegation token."""
+    connection: ClientConnection = attrs.field(factory=ClientConnection)
     may_forward: bool = False
     """True if NotController is raised to the caller, which forwards the request."""
 

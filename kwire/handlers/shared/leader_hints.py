@@ -4,19 +4,27 @@ Only errors that mean "not here" or "no longer here" carry a hint, and it only n
 an address on this listener.
 """
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.produce import ProduceResponse
 from kwire.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from kwire.handlers.shared.context import Context
 
+if TYPE_CHECKING:  # Share groups are rarely used.
+    from kwire.codec.messages.share_acknowledge import ShareAcknowledgeResponse
+    from kwire.codec.messages.share_fetch import ShareFetchResponse
+
 Answer = TypeVar(
     "Answer",
     FetchResponse.FetchableTopicResponse.PartitionData,
     ProduceResponse.TopicProduceResponse.PartitionProduceResponse,
+    "ShareFetchResponse.ShareFetchableTopicResponse.PartitionData",
+    "ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse.PartitionData",
 )
-Response = TypeVar("Response", FetchResponse, ProduceResponse)
+Response = TypeVar(
+    "Response", FetchResponse, ProduceResponse, "ShareFetchResponse", "ShareAcknowledgeResponse"
+)
 
 
 def add_leader_hint(

@@ -57,6 +57,20 @@ def lookups(segment: Segment, *offsets: int) -> Job:
     return read
 
 
+def headers(segment: Segment, position: int, end: int) -> Job:
+    """Return a job that reads the headers of the batches in a range of the file."""
+    shadow = _shadow(segment)
+
+    def read() -> None:
+        try:
+            for _ in shadow.scan(position, end):
+                pass
+        finally:
+            shadow.file.close()
+
+    return read
+
+
 def end_before(segment: Segment, position: int) -> Job:
     """Return a job that reads what :func:`kwire.log.segments.segment.end_before` needs."""
     shadow, entry = _shadow(segment), None

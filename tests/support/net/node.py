@@ -86,6 +86,8 @@ class Echo:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
+    def on_closed(self) -> None: ...
+
 
 @attrs.define
 class Node:

@@ -1,0 +1,248 @@
+"""The share partitions that one broker leads.
+
+A share partition is loaded from the persister when a member first fetches from it, and dropped when
+this broker stops leading the partition, when the topic is deleted, or when a write is fenced. One
+task ends all locks that are due; it sleeps until the earliest.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.configs.share_partitions import reset_age_ms
+from kwire.drive import give_way, run_in_slices, run_steps
+from kwire.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from kwire.lazy_heap import LazyHeap
+from kwire.metrics import SHARE_ACKNOWLEDGED
+from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.partition import EARLIEST, LATEST, Partition
+from kwire.replica.replicas import ReplicaService
+from kwire.share.in_flight import TYPE_NAMES, Acknowledgement, InFlight
+from kwire.share.keys import SharePartition
+from kwire.share.led import LedShare, error_of
+from kwire.share.persister import UNINITIALIZED, Persister
+from kwire.share.sessions import Ref, SessionKey, ShareSession, ShareSessions
+from kwire.share.settings import ShareSettings
+from kwire.waits import Signal
+
+K = TypeVar("K", bound=Hashable)
+
+AT_ONCE: Final = 64
+"""The most acknowledgements that are applied without pauses."""
+EXPIRY_GRAIN_S: Final = 0.05
+"""Locks end up to this much later, so that many that end one after another end together."""
+
+
+@attrs.define(eq=False, repr=False)
+class ShareService:
+    """The share partitions and share sessions of one broker."""
+
+    replicas: ReplicaService
+    persister: Persister
+    settings: Callable[[str], ShareSettings]
+    """Returns a group's settings."""
+    clock: Clock
+    start_task: Callable[[Callable[[], Awaitable[object]]], None]
+    """Starts a task that may outlive the request."""
+    sessions: ShareSessions = attrs.field(factory=ShareSessions)
+    _led: dict[SharePartition, LedShare] = attrs.field(factory=dict)
+    _by_group: dict[str, dict[SharePartition, None]] = attrs.field(factory=dict)
+    _by_partition: dict[Ref, dict[SharePartition, None]] = attrs.field(factory=dict)
+    _loading: dict[SharePartition, trio.Event] = attrs.field(factory=dict)
+    _deadlines: LazyHeap[SharePartition] = attrs.field(factory=LazyHeap)
+    _changed: Signal = attrs.field(factory=Signal)
+    """Notified when the earliest deadline may have moved."""
+
+    def __iter__(self) -> Iterator[LedShare]:
+        return iter(self._led.values())
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait before an answer that a client would repeat its request for at once."""
+        await trio.sleep(seconds)
+
+    # Loading.
+
+    def find(self, key: SharePartition) -> LedShare | None:
+        """Return a share partition that is loaded."""
+        return self._led.get(key)
+
+    async def load(self, key: SharePartition, partition: Partition) -> LedShare:
+        """Return a share partition, loaded from the persister if necessary; raises KafkaError."""
+        while True:
+            led = self._led.get(key)
+            if led is not None:
+                return led
+            event = self._loading.get(key)
+            if event is None:
+                break
+            await event.wait()
+        event = self._loading[key] = trio.Event()
+        try:
+            led = await self._load(key, partition)
+            if partition.leader is None or partition.leader_epoch != led.leader_epoch:
+                raise NotLeaderOrFollower
+            self._led[key] = led
+            self._by_partition.setdefault(key[1:], {})[key] = None
+            self._by_group.setdefault(key.group_id, {})[key] = None
+            return led
+        finally:
+            del self._loading[key]
+            event.set()
+
+    async def _load(self, key: SharePartition, partition: Partition) -> LedShare:
+        self.replicas.check_lease()
+        leader_epoch = partition.check_leader().leader_epoch
+        stored = await self.persister.read(*key, leader_epoch)
+        error = error_of(stored.error_code)
+        if error is not None:
+            raise error
+        start = stored.start_offset
+        if start == UNINITIALIZED:
+            start = await self._first_start(partition, self.settings(key.group_id).reset)
+        in_flight = InFlight.resume(stored, leader_epoch, start)
+        return LedShare(
+            key,
+            partition,
+            leader_epoch,
+            in_flight,
+            self.persister,
+            self.start_task,
+            self.on_deadline,
+            self.drop,
+        )
+
+    async def _first_start(self, partition: Partition, reset: str) -> int:
+        """Return the offset at which a group begins in a partition."""
+        timestamp = EARLIEST if reset == "earliest" else LATEST
+        age_ms = reset_age_ms(reset)
+        if age_ms is not None:
+            timestamp = max(0, self.clock.now_ms() - age_ms)
+        locate = partial(self.replicas.locate, partition, isolation=FetchIsolation.HIGH_WATERMARK)
+        position = await locate(timestamp)
+        if position.offset < 0:  # No record is that young.
+            position = await locate(LATEST)
+        return position.offset
+
+    def drop(self, led: LedShare) -> None:
+        """Stop serving a share partition; the next fetch loads it again."""
+        if self._led.get(led.key) is led:
+            del self._led[led.key]
+            _discard(self._by_partition, led.key[1:], led.key)
+            _discard(self._by_group, led.key.group_id, led.key)
+            self._deadlines.discard(led.key)
+        led.end()
+
+    def on_role_changed(self, partition: Partition) -> None:
+        """Drop the share partitions of a partition that this broker no longer leads as before."""
+        for key in list(self._by_partition.get((partition.topic_id, partition.partition), ())):
+            led = self._led[key]
+            is_leading = led.partition is partition and partition.leader is not None
+            if not is_leading or partition.leader_epoch != led.leader_epoch:
+                self.drop(led)
+
+    # Acknowledging.
+
+    async def acknowledge(
+        self, key: SharePartition, member: str, acknowledgements: Sequence[Acknowledgement]
+    ) -> None:
+        """Acknowledge records for a member and store that; raises KafkaError."""
+        self.replicas.check_lease()
+        led = self._led.get(key)
+        if led is None:
+            raise UnknownTopicOrPartition
+        led.check()
+        settings = self.settings(key.group_id)
+        steps = led.in_flight.acknowledging(
+            member,
+            acknowledgements,
+            settings.max_deliveries,
+            self.clock.now() + settings.lock_s,
+            may_renew=settings.may_renew,
+        )
+        count = sum(len(each.types) for each in acknowledgements)
+        try:
+            change = run_steps(steps) if count <= AT_ONCE else await run_in_slices(steps)
+        finally:
+            self.on_deadline(led)
+        await led.store(change)
+        self._count(acknowledgements)
+
+    def _count(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        counts: Counter[int] = Counter()
+        for first, last, types in acknowledgements:
+            counts += Counter(types) if len(types) > 1 else Counter({types[0]: last - first + 1})
+        for kind, count in counts.items():
+            if kind in TYPE_NAMES:
+                name = TYPE_NAMES[kind]
+                self.replicas.metrics.cell(SHARE_ACKNOWLEDGED, name).value += count
+
+    async def end_session(self, key: SessionKey) -> None:
+        """End a member's session, and release its records.
+
+        With the last session of a group, its share partitions are dropped: the group may be deleted
+        or moved to other offsets before a member comes back.
+        """
+        for ref in self.sessions.end(key):
+            led = self._led.get(SharePartition(key.group_id, *ref))
+            if led is not None and not led.is_over:
+                max_deliveries = self.settings(key.group_id).max_deliveries
+                with suppress(KafkaError):  # The locks end in time.
+                    await led.store(led.in_flight.begin_release(key.member_id, max_deliveries))
+        if not self.sessions.has_group(key.group_id):
+            for of in list(self._by_group.get(key.group_id, ())):
+                self.drop(self._led[of])
+
+    def on_disconnected(self, session: ShareSession) -> None:
+        """End a session whose connection is lost, unless the member has begun a newer session."""
+        if self.sessions.has(session):
+            self.start_task(partial(self.end_session, session.key))
+
+    # The end of locks.
+
+    def on_deadline(self, led: LedShare) -> None:
+        """Schedule the end of a share partition's next lock."""
+        if led.is_over:
+            return
+        deadline, current = led.in_flight.deadline, self._deadlines.key(led.key)
+        if deadline == inf:
+            self._deadlines.discard(led.key)
+        elif deadline != current:
+            self._deadlines.push(led.key, deadline)
+            if deadline < current:
+                self._changed.notify()
+
+    async def run(self) -> None:
+        """End the locks that are due until cancelled."""
+        while True:
+            wait_s = self._deadlines.first_key + EXPIRY_GRAIN_S - self.clock.now()
+            if wait_s > 0:
+                with trio.move_on_after(wait_s):
+                    await self._changed.wait()
+                continue
+            for key in self._deadlines.pop_up_to(self.clock.now()):
+                led = self._led.get(key)
+                if led is not None:
+                    self._end_locks_of(led)
+                await give_way()
+
+    def _end_locks_of(self, led: LedShare) -> None:
+        max_deliveries = self.settings(led.key.group_id).max_deliveries
+        batches = led.in_flight.expire(self.clock.now(), max_deliveries)
+        self.on_deadline(led)
+        if batches:
+            led.store_batches(batches)
+            led.wake()
+
+
+def _discard(index: dict[K, dict[SharePartition, None]], by: K, key: SharePartition) -> None:
+    """Remove a share partition from an index."""
+    del index[by][key]
+    if not index[by]:
+        del index[by]
