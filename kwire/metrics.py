@@ -56,6 +56,10 @@ REQUEST_SECONDS: Final = histogram(
     "request",
     bounds=_SECONDS,
 )
+REQUEST_THROTTLE_SECONDS: Final = counter(
+    "kwire_request_throttle_seconds_total",
+    "Throttle time in responses to clients that exceeded a request_percentage.",
+)
 CONNECTIONS: Final = gauge(
     "kafka_server_socket_server_metrics_connection_count", "Open connections.", "listener"
 )

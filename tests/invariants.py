@@ -120,6 +120,5 @@ INVARIANTS: Final = {
 }
 
 WAITS_FOR: Final = {
-    104: "request_percentage; the other quotas are tested",
 }
 """Parts of kwire that a number's test, or a part of it, needs first."""

@@ -13,9 +13,11 @@ from confluent_kafka import TopicPartition
 
 from compat_tests.confluent_kafka.clients import consumer, create, deliver, poll, producer
 from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import Closed, WireClient
 
 RATE = 100_000
@@ -80,6 +82,30 @@ def count_answered(host: str, port: int, count: int) -> int:
                 client.call(ApiVersionsRequest(), 0)
                 answered += 1
     return answered
+
+
+def test_client_over_its_request_time_is_throttled(strict: Broker, jvm: Jvm) -> None:
+    """KIP-124: Kafka's tool sets the quota; the responses name the time, and others go on."""
+    tool, entity = (
+        "kafka.admin.ConfigCommand",
+        ("--entity-type", "clients", "--entity-name", "busy"),
+    )
+    server = ("--bootstrap-server", strict.address)
+    added = ("--alter", "--add-config", "request_percentage=0.01")
+    jvm.tool(tool, *server, *entity, *added).ok()
+    assert "request_percentage=0.01" in jvm.tool(tool, *server, *entity, "--describe").ok()
+    host, port = strict.address.split(":")
+
+    def throttle_times(client_id: str) -> list[int]:
+        request = MetadataRequest(topics=None)
+        with WireClient(host, int(port), client_id=client_id) as client:
+            return [client.call(request, 12).throttle_time_ms for _ in range(5)]
+
+    eventually(lambda: max(throttle_times("busy")) > 100, "a throttle time")
+    started = time.monotonic()
+    assert 0 < max(throttle_times("busy")) <= 1000, "one window at most"
+    assert time.monotonic() - started > 0.5, "the connection was muted"
+    assert throttle_times("idle") == [0] * 5
 
 
 def test_producer_keeps_to_its_quota_and_others_do_not_wait(strict: Broker, topic: str) -> None:

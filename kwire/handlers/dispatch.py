@@ -29,19 +29,29 @@ from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way, run_in_slices
 from kwire.errors import KafkaError
 from kwire.handlers import handler_name, served_on
-from kwire.handlers.shared.client_quotas import PRODUCED
+from kwire.handlers.shared.busy_time import count_steps, throttle_after
+from kwire.handlers.shared.client_quotas import PRODUCED, REQUEST_TIME
 from kwire.handlers.shared.context import ANONYMOUS, Context, Principal, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Flat, Handler
-from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
+from kwire.metrics import (
+    REQUEST_SECONDS,
+    REQUESTS,
+    Cell,
+    Histogram,
+    Metrics,
+)
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
+from kwire.replica.throttles import RateLimit
 from kwire.waits import Slow
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
 """The API keys of long polls, which do not change anything."""
 _PRODUCE: Final = BY_NAME["Produce"].key
+_FETCH: Final = BY_NAME["Fetch"].key
+_WRITE_MARKERS: Final = BY_NAME["WriteTxnMarkers"].key
 LARGE_FRAME_BYTES: Final = 64 << 10
 """The frame size from which a request is decoded in slices; a smaller one takes at most 4 ms."""
 QUICK_ANSWER_S: Final = 0.0005
@@ -102,6 +112,9 @@ class Route:
     seconds: Histogram
     forwarded: bool
     """True if brokers forward the frames of this API to the active controller."""
+    is_fetch: bool
+    is_exempt: bool
+    """True if only nodes send this request; its time counts towards no quota."""
     is_produce: bool
     """True if the request's bytes count towards the quota of a producer."""
     is_flexible: bool
@@ -132,6 +145,8 @@ class Route:
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
             forwarded=is_forwarded and not handler.calls_controller,
+            is_fetch=api.key == _FETCH,
+            is_exempt=api.key == _WRITE_MARKERS,
             is_produce=api.key == _PRODUCE,
             flat=FlatRoute.build(handler.flat, api, version),
             is_flexible=request_header_version(api.key, version) == 2,
@@ -292,8 +307,10 @@ class ConnectionRequests:
                 return self._wait(route, request, result, frame, started)
             return self._respond(route, request, result, frame, started)
         route.count.value += 1
-        route.seconds.observe(self._now() - started)
+        elapsed_s = self._now() - started
+        route.seconds.observe(elapsed_s)
         throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
+        throttle_ms = max(throttle_ms, self._count_time(route, None, elapsed_s))
         return [flat.encode(correlation_id, *result, throttle_ms)]
 
     async def _prepare(self, frame: memoryview, key: int, version: int) -> Finished:
@@ -327,13 +344,22 @@ class ConnectionRequests:
         return self._respond(route, request, result, frame, started)
 
     def _wait(
-        self, route: Route, request: Body, slow: Slow[Body], frame: memoryview, started: float
+        self,
+        route: Route,
+        request: Body,
+        slow: Slow[Body],
+        frame: memoryview,
+        started: float,
+        *,
+        has_waited: bool = False,
     ) -> Slow[Finished]:
         """Return what is left to wait for, from what is left for a handler to wait for."""
         if not isinstance(slow, Unfinished):
             return Slow(partial(self._finish_slow, route, request, slow, frame, started))
         throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
         made_s = self._now() - started
+        busy_s = 0.0 if has_waited else made_s
+        throttle_ms = max(throttle_ms, self._count_time(route, request, busy_s))
         return Unfinished(
             partial(self._finish, route, request, slow, frame, started, throttle_ms, made_s)
         )
@@ -358,10 +384,16 @@ class ConnectionRequests:
         frame: memoryview,
         started: float,
     ) -> Finished:
-        result = await route.handler.finish(self.context, request, slow)
+        limit = _time_limit(self.context, route, request)
+        work = route.handler.finish(self.context, request, slow)
+        if limit is not None:
+            work = count_steps(self.context, limit, work, self._now, started)
+        result = await work
         if isinstance(result, Unfinished):
-            return await _wait_work(self._wait(route, request, result, frame, started))
-        return await _wait_work(self._respond(route, request, result, frame, started))
+            wait = self._wait(route, request, result, frame, started, has_waited=True)
+            return await _wait_work(wait)
+        answer = self._respond(route, request, result, frame, started, has_waited=True)
+        return await _wait_work(answer)
 
     def _read_client(self, frame: memoryview, route: Route) -> int:
         """Return the position of the body, and put the frame's client id into the context.
@@ -408,28 +440,33 @@ class ConnectionRequests:
         started: float,
         throttle_ms: int = 0,
         made_s: float | None = None,
+        has_waited: bool = False,
     ) -> Slow[list[Part]] | list[Part] | None:
         """Return the parts of a handler's response; a large one is encoded in slices.
 
         ``throttle_ms``: the throttle time of a Produce request that was counted when it began to
         wait; the connection is already muted for it.
         ``made_s``: the seconds that the handler worked before it waited; None if it did not wait.
+        ``has_waited``: the time is counted towards the quota on request time already.
         """
         work_s = elapsed_s = self._now() - started
         route.count.value += 1
         route.seconds.observe(elapsed_s)
         if made_s is not None:
             work_s = made_s
-        elif route.is_produce:
-            throttle_ms = self._count_produced(len(frame))
+        else:
+            if route.is_produce:
+                throttle_ms = self._count_produced(len(frame))
+            busy_s = 0.0 if has_waited else elapsed_s
+            throttle_ms = max(throttle_ms, self._count_time(route, request, busy_s))
         if response is None:
             return None
         _, _, correlation_id = _HEAD.unpack_from(frame)
         try:
-            if throttle_ms:
-                response.throttle_time_ms = throttle_ms
-            elif wait_ms := getattr(response, "throttle_time_ms", 0):
+            if wait_ms := getattr(response, "throttle_time_ms", 0):
                 self._mute(wait_ms)
+            if throttle_ms > wait_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms
             if route.narrow is not None:
                 response = route.narrow(response, route.version, request)
             if work_s >= QUICK_ANSWER_S and has_more_elements(response, LARGE_COUNT):
@@ -475,10 +512,35 @@ class ConnectionRequests:
         self._mute(throttle_ms)
         return throttle_ms
 
+    def _count_time(self, route: Route, request: Body, busy_s: float) -> int:
+        """Count the time that a request kept the loop busy; return the throttle time, if any."""
+        limit = _time_limit(self.context, route, request)
+        if limit is None:
+            return 0
+        throttle_ms = throttle_after(self.context, limit, busy_s)
+        self._mute(throttle_ms)
+        return throttle_ms
+
     def _mute(self, wait_ms: int) -> None:
         """Mute the connection for the throttle time, because old clients would not wait."""
         if wait_ms > 0:
-            self.muted_s = wait_ms / 1000
+            self.muted_s = max(self.muted_s, wait_ms / 1000)
+
+
+def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | None:
+    """Return the quota on the request time of a client; None for requests of nodes."""
+    if context.services.broker is None or not context.image.quotas:
+        return None
+    if context.listener_type is not ListenerType.BROKER:
+        return None
+    if route.is_exempt or (route.is_fetch and _is_of_a_follower(request)):
+        return None
+    return context.byte_limit(REQUEST_TIME)
+
+
+def _is_of_a_follower(request: Body) -> bool:
+    """Return whether a replica sent a Fetch; only consumers send the usual shape, which is None."""
+    return request is not None and max(request.replica_id, request.replica_state.replica_id) >= 0
 
 
 async def _wait_work(answer: Answer) -> Finished:

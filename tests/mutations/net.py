@@ -292,8 +292,8 @@ MUTATIONS = (
         name="producers-are-read-until-they-are-answered",
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
-        old="        self._mute(throttle_ms)\n        return throttle_ms",
-        new="        return throttle_ms",
+        old="        throttle_ms = limit.excess_ms(now)\n        self._mute(throttle_ms)\n",
+        new="        throttle_ms = limit.excess_ms(now)\n",
         test=QUOTAS,
     ),
     Mutation(
@@ -590,8 +590,8 @@ MUTATIONS = (
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
         old="throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0\n"
-        "        return [flat",
-        new="throttle_ms = 0\n        return [flat",
+        "        throttle_ms = max(throttle_ms, self._count_time(route, None",
+        new="throttle_ms = 0\n        throttle_ms = max(throttle_ms, self._count_time(route, None",
         test=f"{QUOTAS}::test_producer_above_its_quota_is_throttled",
     ),
     Mutation(

@@ -1,10 +1,11 @@
-"""Mistakes in `--secure`, `kwire users` and `kwire acls`."""
+"""Mistakes in `--secure`, `kwire users`, `kwire acls` and the quota on request time."""
 
 from typing import Final
 
 from tests.mutations.table import Mutation
 
 FOLDER: Final = "tests/secure/test_folder.py"
+REQUEST_TIME: Final = "tests/handlers/test_request_time.py"
 MUTATIONS = (
     Mutation(
         name="secrets-readable-by-others",
@@ -62,5 +63,29 @@ MUTATIONS = (
         old='                password = file.readline().rstrip("\\r\\n")\n',
         new="                password = file.readline()\n",
         test="tests/admin/test_commands.py::test_user_is_added_listed_and_removed",
+    ),
+    Mutation(
+        name="followers-use-the-request-time-of-clients",
+        invariants=(104,),
+        path="kwire/handlers/dispatch.py",
+        old="if route.is_exempt or (route.is_fetch and _is_of_a_follower(request)):",
+        new="if route.is_exempt:",
+        test=f"{REQUEST_TIME}::test_requests_of_nodes_are_exempt",
+    ),
+    Mutation(
+        name="request-time-throttles-for-more-than-a-window",
+        invariants=(104,),
+        path="kwire/handlers/shared/client_quotas.py",
+        old="return min(limit.excess_ms(now), round(self.window_s * 1000))",
+        new="return limit.excess_ms(now)",
+        test=f"{REQUEST_TIME}::test_client_over_its_request_time_is_throttled",
+    ),
+    Mutation(
+        name="waits-count-as-request-time",
+        invariants=(104,),
+        path="kwire/handlers/shared/busy_time.py",
+        old="    while True:\n        started = now()\n",
+        new="    started = now()\n    while True:\n",
+        test=f"{REQUEST_TIME}::test_only_the_steps_of_a_request_count",
     ),
 )

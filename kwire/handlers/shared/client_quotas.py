@@ -1,4 +1,4 @@
-"""The quotas on the bytes that clients produce and fetch per second (KIP-13, KIP-219).
+"""The quotas on clients' bytes per second (KIP-13, KIP-219) and request time (KIP-124).
 
 Pure state; the caller passes the time. Rules, as in Kafka:
 
@@ -7,6 +7,8 @@ Pure state; the caller passes the time. Rules, as in Kafka:
   the bytes of all full windows at once.
 * A request is never rejected. Its bytes may exceed the quota; the response then names the time in
   which the rate falls back to the quota, and the connection is not read meanwhile.
+* A quota on request time is a percentage of one thread's time; kwire has one thread. It is counted
+  in microseconds. One response throttles for at most one window.
 * A fetch reads no more than the quota has left. If nothing is left, it gets an empty response.
 """
 
@@ -19,6 +21,8 @@ from kwire.replica.throttles import RateLimit
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"
+REQUEST_TIME: Final = "request_percentage"
+_MICROSECONDS: Final = 1_000_000
 CLIENTS_MAX: Final = 10_000
 """The number of clients whose rates are remembered; those of more clients start over."""
 
@@ -60,5 +64,18 @@ class ClientQuotas:
         if limit is None:
             limit = RateLimit.of_quota(quota.rate, self.window_count, self.window_s)
             self._rates[sharing] = limit
-        limit.bytes_per_s = quota.rate
+        limit.bytes_per_s = _microseconds(quota.rate) if name == REQUEST_TIME else quota.rate
         return limit
+
+    def count_time(self, limit: RateLimit, busy_s: float, now: float) -> None:
+        """Count the seconds of a request towards the quota on request time."""
+        limit.record(round(busy_s * _MICROSECONDS), now)
+
+    def throttle_ms(self, limit: RateLimit, now: float) -> int:
+        """Return the throttle time of a client that has used more request time than its quota."""
+        return min(limit.excess_ms(now), round(self.window_s * 1000))
+
+
+def _microseconds(percentage: float) -> float:
+    """Return the microseconds in each second that a percentage allows."""
+    return percentage / 100 * _MICROSECONDS

@@ -7,6 +7,7 @@ import attrs
 from kwire.clock import SystemClock
 from kwire.handlers.shared.context import BrokerServices, Current, Services
 from kwire.metrics import Metrics
+from kwire.raftmeta.metadata.image import MetadataImage
 
 
 class Missing:
@@ -24,6 +25,7 @@ class Missing:
 def services_of(**parts: Any) -> Services:
     """Return the services of a node with these parts, by their names in any of the classes."""
     defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": ""}
+    defaults |= {"image": MetadataImage()}
     parts = defaults | {"supported_features": {}, "authorizer": None} | parts
     parts["current"] = _make(Current, parts)
     parts["broker"] = _make(BrokerServices, parts)

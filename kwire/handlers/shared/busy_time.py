@@ -1,0 +1,67 @@
+"""The time for which a request keeps the event loop busy, for the quota on request time (KIP-124).
+
+kwire has one thread, so a request's time is that of its own steps: its waits, and the steps of
+other requests meanwhile, are left out.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from types import coroutine
+from typing import Any, TypeAlias, TypeVar
+
+from kwire.handlers.shared.context import Context
+from kwire.metrics import REQUEST_THROTTLE_SECONDS
+from kwire.replica.throttles import RateLimit
+
+T = TypeVar("T")
+# Any: what an awaitable exchanges with the event loop, which only the two understand.
+Exchange: TypeAlias = Any
+
+
+@coroutine
+def measure_steps(
+    work: Awaitable[T], now: Callable[[], float], count: Callable[[float], None]
+) -> Generator[Exchange, Exchange, T]:
+    """Await ``work``, and call ``count`` with the seconds of each of its steps."""
+    steps = work.__await__()
+    answer: Exchange = None
+    error: BaseException | None = None
+    while True:
+        started = now()
+        try:
+            if error is not None:
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            count(now() - started)
+        answer, error = None, None
+        try:
+            answer = yield request
+        except BaseException as caught:  # noqa: BLE001  Cancellation, which belongs to the work.
+            error = caught
+
+
+async def count_steps(
+    context: Context, limit: RateLimit, work: Awaitable[T], now: Callable[[], float], started: float
+) -> T:
+    """Await a request's work that goes on now, and count its time since ``started``."""
+    quotas = context.broker.client_quotas
+
+    def count(seconds: float) -> None:
+        quotas.count_time(limit, seconds, now())
+
+    count(now() - started)
+    return await measure_steps(work, now, count)
+
+
+def throttle_after(context: Context, limit: RateLimit, busy_s: float) -> int:
+    """Count the seconds of a request; return the throttle time of its client, if any."""
+    quotas, now = context.broker.client_quotas, context.clock.now()
+    quotas.count_time(limit, busy_s, now)
+    throttle_ms = quotas.throttle_ms(limit, now)
+    if throttle_ms:
+        context.services.metrics.cell(REQUEST_THROTTLE_SECONDS).value += throttle_ms / 1000
+    return throttle_ms
