@@ -119,6 +119,5 @@ INVARIANTS: Final = {
     110: "when faults stop, a majority goes on within a bound; a seed repeats its trace",
 }
 
-WAITS_FOR: Final = {
-}
+WAITS_FOR: Final[dict[int, str]] = {}
 """Parts of kwire that a number's test, or a part of it, needs first."""
