@@ -36,10 +36,10 @@ from kwire.configs.listeners import (
     parse_voters,
     per_address,
 )
+from kwire.configs.share_coordinator import ShareCoordinatorConfig
 from kwire.configs.share_partitions import SharePartitionConfig
 
 T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
 
 OWN: Final = frozenset(
@@ -89,7 +89,7 @@ def family(name: str) -> tuple[str, ...]:
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
-class BrokerConfig(ConsumerGroupConfig, SharePartitionConfig):
+class BrokerConfig(ConsumerGroupConfig, ShareCoordinatorConfig, SharePartitionConfig):
     """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off

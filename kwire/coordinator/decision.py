@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # a coordinator passes them on without reading them.
 Opaque: TypeAlias = Any
 
+NO_OFFSET: Final = -1
+
 Timer = tuple[Hashable, float | None]
 """A deadline's name and its time; None cancels it."""
 
@@ -46,6 +48,8 @@ class Record(NamedTuple):
     value: Opaque = None
     version: int | None = None
     """The value's version; None means the version in which new values are written."""
+    offset: int = NO_OFFSET
+    """The offset of a stored record, if the coordinator keeps offsets."""
 
 
 class Answer(NamedTuple):

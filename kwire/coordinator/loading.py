@@ -94,7 +94,7 @@ class Loader(Generic[M]):
         offset, end = self.log.bounds(partition)
         shard.written = end
         began = clock.now()
-        replay = Replay(partition, shard.machine)
+        replay = Replay(partition, shard.machine, shard.in_order)
         while offset < end:
             reached = offset
             buf = await self.log.read(partition, offset)

@@ -5,6 +5,8 @@ Rules:
 - Only the last record of each key is decoded and applied, as if the partition had been compacted,
   so a log of millions of commits costs little more than its live keys. Keys are applied in the
   order of their last records.
+- If the machine needs its records in order, because a record only changes the state before it, each
+  one is applied, with its offset.
 - A transaction's records take effect only with its marker, and other records may supersede them
   before. So they are applied one by one, after everything that was written before them.
 - A damaged batch or record is logged and skipped; all others are applied.
@@ -18,7 +20,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import Machine
+from kwire.coordinator.decision import NO_OFFSET, Machine
 from kwire.records.control import ControlType, parse_key
 from kwire.records.header import NO_PRODUCER, BatchHeader, Buffer
 from kwire.records.iterate import batches, records
@@ -42,6 +44,8 @@ class Replay(Generic[M]):
 
     partition: TopicPartition
     machine: M
+    in_order: bool = False
+    """True if each record is applied, with its offset."""
     latest: dict[bytes, bytes | None] = attrs.field(factory=dict)
     """The last value of each key, in the order of the last writes."""
 
@@ -53,7 +57,8 @@ class Replay(Generic[M]):
         pos, size = 0, len(buf)
         while pos < size:
             before = pos
-            pos, offset = latest_records(buf, pos, offset, self.latest, _SLICE_BYTES)
+            if not self.in_order:
+                pos, offset = latest_records(buf, pos, offset, self.latest, _SLICE_BYTES)
             if pos > before:
                 yield offset
                 if len(self.latest) >= _LATEST_MAX:
@@ -77,7 +82,7 @@ class Replay(Generic[M]):
         """Apply the records that still wait in :attr:`latest`; yields now and then."""
         latest, self.latest = self.latest, {}
         for count, (key, value) in enumerate(latest.items()):
-            self._apply(key, value, NO_PRODUCER)
+            self._apply(key, value, NO_PRODUCER, NO_OFFSET)
             if count % _RECORDS_A_YIELD == 0:
                 yield
 
@@ -89,8 +94,9 @@ class Replay(Generic[M]):
                 return
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
             for count, stored in enumerate(records(buf, pos, header)):
-                self._apply(stored.key or b"", stored.value, producer_id)
-                if count % _RECORDS_A_YIELD == 0:
+                offset = stored.offset if self.in_order else NO_OFFSET
+                self._apply(stored.key or b"", stored.value, producer_id, offset)
+                if self.in_order or count % _RECORDS_A_YIELD == 0:
                     yield
         except ValueError as error:
             logger.warning(
@@ -108,11 +114,13 @@ class Replay(Generic[M]):
                     header.producer_id, committed=control.type == ControlType.COMMIT
                 )
 
-    def _apply(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+    def _apply(self, key: bytes, value: bytes | None, producer_id: int, offset: int) -> None:
         """Apply one record; if it is damaged, only this record is skipped."""
         try:
             record = self.machine.decode(key, value)
             if record is not None:
+                if offset != NO_OFFSET:
+                    record = record._replace(offset=offset)
                 self.machine.apply(record, producer_id)
         except Exception as error:  # noqa: BLE001  A bad record must not stop the others.
             logger.warning(

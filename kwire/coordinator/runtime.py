@@ -52,6 +52,7 @@ from kwire.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from kwire.records.compression import NONE
 from kwire.types import TopicPartition
 from kwire.waits import Signal, Slow
 
@@ -99,6 +100,8 @@ class CoordinatorRuntime(Generic[M]):
     make: Callable[[int], M]
     """Creates the empty machine of a partition."""
     commit_timeout_ms: Callable[[], int] = lambda: 5_000
+    in_order: bool = False  # As in Shard, like the next.
+    compression: Callable[[], int] = lambda: NONE
     _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
     _tickets: Iterator[int] = attrs.field(factory=count, init=False)
     _to_load: deque[Shard[M]] = attrs.field(factory=deque, init=False)
@@ -133,8 +136,7 @@ class CoordinatorRuntime(Generic[M]):
                 return
             self._wakes.wake(current.resign())
         partition = TopicPartition(self.topic, index)
-        shard = Shard(partition, leader_epoch, self.make(index))
-        self._shards[index] = shard
+        shard = self._shards[index] = _empty_shard(self, partition, leader_epoch)
         start, end = self.log.bounds(partition)
         if start < end:
             self._queue(shard)
@@ -384,11 +386,18 @@ class CoordinatorRuntime(Generic[M]):
     def _replace(self, shard: Shard[M]) -> Shard[M]:
         """Replace a shard whose load failed by an empty one; the steps of the old shard end."""
         index = shard.partition.partition
-        empty = Shard(shard.partition, shard.leader_epoch, self.make(index))
+        empty = _empty_shard(self, shard.partition, shard.leader_epoch)
         empty.failures = shard.failures
         shard.phase = Phase.RESIGNED
         self._shards[index] = empty
         return empty
+
+
+def _empty_shard(
+    runtime: CoordinatorRuntime[M], partition: TopicPartition, leader_epoch: int
+) -> Shard[M]:
+    machine = runtime.make(partition.partition)
+    return Shard(partition, leader_epoch, machine, runtime.in_order, runtime.compression)
 
 
 def _to_client_error(error: KafkaError) -> KafkaError:

@@ -26,6 +26,7 @@ from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
+from kwire.records.compression import NONE
 from kwire.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ class Shard(Generic[M]):
     partition: TopicPartition
     leader_epoch: int
     machine: M
+    in_order: bool = False
+    """True if the machine needs each record, in order and with its offset."""
+    compression: Callable[[], int] = lambda: NONE
+    """Returns the codec of new batches; a draft is never compressed."""
     timers: Timers = attrs.field(factory=Timers)
     phase: Phase = Phase.LOADING
     written: int = 0
@@ -162,6 +167,7 @@ class Shard(Generic[M]):
                 timestamp_ms=wall_ms,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
+                compression=self.compression(),
                 transactional=producer is not NO_TRANSACTION,
             )
             batches_with_effect.append((stored, partial(self._apply, piece, producer.producer_id)))
@@ -173,7 +179,10 @@ class Shard(Generic[M]):
             apply()
 
     def _apply(self, piece: list[tuple[bytes, bytes | None, Record]], producer_id: int) -> None:
-        for _, _, record in piece:
+        offset = self.written - len(piece)
+        for position, (_, _, record) in enumerate(piece):
+            if self.in_order:
+                record = record._replace(offset=offset + position)
             self.machine.apply(record, producer_id)
 
     def end_transaction(self, marker: "TransactionMarker", to: "Appender") -> None:

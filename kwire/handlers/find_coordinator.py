@@ -1,8 +1,8 @@
-"""FindCoordinator (API key 10): the broker that coordinates a group or a transactional id.
+"""FindCoordinator (API key 10): the broker that coordinates a group, transactional id or state.
 
-The first request creates `__consumer_offsets` or `__transaction_state`; while its partition has no
-leader yet, the response is COORDINATOR_NOT_AVAILABLE, and clients retry. Share groups have no
-coordinator in kwire and get the same response.
+The state is that of a share partition; brokers ask for its coordinator. The first request creates
+the internal topic; while its partition has no leader yet, the response is
+COORDINATOR_NOT_AVAILABLE, and clients retry.
 
 A broker whose lease is over does not name itself, because its metadata may be old; it closes the
 connection instead. After an error the client would ask the same broker again (librdkafka prefers
@@ -22,11 +22,18 @@ from kwire.errors import (
     InvalidRequest,
     KafkaError,
 )
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
-from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
+from kwire.share.keys import SharePartition
+from kwire.types import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    TopicPartition,
+    uuid_bytes,
+)
 from kwire.waits import Steps
 
 logger = logging.getLogger(__name__)
@@ -51,6 +58,7 @@ class KeyType(IntEnum):
 _TOPICS: Final = {
     KeyType.GROUP: CONSUMER_OFFSETS,
     KeyType.TRANSACTION: TRANSACTION_STATE,
+    KeyType.SHARE: SHARE_GROUP_STATE,
 }
 """The topic whose partitions determine the coordinators, by kind of key."""
 _RESOURCES: Final = {KeyType.GROUP: "Group", KeyType.TRANSACTION: "TransactionalId"}
@@ -106,6 +114,8 @@ def find_coordinator(
 
 async def _may_find_some(context: Context, kind: KeyType, keys: list[str]) -> bool:
     """Return whether the client may find any of these coordinators."""
+    if kind is KeyType.SHARE:
+        return context.is_allowed("ClusterAction", "Cluster", CLUSTER)
     slices = Slices()
     for key in keys:
         if context.is_allowed("Describe", _RESOURCES[kind], key):
@@ -152,6 +162,17 @@ def _partition(context: Context, kind: KeyType, key: str) -> TopicPartition:
     if kind is KeyType.GROUP:
         context.check_allowed("Describe", _RESOURCES[kind], key)
         return TopicPartition(CONSUMER_OFFSETS, context.groups.partition_of(key))
-    if key.count(":") < 2:  # group, topic id, partition
-        raise InvalidRequest
-    raise CoordinatorNotAvailable
+    context.check_allowed("ClusterAction", "Cluster", CLUSTER)
+    of = _share_partition(key)
+    return TopicPartition(SHARE_GROUP_STATE, context.share_states.partition_of(of))
+
+
+def _share_partition(key: str) -> SharePartition:
+    """Return the share partition of a key; raises InvalidRequest."""
+    try:
+        group_id, topic_id, partition = key.rsplit(":", 2)
+        if not group_id:
+            raise InvalidRequest
+        return SharePartition(group_id, uuid_bytes(topic_id), int(partition))
+    except ValueError as error:
+        raise InvalidRequest from error

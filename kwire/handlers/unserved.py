@@ -17,11 +17,6 @@ UNSERVED: Final = {
     77: _SHARE,  # ShareGroupDescribe
     78: _SHARE,  # ShareFetch
     79: _SHARE,  # ShareAcknowledge
-    83: _SHARE,  # InitializeShareGroupState
-    84: _SHARE,  # ReadShareGroupState
-    85: _SHARE,  # WriteShareGroupState
-    86: _SHARE,  # DeleteShareGroupState
-    87: _SHARE,  # ReadShareGroupStateSummary
     88: _STREAMS,  # StreamsGroupHeartbeat
     89: _STREAMS,  # StreamsGroupDescribe
     90: _SHARE,  # DescribeShareGroupOffsets

@@ -20,6 +20,7 @@ from kwire.node import build
 from kwire.node.core import Core
 from kwire.node.groups import NodeGroups
 from kwire.node.replication import ClusterConnections
+from kwire.node.share_states import NodeShareStates
 from kwire.node.transactions import NodeTransactions
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.brokers import decide_on_broker
@@ -76,6 +77,7 @@ class BrokerHalf:
     replicas: ReplicaService = attrs.field(init=False)
     groups: NodeGroups = attrs.field(init=False)
     transactions: NodeTransactions = attrs.field(init=False)
+    share_states: NodeShareStates = attrs.field(init=False)
     services: BrokerServices = attrs.field(init=False)
     """The parts that requests may use."""
     scrubbing: "Scrubbing | None" = attrs.field(init=False, default=None)
@@ -103,6 +105,8 @@ class BrokerHalf:
         producer_ids = ProducerIds(self._allocate_producer_ids)
         self.transactions = NodeTransactions(core, log, markers, producer_ids.take)
         self.replicas.roles.subscribe(self.transactions.on_role_changed)
+        self.share_states = NodeShareStates(core, log)
+        self.replicas.roles.subscribe(self.share_states.on_role_changed)
         self.services = BrokerServices(
             replicas=self.replicas,
             groups=self.groups.coordinator,
@@ -110,6 +114,7 @@ class BrokerHalf:
             markers=markers,
             verifier=self.transactions,
             transactions=self.transactions.coordinator,
+            share_states=self.share_states.coordinator,
             client_quotas=_client_quotas(core.config),
         )
         self.scrubbing = self._make_scrubbing()
@@ -242,6 +247,7 @@ class BrokerHalf:
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.deleted_topics:
             self.groups.on_topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
+            self.share_states.on_topics_deleted()
         if self.core.config.node_id in delta.brokers:
             self.lifecycle.on_image_published(image)
 
@@ -262,6 +268,7 @@ class BrokerHalf:
         if self.scrubbing is not None:
             nursery.start_soon(self.scrubbing.run)
         self.groups.nursery = self.transactions.nursery = nursery
+        self.share_states.nursery = nursery
         await nursery.start(self.replicas.run)
         self._report_directories(nursery)
         await nursery.start(core.publisher.run)
@@ -271,6 +278,7 @@ class BrokerHalf:
         else:
             await core.publisher.wait_for(self._serves)
         self.groups.on_metadata_caught_up()
+        self.share_states.on_metadata_caught_up()
         await nursery.start(self.lifecycle.run)
 
     def _report_directories(self, nursery: trio.Nursery) -> None:

@@ -288,3 +288,4 @@ class Server:
         if self.broker is not None:
             self.broker.groups.resign_all()
             self.broker.transactions.resign_all()
+            self.broker.share_states.resign_all()

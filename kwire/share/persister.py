@@ -19,6 +19,8 @@ UNKNOWN_COUNT: Final = -1
 """The delivery complete count of a share partition whose leader reported none."""
 NO_LEADER_EPOCH: Final = -1
 """The leader epoch of a caller that is not a leader; it is never fenced."""
+NO_STATE_EPOCH: Final = -1
+"""The state epoch of a caller that does not know it; it is never fenced."""
 
 
 class StateBatch(NamedTuple):

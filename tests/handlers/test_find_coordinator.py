@@ -7,9 +7,10 @@ from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.errors import NotController
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.broker.session_lease import SessionLease
-from kwire.types import CONSUMER_OFFSETS
+from kwire.types import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from tests.support.handlers.group_node import GroupNode, group_node
 from tests.support.raftmeta.clusters import node_config
+from tests.support.share.coordinator import share_node
 
 
 async def ask(node: GroupNode, key: str, kind: int = 0, version: int = 6) -> tuple[int, int, str]:
@@ -62,16 +63,30 @@ async def test_refused_creation_of_the_offsets_topic_is_returned(factor: int, co
 @pytest.mark.parametrize(
     ("kind", "key", "code"),
     [
-        (2, "g:AAAAAAAAAAMAAAAAAAAABA:0", 15),
         (2, "g", 42),  # not group, topic id and partition
+        (2, "g:h:0", 42),
+        (2, ":AAAAAAAAAAMAAAAAAAAABA:0", 42),
+        (2, "g:AAAAAAAAAAMAAAAAAAAABA:x", 42),
         (9, "g", 42),
     ],
 )
-async def test_other_kinds_of_coordinators_are_not_available(
-    kind: int, key: str, code: int
-) -> None:
+async def test_key_that_names_nothing_is_rejected(kind: int, key: str, code: int) -> None:
     async with group_node() as node:
         assert await ask(node, key, kind) == (code, -1, "")
+
+
+@pytest.mark.parametrize("key", ["g:AAAAAAAAAAMAAAAAAAAABA:0", "a:b:AAAAAAAAAAMAAAAAAAAABA:17"])
+async def test_share_partition_is_coordinated_by_the_leader_of_its_state(key: str) -> None:
+    async with group_node(topics=False) as node:
+        coordinator = share_node().coordinator
+        node.broker.replace(share_states=lambda: coordinator)
+        assert await ask(node, key, 2) == (0, 1, "here")
+        assert node.topic_creation.topics == [SHARE_GROUP_STATE]
+
+
+async def test_clients_before_version_6_know_no_share_partitions() -> None:
+    async with group_node() as node:
+        assert await ask(node, "g:AAAAAAAAAAMAAAAAAAAABA:0", 2, version=5) == (42, -1, "")
 
 
 async def test_listener_without_an_address_has_no_coordinator() -> None:

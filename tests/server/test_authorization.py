@@ -22,8 +22,8 @@ from kwire.node.server import Server
 from kwire.security.acls import ALLOW, ANY, LITERAL, OPERATIONS, RESOURCE_TYPES
 from kwire.testing.wire import TrioWireClient
 from kwire.types import CONSUMER_OFFSETS
-from tests.support.authorization.cases import CASES
 from tests.support.authorization.matrix import DIFFERENT, SETTINGS, Matrix, attempts
+from tests.support.authorization.old_versions import ALL_CASES
 from tests.support.server.nodes import create, running, topics
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "authorization.json"
@@ -57,8 +57,8 @@ async def test_every_api_answers_as_kafka_with_and_without_permissions(tmp_path:
 
 
 def test_every_api_has_a_row_in_the_table_of_requests() -> None:
-    names = {api.name for api in SERVED} - {case.api for case in CASES}
-    assert names <= EXEMPT.keys(), "add rows to tests/support/authorization/cases.py, and record"
+    names = {api.name for api in SERVED} - {case.api for case in ALL_CASES}
+    assert names <= EXEMPT.keys(), "add rows to tests/support/authorization, and record"
 
 
 @asynccontextmanager

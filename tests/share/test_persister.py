@@ -1,18 +1,26 @@
 """The conformance of persisters: the one that the server uses and the one for tests."""
 
 import pytest
+import trio
 
 from kwire.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from kwire.share.persister import InitialState, Persister, ReadState, StateBatch, Summary
+from kwire.share.state.persister import CoordinatorPersister
+from tests.support.share.coordinator import FakeCluster, share_node
 from tests.support.share.persister import MemoryPersister
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 TOPIC = bytes(range(16))
 
 
-@pytest.fixture
-def persister() -> Persister:
-    return MemoryPersister()
+@pytest.fixture(params=["in memory", "coordinator here", "coordinator elsewhere"])
+def persister(request: pytest.FixtureRequest, nursery: trio.Nursery) -> Persister:
+    if request.param == "in memory":
+        return MemoryPersister()
+    coordinator = share_node(updates_per_snapshot=1)
+    coordinator.elect()
+    nodes = {1: coordinator} if request.param == "coordinator here" else {2: coordinator}
+    return CoordinatorPersister(FakeCluster(nodes, next(iter(nodes))), lambda: nursery)
 
 
 async def initialize(persister: Persister, start_offset: int = 0, state_epoch: int = 1) -> None:
@@ -80,6 +88,14 @@ async def test_initialization_fences_earlier_state_epochs(persister: Persister) 
     late = {0: InitialState(1, 0)}
     assert await persister.initialize("g", TOPIC, late) == {0: FencedStateEpoch.code}
     assert await persister.read("g", TOPIC, 0, 0) == ReadState(0, 2, 20, [])
+
+
+async def test_initialization_keeps_earlier_leaders_fenced(persister: Persister) -> None:
+    await initialize(persister, state_epoch=1)
+    await persister.read("g", TOPIC, 0, 5)
+    await initialize(persister, state_epoch=2)
+    assert (await persister.read("g", TOPIC, 0, 4)).error_code == FencedLeaderEpoch.code
+    assert await write(persister, state_epoch=2, leader_epoch=4) == FencedLeaderEpoch.code
 
 
 async def test_state_must_be_initialized_before_it_is_used(persister: Persister) -> None:

@@ -92,6 +92,7 @@ def started_in(path: str, function: str) -> set[str]:
         "log/scrubber.py",
         "raftmeta/controller/periodic_tasks.py",
         "coordinator/runtime.py",
+        "share/state/coordinator.py",
         "transaction/coordinator.py",
     ],
 )

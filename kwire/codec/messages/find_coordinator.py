@@ -1,5 +1,7 @@
 """FindCoordinator (API key 10): its request and its response."""
 
+from typing import Final
+
 from kwire.codec.schema import (
     Array,
     Int8,
@@ -12,6 +14,9 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+
+_SHARE: Final = 2
+_UNKNOWN: Final = -1
 
 
 @message(api_key=10, versions="0-6", flexible="3+")
@@ -54,9 +59,11 @@ class FindCoordinatorResponse:
 
 
 def widen_request(request: FindCoordinatorRequest, version: int) -> FindCoordinatorRequest:
-    """Turn the single key of versions before 4 into a list."""
+    """Turn the single key of versions before 4 into a list; only version 6 has share partitions."""
     if version < 4:
         request.coordinator_keys, request.key = [request.key], ""
+    if version < 6 and request.key_type == _SHARE:
+        request.key_type = _UNKNOWN
     return request
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kwire.group.coordinator import GroupCoordinator
     from kwire.security.authorizer import Authorizer
     from kwire.share.service import ShareService
+    from kwire.share.state.coordinator import ShareCoordinator
     from kwire.transaction.coordinator import TransactionCoordinator
 
 Req = TypeVar("Req")
@@ -99,6 +100,8 @@ class BrokerServices:
     """Asks transaction coordinators, on this node and on others."""
     transactions: "Callable[[], TransactionCoordinator]"
     """Returns this node's transaction coordinator, which is created when it is first needed."""
+    share_states: "Callable[[], ShareCoordinator]"
+    """Returns this node's share coordinator, which is created when it is first needed."""
     client_quotas: ClientQuotas
     """Limits the bytes that clients produce and fetch."""
     share: "Callable[[], ShareService] | None" = None
@@ -177,6 +180,10 @@ class Context:
     @property
     def transactions(self) -> "TransactionCoordinator":
         return self.broker.transactions()
+
+    @property
+    def share_states(self) -> "ShareCoordinator":
+        return self.broker.share_states()
 
     @property
     def controller(self) -> Controller:

@@ -40,7 +40,18 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
             },
         )
     if name == SHARE_GROUP_STATE:
-        return _share_state(config)
+        return _topic(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+            },
+        )
     return _topic(name, -1, -1, {})
 
 
@@ -49,22 +60,6 @@ def lacks_replication(topic: "Created", config: BrokerConfig, brokers: int) -> b
     factor = creatable(topic.name, config).replication_factor
     replicas = config.default_replication_factor if factor == -1 else factor
     return topic.error_code == InvalidReplicationFactor.code and replicas <= brokers
-
-
-def _share_state(config: BrokerConfig) -> "Topic":
-    prefix = "share.coordinator.state.topic."
-    return _topic(
-        SHARE_GROUP_STATE,
-        config.raw_integer(f"{prefix}num.partitions"),
-        config.raw_integer(f"{prefix}replication.factor"),
-        {
-            "cleanup.policy": "delete",
-            "compression.type": "producer",
-            "min.insync.replicas": str(config.raw(f"{prefix}min.isr")),
-            "retention.ms": "-1",
-            "segment.bytes": str(config.raw(f"{prefix}segment.bytes")),
-        },
-    )
 
 
 def _topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> "Topic":

@@ -18,6 +18,7 @@ from tests.support.authorization.cases import (
     produce,
     txn_offsets,
 )
+from tests.support.authorization.share_states import SHARE_STATES
 
 
 def _oldest(api: str, version: int, body: Json, *needs: str) -> Case:
@@ -69,4 +70,4 @@ OLDEST: Final = (
             f"Describe {CLUSTER}"),
 )  # fmt: skip
 
-ALL_CASES: Final = (*CASES, *OLDEST)
+ALL_CASES: Final = (*CASES, *SHARE_STATES, *OLDEST)

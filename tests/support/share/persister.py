@@ -28,6 +28,8 @@ class Stored:
     state_epoch: int
     start_offset: int
     leader_epoch: int = 0
+    fenced_below: int = 0
+    """The largest leader epoch that has read the state; an initialization keeps it."""
     delivery_complete_count: int = 0
     deliveries: dict[int, Delivery] = attrs.field(factory=dict)
 
@@ -77,7 +79,10 @@ class MemoryPersister:
         if stored is not None and stored.state_epoch > initial.state_epoch:
             return FencedStateEpoch.code
         complete_count = UNKNOWN_COUNT if initial.start_offset == UNINITIALIZED else 0
-        self.states[key] = Stored(*initial, delivery_complete_count=complete_count)
+        fenced_below = 0 if stored is None else stored.fenced_below
+        self.states[key] = Stored(
+            *initial, delivery_complete_count=complete_count, fenced_below=fenced_below
+        )
         return 0
 
     async def read(
@@ -89,9 +94,9 @@ class MemoryPersister:
         if stored is None:
             return ReadState(InvalidRequest.code)
         if leader_epoch != NO_LEADER_EPOCH:
-            if leader_epoch < stored.leader_epoch:
+            if leader_epoch < stored.fenced_below:
                 return ReadState(FencedLeaderEpoch.code)
-            stored.leader_epoch = leader_epoch
+            stored.leader_epoch = stored.fenced_below = leader_epoch
         return ReadState(0, stored.state_epoch, stored.start_offset, stored.batches())
 
     async def write(
@@ -110,7 +115,7 @@ class MemoryPersister:
             return self.error_code
         if stored is None:
             return InvalidRequest.code
-        if leader_epoch != NO_LEADER_EPOCH and leader_epoch < stored.leader_epoch:
+        if leader_epoch != NO_LEADER_EPOCH and leader_epoch < stored.fenced_below:
             return FencedLeaderEpoch.code
         if state_epoch < stored.state_epoch:
             return FencedStateEpoch.code
