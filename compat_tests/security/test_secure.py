@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
+    ConfigResource,
     NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
@@ -142,6 +143,20 @@ def test_scan_finds_no_weak_protocol_or_cipher(broker: Secure) -> None:
     for version in ("-tls1", "-tls1_1"):
         text = handshake(address, version, "-cipher", "ALL:@SECLEVEL=0")
         assert "Cipher is (NONE)" in text, text
+
+
+def test_no_password_is_in_a_log_or_a_description(broker: Secure) -> None:
+    """Log-ins have failed and worked before; every setting of the broker is described."""
+    admin = AdminClient(broker.settings)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    described = admin.describe_configs([resource])[resource].result(30)
+    assert described["sasl.enabled.mechanisms"].value == "SCRAM-SHA-512"
+    futures: Any = admin.describe_user_scram_credentials()
+    users = futures.result(30)
+    texts = [broker.log.read_text(), str(users), *(str(c.value) for c in described.values())]
+    texts.append(Path(f"/proc/{broker.process.pid}/cmdline").read_text())
+    for password in broker.folder.passwords:
+        assert not [text for text in texts if password in text]
 
 
 def test_no_listener_answers_in_the_clear(broker: Secure) -> None:
