@@ -300,6 +300,9 @@ def _corrupt_fetch(
 def _flip_bit(records: memoryview) -> bytes:
     """Return records whose first batch has a flipped bit in its last byte, under its CRC."""
     data = bytearray(records)
-    (length,) = _BATCH_LENGTH.unpack_from(data, _LENGTH_AT)
-    data[min(_LENGTH_AT + 4 + length, len(data)) - 1] ^= 1
+    size = len(data)
+    if size >= _LENGTH_AT + _BATCH_LENGTH.size:
+        (length,) = _BATCH_LENGTH.unpack_from(data, _LENGTH_AT)
+        size = min(max(_LENGTH_AT + _BATCH_LENGTH.size + length, 1), size)
+    data[size - 1] ^= 1
     return bytes(data)

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -24,8 +25,10 @@ from kwire.handlers import served_on
 from kwire.net.framing import Disconnect
 from kwire.records.crc import crc32c
 from kwire.testing import Broker, BrokerError, Cluster
-from kwire.testing.faults import Faults, Subjects
-from kwire.testing.request_bodies import refuse
+from kwire.testing.alterations import alter
+from kwire.testing.faults import Action, Fault, Faults, Subjects
+from kwire.testing.fetch_sessions import FetchedPartitions
+from kwire.testing.request_bodies import read_request, refuse, subjects_of
 from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import (
     commit,
@@ -294,6 +297,54 @@ def test_every_api_can_fail_in_every_version() -> None:
         versions.add((api.name, recorded["version"]))
     assert {name for name, _ in versions} == {a.name for a in served.values()}
     assert len(versions) > 200
+
+
+@pytest.mark.parametrize("action", get_args(Action))
+def test_every_api_can_go_wrong_in_one_of_its_partitions(action: Action) -> None:
+    """The rest of the request can be carried out, and the response be read by a client."""
+    served = served_on(ListenerType.BROKER)
+    requests, responses = [], {}
+    for line in gzip.decompress(FRAMES.read_bytes()).splitlines():
+        recorded = json.loads(line)
+        key, version = recorded["api_key"], recorded["version"]
+        if key in served and served[key].is_stable(version):
+            frame = memoryview(bytes.fromhex(recorded["hex"]))[4:]
+            if recorded["kind"] == "request":
+                requests.append(frame)
+            else:
+                responses[key, version] = frame
+    altered = set()
+    for frame in requests:
+        head, body = read_header(frame)
+        api, fetched = served[head.api_key], FetchedPartitions()
+        try:
+            request = read_request(frame, head, body)
+            if api.name == "Fetch":
+                fetched.follow(request)
+            for topic, index in subjects_of(request, bytes.hex).partitions:
+                fault = Fault(
+                    action=action,
+                    api=api.name,
+                    error=NotLeaderOrFollower if action == "fail" else None,
+                    topic=topic,
+                    partition=index,
+                )
+                if action == "corrupt" and api.name not in ("Produce", "Fetch"):
+                    continue
+                alteration = alter(fault, frame, fetched, bytes.hex)
+                for each in alteration.frames:
+                    rest, position = read_header(each)
+                    read_request(each, rest, position)
+                answer = responses.get((api.key, head.api_version)) if alteration.frames else None
+                if answer is None and alteration.frames:
+                    continue
+                data, closes = alteration.end(answer)
+                if data is not None and not closes:
+                    read_response(api.key, head.api_version, data[4:])
+                    altered.add(api.name)
+        except Disconnect:  # The node would not answer it either.
+            continue
+    assert len(altered) > {"corrupt": 0, "drop": -1, "cut": -1}.get(action, 20)
 
 
 @pytest.mark.slow
