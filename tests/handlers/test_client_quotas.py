@@ -1,5 +1,6 @@
 """Quotas on the bytes that clients produce and fetch (KIP-13, KIP-219)."""
 
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,13 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
-from kwire.handlers.shared.client_quotas import CLIENTS_MAX, FETCHED, PRODUCED, ClientQuotas
+from kwire.handlers.shared.client_quotas import (
+    CLIENTS_MAX,
+    FETCHED,
+    PRODUCED,
+    ClientQuotas,
+    Quotas,
+)
 from kwire.net.waiting_answers import Unfinished
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, write
 from tests.support.handlers.fetch import Fetcher, at, values
@@ -234,3 +241,20 @@ async def test_rates_of_many_clients_are_bounded(
     for number in range(CLIENTS_MAX + 10):
         rates.limit(quotas, PRODUCED, "ANONYMOUS", str(number))
     assert len(rates._rates) == len(rates._limits) == 10
+
+
+def test_endless_client_ids_have_their_quota_and_take_no_memory() -> None:
+    """Invariant 104: a client chooses its id, of up to 32 KB."""
+    quotas: Quotas = {(("client-id", None),): {PRODUCED: 1000.0}}
+    rates, last = ClientQuotas(), "499" + "x" * 30_000
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            limit = rates.limit(quotas, PRODUCED, "alice", f"{number}" + "x" * 30_000)
+            assert limit is not None
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 2 << 20
+    assert rates.limit(quotas, PRODUCED, "alice", last) is limit
+    assert rates.limit(quotas, PRODUCED, "alice", last + "x") is not limit

@@ -627,4 +627,13 @@ MUTATIONS = (
         test="tests/handlers/test_fetch_flat.py"
         "::test_usual_fetch_has_the_answer_of_the_general_way",
     ),
+    Mutation(
+        name="endless-client-ids-are-remembered",
+        invariants=(104,),
+        path="kwire/handlers/shared/client_quotas.py",
+        old="    if len(client_id) <= CLIENT_ID_LENGTH:\n",
+        new="    if client_id:\n",
+        test="tests/handlers/test_client_quotas.py"
+        "::test_endless_client_ids_have_their_quota_and_take_no_memory",
+    ),
 )

@@ -12,6 +12,7 @@ Pure state; the caller passes the time. Rules, as in Kafka:
 * A fetch reads no more than the quota has left. If nothing is left, it gets an empty response.
 """
 
+from hashlib import sha256
 from typing import Final
 
 import attrs
@@ -25,6 +26,16 @@ REQUEST_TIME: Final = "request_percentage"
 _MICROSECONDS: Final = 1_000_000
 CLIENTS_MAX: Final = 10_000
 """The number of clients whose rates are remembered; those of more clients start over."""
+
+CLIENT_ID_LENGTH: Final = 255
+"""The longest client id that is remembered as it is: clients may send 32 KB."""
+
+
+def _short(client_id: str) -> str:
+    """Return a client id, or a digest of one that is too long to be remembered."""
+    if len(client_id) <= CLIENT_ID_LENGTH:
+        return client_id
+    return sha256(client_id.encode()).hexdigest()
 
 
 @attrs.define(eq=False, repr=False)
@@ -46,7 +57,7 @@ class ClientQuotas:
         """Return the limit on a client's bytes, or None without a quota."""
         if quotas is not self._quotas:
             self._quotas, self._limits = quotas, {}
-        client = name, user, client_id
+        client = name, user, _short(client_id)
         if client in self._limits:
             return self._limits[client]
         if len(self._limits) >= CLIENTS_MAX:
@@ -59,7 +70,7 @@ class ClientQuotas:
         quota = find_quota(self._quotas, name, user, client_id)
         if quota is None:
             return None
-        sharing = name, quota.user, quota.client_id
+        sharing = name, quota.user, quota.client_id and _short(quota.client_id)
         limit = self._rates.get(sharing)
         if limit is None:
             limit = RateLimit.of_quota(quota.rate, self.window_count, self.window_s)
