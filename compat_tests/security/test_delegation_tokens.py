@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,14 @@ from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import JAAS, PLAIN_MODULE, SCRAM_MODULE, Guarded, run_guarded
+from compat_tests.security.wire import connect, connect_as, log_in_with_token
 from kwire.codec.messages.create_acls import CreateAclsRequest
 from kwire.codec.messages.create_delegation_token import CreateDelegationTokenRequest
 from kwire.codec.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kwire.codec.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.renew_delegation_token import RenewDelegationTokenRequest
-from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest
-from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
-from kwire.security.scram import BY_NAME, salt_password
-from kwire.security.scram_client import ScramClient
+from kwire.security.scram import BY_NAME
 from kwire.testing.wire import WireClient
 
 TOOL = "org.apache.kafka.tools.DelegationTokenCommand"
@@ -57,47 +54,9 @@ def no_secret(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield running
 
 
-def connect(address: str) -> WireClient:
-    host, port = address.split(":")
-    return WireClient(host, int(port))
-
-
 def as_user(broker: Guarded, user: tuple[str, str]) -> WireClient:
     """Return a connection of a user who has logged in with a password."""
-    client = connect(broker.login)
-    assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-    token = f"\0{user[0]}\0{user[1]}".encode()
-    assert client.call(SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 0
-    return client
-
-
-def log_in_with_token(
-    client: WireClient, token_id: str, hmac: bytes, mechanism: str = "SCRAM-SHA-256"
-) -> Any:
-    """Log in by SCRAM with a delegation token; return the last answer."""
-    scram = BY_NAME[mechanism]
-    talk = TokenScramClient(scram, token_id, "nonce")
-    assert client.call(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
-    answer = client.call(SaslAuthenticateRequest(auth_bytes=talk.first()), 2)
-    if answer.error_code:
-        return answer
-    challenge = talk.challenge(bytes(answer.auth_bytes))
-    password = b64encode(hmac).decode()
-    salted = salt_password(scram, password, challenge.salt, challenge.iterations)
-    answer = client.call(SaslAuthenticateRequest(auth_bytes=talk.final(salted)), 2)
-    if not answer.error_code:
-        talk.check(bytes(answer.auth_bytes))
-    return answer
-
-
-class TokenScramClient(ScramClient):
-    """A client that says that its user name is the id of a token."""
-
-    __slots__ = ()
-
-    @property
-    def _bare(self) -> str:
-        return f"{super()._bare},tokenauth=true"
+    return connect_as(broker.login, *user)
 
 
 def make(client: WireClient, **more: Any) -> Any:

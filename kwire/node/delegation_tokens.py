@@ -38,6 +38,8 @@ class TokenCredentials:
     now_ms: Callable[[], int]
     random_bytes: RandomBytes
     _credentials: dict[str, Credential] = attrs.field(factory=dict)
+    _underway: dict[str, trio.Event] = attrs.field(factory=dict)
+    """Set when the credential of a token has been made, or the log-in that made it has ended."""
     _thread: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     def find(self, token_id: str) -> TokenCredential | None:
@@ -52,7 +54,18 @@ class TokenCredentials:
         return TokenCredential(credential, owner, record.expiration_timestamp)
 
     async def _prepare(self, token_id: str) -> None:
-        """Make the credential of a token."""
+        """Make the credential of a token, or wait for the log-in that makes it already."""
+        if (underway := self._underway.get(token_id)) is not None:
+            await underway.wait()
+            return
+        is_over = self._underway[token_id] = trio.Event()
+        try:
+            await self._make(token_id)
+        finally:
+            del self._underway[token_id]
+            is_over.set()
+
+    async def _make(self, token_id: str) -> None:
         salt = secret_text(self.random_bytes(NONCE_BYTES)).encode()
         password = b64encode(token_hmac(self.secret, token_id)).decode()
         salted = await trio.to_thread.run_sync(

@@ -18,7 +18,7 @@ from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.node.delegation_tokens import TokenCredentials
 from kwire.node.server import Server
 from kwire.security.exchange import Unready
-from kwire.security.scram import BY_NAME
+from kwire.security.scram import BY_NAME, ScramMechanism, salt_password
 from kwire.testing.wire import TrioWireClient
 from tests.support.security.scram_client import Client
 from tests.support.server.nodes import running
@@ -116,8 +116,17 @@ async def test_expired_token_logs_nobody_in_and_is_removed(tmp_path: Path) -> No
             assert (await log_in_with_token(client, issued)).error_code == 58
 
 
-async def test_credential_of_a_token_is_made_once_and_ends_with_the_token() -> None:
+async def test_credential_of_a_token_is_made_once_and_ends_with_the_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Invariant 105: an expired token logs nobody in before its removal either."""
+    salted: list[str] = []
+
+    def salt(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+        salted.append(password)
+        return salt_password(mechanism, password, salt, iterations)
+
+    monkeypatch.setattr("kwire.node.delegation_tokens.salt_password", salt)
     record = DelegationTokenRecord(
         owner="User:alice",
         requester="User:bob",
@@ -138,7 +147,10 @@ async def test_credential_of_a_token_is_made_once_and_ends_with_the_token() -> N
     assert tokens.find("other") is None
     with pytest.raises(Unready) as caught:
         tokens.find("id")
-    await caught.value.prepare()
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(caught.value.prepare)
+    assert len(salted) == 1
     credential = tokens.find("id")
     assert credential is not None
     assert (credential.owner, credential.expires_ms) == ("alice", 5_000)

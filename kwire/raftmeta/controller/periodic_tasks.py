@@ -1,8 +1,9 @@
 """The decisions that the active controller makes by itself as time passes or brokers change.
 
-Rules: timers run only while there are other brokers to watch, so that a single node stays idle; a
-task decides in slices and ends without an error when leadership is lost. A controller that may have
-been replaced makes no decision without records: its tasks then wait before they decide again.
+Rules: timers run only while there are other brokers to watch, or delegation tokens that expire, so
+that a single node stays idle; a task decides in slices and ends without an error when leadership is
+lost. A controller that may have been replaced makes no decision without records: its tasks then
+wait before they decide again.
 """
 
 import math
