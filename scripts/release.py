@@ -2,6 +2,8 @@
 
 FOLDER (default ``dist``) gets the source distribution, the wheel built from it, and a list of the
 wheel's components (SBOM, CycloneDX as JSON) with the versions that an installation gets today.
+No dependency of it may have a known vulnerability (pip-audit; an index without advisories checks
+nothing, and the output says so).
 Rules: the version is that of ``kwire/__init__.py``, and CHANGELOG.md must have a section for it;
 what fails a check is not left in FOLDER.
 """
@@ -30,6 +32,7 @@ def main() -> int:
         run("twine", "check", "--strict", wheel, source)
         components = built / f"kwire-{version}.cdx.json"
         list_components(wheel, components, Path(scratch) / "venv")
+        audit(Path(scratch) / "venv")
         target.mkdir(parents=True, exist_ok=True)
         for file in (source, wheel, components):
             (target / file.name).write_bytes(file.read_bytes())
@@ -52,6 +55,12 @@ def list_components(wheel: Path, target: Path, environment: Path) -> None:
     run("uv", "pip", "install", "--quiet", "--python", python, "--only-binary", ":all:", wheel)
     tool = ("uvx", "--quiet", "--from", "cyclonedx-bom", "cyclonedx-py")
     run(*tool, "environment", "--output-reproducible", "--output-file", target, python)
+
+
+def audit(environment: Path) -> None:
+    """Fail if an installed package has a known vulnerability."""
+    (packages,) = environment.glob("lib/python*/site-packages")
+    run("uvx", "--quiet", "pip-audit", "--path", packages)
 
 
 def run(tool: str, *arguments: str | Path) -> None:

@@ -17,6 +17,7 @@ from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import Closed, WireClient
 
@@ -70,6 +71,26 @@ def test_address_over_its_rate_of_connections_is_disconnected(strict: Broker) ->
         change_quota(operator, ("ip", host), "connection_creation_rate", None)
         free = "no limit any more"
         eventually(lambda: count_answered(host, int(port), 20) == 20, free)
+
+
+def test_limit_of_an_address_changes_while_the_broker_runs(strict: Broker) -> None:
+    """`max.connections.per.ip.overrides` shuts an address out, and lets it in again."""
+    host, port = strict.address.split(":")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    setting = "max.connections.per.ip.overrides"
+
+    def change(client: WireClient, value: str | None) -> None:
+        operation = 1 if value is None else 0
+        config = resource.AlterableConfig(name=setting, config_operation=operation, value=value)
+        broker = resource(resource_type=4, resource_name="", configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[broker], validate_only=False)
+        assert [r.error_code for r in client.call(request, 1).responses] == [0]
+
+    with WireClient(host, int(port)) as operator:
+        change(operator, f"{host}:2")
+        eventually(lambda: count_answered(host, int(port), 3) == 1, "room for one more")
+        change(operator, None)
+        eventually(lambda: count_answered(host, int(port), 3) == 3, "room for all")
 
 
 def count_answered(host: str, port: int, count: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from kwire.secure.folder import SecureFolder
 from kwire.secure.settings import kafka_python_settings
 
 pytestmark = pytest.mark.single
+SECURITY_PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 TOOLS = "org.apache.kafka.tools"
 
 
@@ -77,6 +80,33 @@ def test_kafkas_tools_read_the_properties_file(broker: Secure, jvm: Jvm, topic: 
     more = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
     out = jvm.tool(f"{TOOLS}.consumer.ConsoleConsumer", *consume, *more).ok()
     assert "from java" in out
+
+
+def test_pipeline_logs_in_with_three_lines(broker: Secure, topic: str, tmp_path: Path) -> None:
+    """`kwire-pipeline check` reaches the broker with the lines of docs/security.md."""
+    admin = AdminClient(broker.settings)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    example = re.findall(r"```yaml\n(.*?)```", SECURITY_PAGE.read_text(), re.DOTALL)[0]
+    folder = str(broker.folder.path)
+    text = example.replace("127.0.0.1:9092", broker.address).replace("orders]", f"{topic}]")
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        f"name: orders\n{text.replace('kwire-data-secure', folder)}"
+        "value: {format: json, schema: 'id STRING'}\n"
+        f"table: {{format: parquet, warehouse: {tmp_path}, name: shop.orders}}\n"
+        f"checkpoint: {tmp_path}/checkpoint\n"
+    )
+    password = broker.folder.passwords.admin
+    for secret, is_right in ((password, True), ("mistaken", False)):
+        done = subprocess.run(
+            [sys.executable, "-m", "kwire_pipeline", "check", str(file)],
+            env={**os.environ, "KAFKA_PASSWORD": secret},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode == 0) == is_right, done.stdout + done.stderr
+        assert secret not in done.stdout + done.stderr
 
 
 def test_clients_without_the_password_or_the_authority_are_refused(
