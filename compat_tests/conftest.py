@@ -9,6 +9,7 @@ broker is a cluster that replicates; tests marked ``single`` are left out then.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import uuid
 from collections import Counter, defaultdict
@@ -108,6 +109,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(tmp_path_factory.mktemp("warehouse"))
     yield session
     session.stop()
+
+
+HOURS = 4
+
+
+@pytest.fixture
+def patience() -> Iterator[None]:
+    """Let one test take hours on a busy machine; a test that hangs still ends the run."""
+    faulthandler.dump_traceback_later(HOURS * 3600, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_configure(config: pytest.Config) -> None:

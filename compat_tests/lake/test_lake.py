@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from compat_tests.lake.scene import LakeScene
 from compat_tests.lake.servers import BUCKET, Lake
 from compat_tests.pipeline.scene import Crash
+from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.config.values import TableFormat, Trigger
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
@@ -220,3 +221,21 @@ def test_run_reads_its_lease_while_it_beats(folder: Folder) -> None:
 def beat_often(lease: Lease) -> None:
     for _ in range(BEATS):
         lease.beat()
+
+
+@pytest.mark.parametrize(
+    "scene", [ICEBERG, pytest.param(DELTA, marks=pytest.mark.long)], indirect=True
+)
+def test_tables_are_maintained(scene: LakeScene) -> None:
+    keeps_young = attrs.evolve(
+        scene.pipeline.maintenance, keep_snapshots=1, orphans_after=datetime.timedelta(days=60)
+    )
+    scene.pipeline = attrs.evolve(scene.pipeline, maintenance=keeps_young)
+    for numbers in (range(20), range(20, 40)):
+        scene.produce(numbers)
+        scene.run()
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+    assert maintain_tables(scene.spark, scene.pipeline, later)
+    scene.produce(range(40, 60))
+    scene.run()
+    scene.check_each_once(range(60))

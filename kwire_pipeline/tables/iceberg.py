@@ -65,6 +65,8 @@ CONFLICTS: Final = (
 """Iceberg's words when rows were added, or when the snapshot to compare with has expired."""
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 """The prefix of settings that a SQL statement adds to its snapshot's summary."""
+HADOOP_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
+"""The class by which a table's files are reached with Hadoop's file systems."""
 POSITION: Final = 1
 """The content of a file that deletes rows by position, in Iceberg's metadata."""
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
@@ -328,7 +330,11 @@ class IcebergTable(Atomic):
             note = f"no search for orphan files: the table's location {location} is relative"
             return [f"{row[0]} data files of old snapshots removed", note]
         orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"
-        removed = self._spark.sql(self._procedure("remove_orphan_files", orphans)).count()
+        arguments = [orphans]
+        if str(self._table().io().getClass().getName()) != HADOOP_IO:
+            # Hadoop may know no file system for the location, such as s3:// of Iceberg's own S3.
+            arguments.append("prefix_listing => true")
+        removed = self._spark.sql(self._procedure("remove_orphan_files", *arguments)).count()
         return [f"{row[0]} data files of old snapshots removed", f"{removed} orphan files removed"]
 
     def _with_all_columns(self, frame: DataFrame) -> DataFrame:
