@@ -290,6 +290,16 @@ GROUP_LAG: Final = gauge(
     "topic",
     "partition",
 )
+SHARE_SESSIONS: Final = gauge(
+    "kafka_server_sharesessioncache_sharesessionscount", "Share sessions with this node."
+)
+SHARE_IN_FLIGHT: Final = gauge(
+    "kafka_server_sharepartitionmetrics_inflightmessagecount",
+    "From the start offset to the end offset of a share partition that this node leads.",
+    "group",
+    "topic",
+    "partition",
+)
 SHARE_ACKNOWLEDGED: Final = counter(
     "kafka_server_share_group_metrics_record_acknowledgement_count",
     "Records that members of share groups have acknowledged: accept, release, reject or renew.",

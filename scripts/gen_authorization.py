@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT))
 
 from kwire.errors import BY_CODE, kafka_name  # noqa: E402
 from tests.support.authorization.cases import CASES, Case  # noqa: E402
+from tests.support.authorization.share_partitions import SHARES  # noqa: E402
 from tests.support.authorization.share_states import SHARE_STATES  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "authorization.md"
@@ -24,7 +25,8 @@ def authorization() -> str:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     answers = json.loads(ANSWERS.read_text())
-    rows = "".join(_row(case, answers[case.name]["denied"]) for case in (*CASES, *SHARE_STATES))
+    cases = (*CASES, *SHARE_STATES, *SHARES)
+    rows = "".join(_row(case, answers[case.name]["denied"]) for case in cases)
     head = "| request | permissions | answer without any |\n|---|---|---|\n"
     return f"{before}{BEGIN}\n\n{head}{rows}\n{END}{after}"
 

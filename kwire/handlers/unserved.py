@@ -15,8 +15,6 @@ UNSERVED: Final = {
     72: _TELEMETRY,  # PushTelemetry
     76: _SHARE,  # ShareGroupHeartbeat
     77: _SHARE,  # ShareGroupDescribe
-    78: _SHARE,  # ShareFetch
-    79: _SHARE,  # ShareAcknowledge
     88: _STREAMS,  # StreamsGroupHeartbeat
     89: _STREAMS,  # StreamsGroupDescribe
     90: _SHARE,  # DescribeShareGroupOffsets

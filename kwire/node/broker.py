@@ -21,6 +21,7 @@ from kwire.node.core import Core
 from kwire.node.groups import NodeGroups
 from kwire.node.replication import ClusterConnections
 from kwire.node.share_states import NodeShareStates
+from kwire.node.shares import NodeShares
 from kwire.node.transactions import NodeTransactions
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.brokers import decide_on_broker
@@ -78,6 +79,7 @@ class BrokerHalf:
     groups: NodeGroups = attrs.field(init=False)
     transactions: NodeTransactions = attrs.field(init=False)
     share_states: NodeShareStates = attrs.field(init=False)
+    shares: NodeShares = attrs.field(init=False)
     services: BrokerServices = attrs.field(init=False)
     """The parts that requests may use."""
     scrubbing: "Scrubbing | None" = attrs.field(init=False, default=None)
@@ -107,6 +109,8 @@ class BrokerHalf:
         self.replicas.roles.subscribe(self.transactions.on_role_changed)
         self.share_states = NodeShareStates(core, log)
         self.replicas.roles.subscribe(self.share_states.on_role_changed)
+        self.shares = NodeShares(core, self.replicas, self.share_states.persister)
+        self.replicas.roles.subscribe(self.shares.on_role_changed)
         self.services = BrokerServices(
             replicas=self.replicas,
             groups=self.groups.coordinator,
@@ -116,6 +120,7 @@ class BrokerHalf:
             transactions=self.transactions.coordinator,
             share_states=self.share_states.coordinator,
             client_quotas=_client_quotas(core.config),
+            share=self.shares.service,
         )
         self.scrubbing = self._make_scrubbing()
         core.publisher.add_applier(self.replicas.applier.apply)
@@ -268,7 +273,7 @@ class BrokerHalf:
         if self.scrubbing is not None:
             nursery.start_soon(self.scrubbing.run)
         self.groups.nursery = self.transactions.nursery = nursery
-        self.share_states.nursery = nursery
+        self.share_states.nursery = self.shares.nursery = nursery
         await nursery.start(self.replicas.run)
         self._report_directories(nursery)
         await nursery.start(core.publisher.run)

@@ -22,6 +22,7 @@ from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
+from kwire.node.shares import NodeShares
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.raft.raft_metrics import (
@@ -51,6 +52,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
         add_cleaner_gauges(metrics, core.logs)
         add_scrub_gauges(metrics, broker.scrubbing)
         add_group_gauges(metrics, broker.replicas, broker.groups.machines)
+        _add_share_gauges(metrics, broker.shares)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
 
@@ -179,6 +181,16 @@ def add_group_gauges(
         m.GROUP_LAG,
         lambda: ((labels, max(0, end - offset)) for labels, offset, end in group_offsets()),
     )
+
+
+def _add_share_gauges(metrics: m.Metrics, shares: NodeShares) -> None:
+    def in_flight() -> Iterator[tuple[tuple[str, str, str], float]]:
+        for led in list(shares.partitions()):
+            labels = (led.key.group_id, led.partition.topic, str(led.key.partition))
+            yield labels, led.in_flight.in_flight_count
+
+    metrics.register_function(m.SHARE_SESSIONS, shares.session_count)
+    metrics.register_label_function(m.SHARE_IN_FLIGHT, in_flight)
 
 
 def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:

@@ -14,6 +14,7 @@ from kwire.storage_format.format import (
     DEFAULT_FEATURES,
     GROUP_VERSION,
     KRAFT_VERSION,
+    SHARE_VERSION,
     TRANSACTION_VERSION,
 )
 
@@ -37,6 +38,7 @@ _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     TRANSACTION_VERSION: ("4.0-IV0", "4.0-IV2"),
     ELR: ("4.1-IV0",),
     GROUP_VERSION: ("4.0-IV0",),
+    SHARE_VERSION: ("4.2-IV0",),
 }
 """The releases from which a new cluster starts with level 1, 2 … of a feature, as in Kafka."""
 

@@ -20,7 +20,6 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 """The feature levels at which this node can serve existing data directories."""
 
 WORKING: Final[Mapping[str, int]] = {
-    "share.version": 0,
     "streams.version": 0,
 }
 """The highest levels to which features may be raised; above them, data opens but is unusable."""

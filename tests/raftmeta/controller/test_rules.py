@@ -170,7 +170,7 @@ def test_group_version_is_raised_and_lowered() -> None:
     assert "group.version" not in cluster.state.image.features
 
 
-@pytest.mark.parametrize("name", ["share", "streams"])
+@pytest.mark.parametrize("name", ["streams"])
 def test_unsupported_feature_is_not_raised(name: str) -> None:
     """Clients would send requests that this node does not serve."""
     cluster = Cluster()

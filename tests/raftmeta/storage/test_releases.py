@@ -34,6 +34,7 @@ def test_levels() -> None:
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
+        "share.version": 1,
         "transaction.version": 2,
     }
     features = ["group.version=1", "kraft.version=1"]
@@ -41,6 +42,7 @@ def test_levels() -> None:
         "metadata.version": 27,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
+        "share.version": 0,
         "transaction.version": 2,
     }
 
@@ -61,6 +63,8 @@ TRANSACTIONS, ELIGIBLE = "transaction.version", "eligible.leader.replicas.versio
         ("4.0", ELIGIBLE, 0),
         ("4.1-IV0", ELIGIBLE, 1),
         ("4.3", ELIGIBLE, 1),
+        ("4.1", "share.version", 0),
+        ("4.2-IV0", "share.version", 1),
     ],
 )
 def test_feature_begins_at_the_level_of_its_release(release: str, name: str, level: int) -> None:

@@ -58,6 +58,7 @@ RETRIED: Final = {14, 15, 16, 51, 3, 5}
 DIFFERENT: Final = {
     ("Metadata that creates a topic", "allowed"): "kwire waits for the creation",
     ("Metadata that creates a topic in the cluster", "allowed"): "kwire waits for the creation",
+    ("ShareFetch", "allowed"): "kwire waits for the state, whose topic cannot be created",
 }
 """Attempts that kwire answers otherwise than Kafka, with the reason."""
 SHOWN: Final = {

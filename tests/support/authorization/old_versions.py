@@ -18,6 +18,7 @@ from tests.support.authorization.cases import (
     produce,
     txn_offsets,
 )
+from tests.support.authorization.share_partitions import SHARES
 from tests.support.authorization.share_states import SHARE_STATES
 
 
@@ -70,4 +71,4 @@ OLDEST: Final = (
             f"Describe {CLUSTER}"),
 )  # fmt: skip
 
-ALL_CASES: Final = (*CASES, *SHARE_STATES, *OLDEST)
+ALL_CASES: Final = (*CASES, *SHARE_STATES, *SHARES, *OLDEST)

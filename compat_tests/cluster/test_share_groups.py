@@ -1,0 +1,72 @@
+"""A share group whose leaders and coordinators are killed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Producer
+
+from compat_tests.cluster.nodes import Cluster
+from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.wait import eventually
+from compat_tests.share.members import configure_group
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.metadata import MetadataRequest
+
+RECORDS = 1_000
+TOPIC = "shared"
+GROUP = "sharers"
+PAUSE_MS = 100
+REPLICATED = {
+    "offsets_topic_replication_factor": "3",
+    "share_coordinator_state_topic_replication_factor": "3",
+    "share_coordinator_state_topic_min_isr": "2",
+    "group_share_min_record_lock_duration_ms": "1000",
+}
+
+
+def leader_of(cluster: Cluster) -> int:
+    """Return the leader of the topic's partition, as a living node knows it; -1 without one."""
+    with cluster.living[0].client() as client:
+        topic = MetadataRequest.MetadataRequestTopic(name=TOPIC)
+        (metadata,) = client.call(MetadataRequest(topics=[topic]), 12).topics
+    return metadata.partitions[0].leader_id if metadata.partitions else -1
+
+
+def test_accepted_records_are_not_delivered_again_after_kills(
+    make: Callable[..., Cluster], jvm: Jvm
+) -> None:
+    cluster = make(3, **REPLICATED)
+    cluster.start()
+    with cluster.nodes[1].client() as client:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=TOPIC, num_partitions=1, replication_factor=3
+        )
+        client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
+    eventually(lambda: leader_of(cluster) > 0, "the topic has a leader")
+    address = cluster.nodes[1].address
+    configure_group(
+        address, GROUP, share_auto_offset_reset="earliest", share_record_lock_duration_ms="5000"
+    )
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, f"value-{number}")
+    assert producer.flush(60) == 0
+    results: list[dict[str, Any]] = []
+
+    def share() -> None:
+        arguments = ("slowly", cluster.bootstrap, TOPIC, GROUP, str(RECORDS), str(PAUSE_MS))
+        results.append(jvm.scenario("Shares", *arguments))
+
+    sharing = threading.Thread(target=share)
+    sharing.start()
+    time.sleep(6)
+    killed = cluster.nodes[leader_of(cluster)]
+    killed.kill()
+    eventually(lambda: leader_of(cluster) not in (-1, killed.id), "another leader is elected")
+    sharing.join(120)
+    (result,) = results
+    assert result == {"delivered": RECORDS, "accepted": RECORDS, "deliveredAgain": []}
