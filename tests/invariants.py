@@ -80,7 +80,7 @@ INVARIANTS: Final = {
     71: "session, rebalance and sync timeouts end the waits that they bound",
     72: "a coordinator that moved or restarted continues with the same generation and offsets",
     73: "offsets expire only in groups without members",
-    74: "the consumer protocol of KIP-848 fences, assigns and migrates as specified",
+    74: "the group protocols of KIP-848 and KIP-932 fence, assign and migrate as specified",
     75: "a record of a share group is acquired by one member at a time, also over restarts",
     76: "groups and offsets in use cannot be deleted",
     77: "a kill at any byte of an append leaves the batch whole or not there",

@@ -36,8 +36,7 @@ from kwire.configs.listeners import (
     parse_voters,
     per_address,
 )
-from kwire.configs.share_coordinator import ShareCoordinatorConfig
-from kwire.configs.share_partitions import SharePartitionConfig
+from kwire.configs.share import ShareConfig
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ def family(name: str) -> tuple[str, ...]:
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
-class BrokerConfig(ConsumerGroupConfig, ShareCoordinatorConfig, SharePartitionConfig):
+class BrokerConfig(ConsumerGroupConfig, ShareConfig):
     """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off

@@ -351,7 +351,8 @@ def _check_times(config: BrokerConfig) -> None:
         config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,
         "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
     )
-    _check_consumer_groups(config)
+    for kind in ("consumer", "share"):
+        _check_groups(config, kind)
     _check_share_partitions(config)
     _check_per_address(config)
 
@@ -369,21 +370,22 @@ def _check_share_partitions(config: BrokerConfig) -> None:
         )
 
 
-def _check_consumer_groups(config: BrokerConfig) -> None:
-    """Reject intervals of consumer groups that are outside their own bounds."""
+def _check_groups(config: BrokerConfig, kind: str) -> None:
+    """Reject intervals of consumer groups or share groups that are outside their own bounds."""
+    group = f"group.{kind}"
+
+    def value(name: str) -> int:
+        setting: int = getattr(config, f"{group}.{name}".replace(".", "_"))
+        return setting
+
     for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        value, low, high = (
-            getattr(config, f"group.consumer.{prefix}{name}".replace(".", "_"))
-            for prefix in ("", "min.", "max.")
-        )
         _require(
-            low <= value <= high,
-            f"group.consumer.{name} must be between group.consumer.min.{name} and "
-            f"group.consumer.max.{name}",
+            value(f"min.{name}") <= value(name) <= value(f"max.{name}"),
+            f"{group}.{name} must be between {group}.min.{name} and {group}.max.{name}",
         )
     _require(
-        config.group_consumer_heartbeat_interval_ms < config.group_consumer_session_timeout_ms,
-        "group.consumer.heartbeat.interval.ms must be below group.consumer.session.timeout.ms",
+        value("heartbeat.interval.ms") < value("session.timeout.ms"),
+        f"{group}.heartbeat.interval.ms must be below {group}.session.timeout.ms",
     )
 
 

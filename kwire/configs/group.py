@@ -20,13 +20,15 @@ class GroupConfig(Config):
         5000, "How often members of a consumer group send heartbeats.", low=1)
     consumer_session_timeout_ms = integer(
         45000, "How long a member of a consumer group may be silent.", low=1)
-    share_assignment_interval_ms = integer(1000, effective=False, low=0)
+    share_assignment_interval_ms = integer(
+        1000, "The shortest time between two assignments of a share group.", low=0)
     share_auto_offset_reset = string(
         "latest", "Where a share group begins: earliest, latest or by_duration:<PnDTnHnMn.nS>.",
         check=check_reset)
     share_delivery_count_limit = integer(
         5, "How often a record is delivered before it is archived.", low=2)
-    share_heartbeat_interval_ms = integer(5000, effective=False, low=1)
+    share_heartbeat_interval_ms = integer(
+        5000, "How often members of a share group send heartbeats.", low=1)
     share_isolation_level = string(
         "read_uncommitted", "Whether a share group gets records of open and aborted transactions.",
         choices=("read_committed", "read_uncommitted"))
@@ -35,7 +37,8 @@ class GroupConfig(Config):
     share_record_lock_duration_ms = integer(
         30000, "How long a member may hold a record before another gets it.", low=1000)
     share_renew_acknowledge_enable = boolean(True, "Whether members may renew their locks.")
-    share_session_timeout_ms = integer(45000, effective=False, low=1)
+    share_session_timeout_ms = integer(
+        45000, "How long a member of a share group may be silent.", low=1)
     streams_assignment_interval_ms = integer(1000, effective=False, low=0)
     streams_heartbeat_interval_ms = integer(5000, effective=False, low=1)
     streams_initial_rebalance_delay_ms = integer(3000, effective=False, low=0)
@@ -45,22 +48,27 @@ class GroupConfig(Config):
 
 
 def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Reject settings of a consumer group that are outside the bounds of the broker's settings."""
+    """Reject settings of a group that are outside the bounds of the broker's settings."""
     check_limits(settings, broker)
+    for kind in ("consumer", "share"):
+        _check_intervals(kind, settings, broker)
+
+
+def _check_intervals(kind: str, settings: Mapping[str, str], broker: "BrokerConfig") -> None:
     values: dict[str, int] = {}
     for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        key = f"consumer.{name}"
+        key = f"{kind}.{name}"
         if key not in settings:
-            values[key] = broker.raw_integer(f"group.consumer.{name}")
+            values[name] = broker.raw_integer(f"group.{kind}.{name}")
             continue
-        values[key] = int(settings[key])
-        if values[key] < broker.raw_integer(f"group.consumer.min.{name}"):
-            raise ConfigError(f"{key} must be greater than or equal to group.consumer.min.{name}")
-        if values[key] > broker.raw_integer(f"group.consumer.max.{name}"):
-            raise ConfigError(f"{key} must be less than or equal to group.consumer.max.{name}")
-    if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
+        values[name] = int(settings[key])
+        if values[name] < broker.raw_integer(f"group.{kind}.min.{name}"):
+            raise ConfigError(f"{key} must be greater than or equal to group.{kind}.min.{name}")
+        if values[name] > broker.raw_integer(f"group.{kind}.max.{name}"):
+            raise ConfigError(f"{key} must be less than or equal to group.{kind}.max.{name}")
+    if values["session.timeout.ms"] <= values["heartbeat.interval.ms"]:
         raise ConfigError(
-            "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+            f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
         )
 
 

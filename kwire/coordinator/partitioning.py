@@ -17,11 +17,11 @@ def partition_for(key: str, partitions: int) -> int:
 
     The smallest 32-bit integer, which has no absolute value in Java, counts as 0.
     """
-    value = _kept_hash(key) if len(key) <= _KEPT_LENGTH else _hash(key)
+    value = _kept_hash(key) if len(key) <= _KEPT_LENGTH else java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
 
 
-def _hash(key: str) -> int:
+def java_hash(key: str) -> int:
     """Return Java's hash of a string, a signed 32-bit integer."""
     units = key.encode("utf-16-be", "surrogatepass")
     value = 0
@@ -30,4 +30,4 @@ def _hash(key: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-_kept_hash = lru_cache(maxsize=_KEPT_KEYS)(_hash)
+_kept_hash = lru_cache(maxsize=_KEPT_KEYS)(java_hash)

@@ -31,7 +31,6 @@ from kwire.errors import (
     InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
-    KafkaError,
 )
 from kwire.group import requests
 from kwire.group.decision_builder import Client
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from kwire.group.consumer.requests import DescribedGroup as DescribedConsumerGroup
     from kwire.group.consumer.settings import ConsumerSettings
     from kwire.group.consumer.topics import Topics
+    from kwire.group.share.settings import ShareSettings
 
 
 ListedGroup = ListGroupsResponse.ListedGroup
@@ -95,6 +95,11 @@ class GroupCoordinator:
 
             return ConsumerSettings.of(config(), overrides(group_id))
 
+        def share_settings(group_id: str) -> "ShareSettings":
+            from kwire.group.share.settings import ShareSettings
+
+            return ShareSettings.of(config(), overrides(group_id))
+
         def make_shard(_: int) -> GroupShard:
             return GroupShard(
                 new_id=new_id,
@@ -102,6 +107,7 @@ class GroupCoordinator:
                 topic_ids=topic_ids,
                 topics=topics,
                 consumer_settings=consumer_settings,
+                share_settings=share_settings,
             )
 
         service = CoordinatorRuntime(
@@ -111,7 +117,12 @@ class GroupCoordinator:
             make=make_shard,
             commit_timeout_ms=lambda: config().offsets_commit_timeout_ms,
         )
-        return cls(service=service, settings=settings, partitions=partitions, topics=topics)
+        return cls(
+            service=service,
+            settings=settings,
+            partitions=partitions,
+            topics=topics,
+        )
 
     def on_role_changed(self, partition: "LedPartition") -> None:
         """Load a partition that this broker now leads, or drop it; the replica layer calls this."""
@@ -277,25 +288,11 @@ class GroupCoordinator:
         return read.topics
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Delete offsets in one decision; many tombstones are encoded in slices before it."""
-        group_id = request.group_id
-        _check_id(group_id)
-        if not requests.is_large(request):
-            reply: OffsetDeleteResponse = await self._call(
-                group_id, lambda shard, *when: requests.delete_offsets(shard, request, *when)
-            )
-            return reply
-        from kwire.group.large_requests import LargeOffsetDeletion
+        """Delete offsets in one decision."""
+        from kwire.group.deletion import delete_offsets
 
-        is_written = False
-        while not is_written:
-            deletion = LargeOffsetDeletion(request, self._draft(group_id))
-            await self._call(group_id, deletion.check)
-            slices = Slices()
-            for _ in deletion.encode():
-                await slices.pause()
-            is_written = await self._call(group_id, deletion.decide)
-        return deletion.reply
+        _check_id(request.group_id)
+        return await delete_offsets(self, request)
 
     async def list_groups(self, states: Sequence[str], kinds: Sequence[str]) -> list[ListedGroup]:
         """Return the groups of the partitions that this node leads."""
@@ -323,27 +320,14 @@ class GroupCoordinator:
 
     async def delete(self, group_ids: Sequence[str]) -> list[Deletion]:
         """Delete groups and return one result per group."""
+        from kwire.group.deletion import delete_group
+
         deletions = []
         slices = Slices()
         for group_id in dict.fromkeys(group_ids):
-            deletions.append(await self._delete(group_id))
+            deletions.append(await delete_group(self, group_id))
             await slices.pause()
         return deletions
-
-    async def _delete(self, group_id: str) -> Deletion:
-        """Delete one group; many tombstones of its offsets are encoded in slices before that."""
-        try:
-            if not await self._call(group_id, partial(_delete, group_id)):
-                from kwire.group.large_requests import LargeDeletion
-
-                deletion = LargeDeletion(group_id, self._draft(group_id))
-                while not await self._call(group_id, deletion.decide):
-                    slices = Slices()
-                    for _ in deletion.encode():
-                        await slices.pause()
-        except KafkaError as error:
-            return Deletion(group_id=group_id, error_code=error.code)
-        return Deletion(group_id=group_id)
 
     def on_topics_deleted(self, names: Mapping[bytes, str]) -> None:
         """Remove the offsets of deleted topics; ``names`` maps the topics' ids to their names."""
@@ -362,10 +346,6 @@ class GroupCoordinator:
 def _check_id(group_id: str) -> None:
     if not group_id:
         raise InvalidGroupId
-
-
-def _delete(group_id: str, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-    return requests.delete_group(shard, group_id, moment, ticket)
 
 
 def _heartbeat(

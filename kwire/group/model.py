@@ -19,6 +19,8 @@ from kwire.errors import FencedInstanceId, UnknownMemberId
 
 CONSUMER: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
+SHARE: Final = "share"
+"""The protocol type of share groups."""
 NONE: Final[Map[str, Never]] = Map()
 _ARRIVAL: Final = attrgetter("order")
 

@@ -1,9 +1,10 @@
 """The records of `__consumer_offsets`: their types and their encoding.
 
 A key is a type number followed by the key's fields; a value is a version number followed by the
-value's fields. The records of consumer groups are in :mod:`kwire.group.consumer.records`, which is
-loaded with the first of them. kwire does not decode the values of share and streams groups: it
-recognises their records by the type of the key.
+value's fields. The records of consumer groups and share groups are in their own modules
+(:mod:`kwire.group.consumer.records`, :mod:`kwire.group.share.records`), which are loaded with the
+first of them. kwire does not decode the values of streams groups: it recognises their records by
+the type of the key.
 """
 
 import struct
@@ -43,12 +44,13 @@ _VALUES: Final[dict[int, tuple[type, type, int]]] = {
 """Key class, value class and the version in which values are written, by key type."""
 _CONSUMER_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 """The key types of consumer groups."""
+_SHARE_TYPES: Final = frozenset(range(10, 16))
+"""The key types of share groups."""
 
 _FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
-    11: ("share_group_records", "ShareGroupMetadataKey", "share"),
     17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
 }
-"""Module, key class and kind of group, for the key types of share and streams groups."""
+"""Module, key class and kind of group, for the key types of streams groups."""
 
 
 class _GroupKey(Protocol):
@@ -58,7 +60,7 @@ class _GroupKey(Protocol):
 
 
 class ForeignGroup(NamedTuple):
-    """The key of a record of a share or streams group."""
+    """The key of a record of a streams group."""
 
     group: str
     kind: str
@@ -80,7 +82,7 @@ def load(key: bytes, value: bytes | None) -> Record | None:
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
-    if kind not in _VALUES and kind not in _CONSUMER_TYPES:
+    if kind not in _VALUES and kind not in _CONSUMER_TYPES and kind not in _SHARE_TYPES:
         return _load_foreign(kind, key, value)
     key_type, value_type, _ = _values(kind)
     decoded_key: object = decode(key_type, key[2:], 0)
@@ -93,12 +95,21 @@ def load(key: bytes, value: bytes | None) -> Record | None:
 
 
 def _values(kind: int) -> tuple[type, type, int]:
-    """Return the entry of a key type, including those of consumer groups."""
-    if kind not in _VALUES:
+    """Return the entry of a key type, including those of consumer groups and share groups."""
+    if kind in _SHARE_TYPES and kind not in _VALUES:
+        from kwire.group.share.records import VALUES as SHARE_VALUES
+
+        _VALUES.update(SHARE_VALUES)
+    elif kind not in _VALUES:
         from kwire.group.consumer.records import VALUES
 
         _VALUES.update(VALUES)
     return _VALUES[kind]
+
+
+def is_of_share_group(key: object) -> bool:
+    """Return whether a decoded key is of a record of a share group."""
+    return spec_of(type(key)).record_type in _SHARE_TYPES
 
 
 def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:

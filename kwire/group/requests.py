@@ -29,7 +29,7 @@ from kwire.errors import (
     UnstableOffsetCommit,
 )
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.model import CONSUMER, ClassicGroup, State
+from kwire.group.model import CONSUMER, SHARE, ClassicGroup, State
 from kwire.group.offsets import NO_EXPIRY, Committed, Packed, is_of_deleted_topic
 from kwire.group.records import (
     OFFSET_WITH_EXPIRY_VERSION,
@@ -42,6 +42,7 @@ from kwire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from kwire.group.consumer.model import ConsumerGroup
+    from kwire.group.share.model import ShareGroup
 
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 CommitPartition = CommitTopic.OffsetCommitRequestPartition
@@ -122,6 +123,7 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
         if generation >= 0 or member_id:
             raise UnknownMemberId
         return
+    _check_has_offsets(shard, request.group_id)
     if (consumer := shard.consumer_group(request.group_id)) is not None:
         shard.consumer.check_commit(consumer, request)
         return
@@ -175,6 +177,7 @@ def _check_commit_in_transaction(
         if has_member:
             raise UnknownMemberId
         return
+    _check_has_offsets(shard, request.group_id)
     if (consumer := shard.consumer_group(request.group_id)) is not None:
         if has_member:
             try:
@@ -191,6 +194,12 @@ def _check_commit_in_transaction(
     group.check_member(member_id, request.group_instance_id)
     if generation != group.generation:
         raise IllegalGeneration
+
+
+def _check_has_offsets(shard: GroupShard, group_id: str) -> None:
+    """Reject a commit to a share group, which has no committed offsets."""
+    if shard.share_group(group_id) is not None:
+        raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
 
 
 def _commit_topic(
@@ -385,32 +394,33 @@ Listing = tuple[str, str, str, str]
 
 def list_groups(
     shard: GroupShard, states: Iterable[str], kinds: Iterable[str]
-) -> "list[ClassicGroup | ConsumerGroup]":
+) -> "list[ClassicGroup | ConsumerGroup | ShareGroup]":
     """Return the groups in any of these states and of any of these kinds; empty means all."""
     state_filter = {state.lower() for state in states}
     kind_filter = {kind.lower() for kind in kinds}
-    groups: list[ClassicGroup | ConsumerGroup] = []
+    groups: list[ClassicGroup | ConsumerGroup | ShareGroup] = []
     if not kind_filter or "classic" in kind_filter:
         groups += shard.groups.values()
     if shard.has_consumer_groups and (not kind_filter or CONSUMER in kind_filter):
         groups += shard.consumer.groups.values()
+    if not kind_filter or SHARE in kind_filter:
+        groups += shard.share_groups
     if not state_filter:
         return groups
     return [group for group in groups if group.state.value.lower() in state_filter]
 
 
-def listing_of(group: "ClassicGroup | ConsumerGroup") -> Listing:
+def listing_of(group: "ClassicGroup | ConsumerGroup | ShareGroup") -> Listing:
     """Return what a list of groups says of one."""
     if isinstance(group, ClassicGroup):
         return group.group_id, group.protocol_type or "", group.state.value, "classic"
-    return group.group_id, CONSUMER, group.state.value, CONSUMER
+    return group.group_id, group.kind, group.state.value, group.kind
 
 
 def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
     group = shard.groups.get(group_id)
     if group is None:
-        is_other = group_id in shard.foreign or shard.consumer_group(group_id) is not None
-        problem = "is not a classic group" if is_other else "not found"
+        problem = "is not a classic group" if shard.has_group(group_id) else "not found"
         raise GroupIdNotFound(f"Group {group_id} {problem}.")
     return group
 
@@ -425,6 +435,11 @@ def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -
         raise NonEmptyGroup
     if consumer is not None:
         return shard.consumer.tombstones(consumer)
+    share = shard.share_group(group_id)
+    if share is not None and share.members:
+        raise NonEmptyGroup
+    if share is not None:
+        return shard.share.tombstones(share)
     group = _existing(shard, group_id)
     if group.state is not State.EMPTY:
         raise NonEmptyGroup

@@ -1,10 +1,10 @@
 """All groups of one partition of `__consumer_offsets`: a decider and its state.
 
-It serves classic groups; a :class:`ConsumerShard` has the consumer groups. If the log holds a group
-of another protocol (share or streams), the shard records only its kind: the group's offsets are
-kept and can be fetched, but the group cannot be joined or deleted. Invariants: a group id is in one
-of ``groups``, ``foreign`` and the consumer shard; the ``expiry`` deadline is set while there is any
-group.
+It serves classic groups; a :class:`ConsumerShard` has the consumer groups, and a
+:class:`ShareShard` the share groups. If the log holds a streams group, the shard records only its
+kind: the group's offsets are kept and can be fetched, but the group cannot be joined or deleted.
+Invariants: a group id is in one of ``groups``, ``foreign``, the consumer shard and the share shard;
+the ``expiry`` deadline is set while there is a group whose offsets may expire.
 """
 
 import logging
@@ -36,18 +36,21 @@ from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.model import ClassicGroup
-from kwire.group.offsets import GroupChange, Offsets
-from kwire.group.records import ForeignGroup, group_from, group_record, load, store
-from kwire.group.settings import GroupSettings
+from kwire.group.offsets import GroupChange
+from kwire.group.records import (
+    ForeignGroup,
+    group_from,
+    group_record,
+    is_of_share_group,
+)
+from kwire.group.tables import GroupTables
 from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
-    from kwire.group.consumer.model import ConsumerGroup
-    from kwire.group.consumer.settings import ConsumerSettings
-    from kwire.group.consumer.shard import ConsumerShard, GroupUpdate
+    from kwire.group.consumer.shard import GroupUpdate
     from kwire.group.consumer.target import TargetChange
-    from kwire.group.consumer.topics import Topics
+    from kwire.group.share.shard import ShareUpdate
 
 Args = TypeVarTuple("Args")
 
@@ -57,55 +60,10 @@ _EXPIRY: Final = ("expiry",)
 
 
 @attrs.define(eq=False, repr=False)
-class GroupShard:
+class GroupShard(GroupTables):
     """The state of one partition; requests are methods that return a decision."""
 
-    new_id: Callable[[], str]
-    """Returns the unique part of a new member id."""
-    settings: Callable[[], GroupSettings] = GroupSettings
-    """Returns the current settings."""
-    topic_ids: Callable[[], Mapping[str, bytes] | None] = lambda: None
-    """Returns the ids of all topics by name; None while the metadata may be outdated."""
-    topics: "Callable[[], Topics]" = attrs.field(kw_only=True, default=None)
-    """Returns the topics in the newest metadata, for consumer groups."""
-    consumer_settings: "Callable[[str], ConsumerSettings]" = attrs.field(kw_only=True, default=None)
-    """Returns the settings of a consumer group, by its id."""
-    groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
-    foreign: dict[str, str] = attrs.field(factory=dict, init=False)
-    """The kind of each group of another protocol, by group id."""
-    offsets: Offsets = attrs.field(factory=Offsets, init=False)
-    _consumer: "ConsumerShard | None" = attrs.field(default=None, init=False)
-
-    @property
-    def consumer(self) -> "ConsumerShard":
-        """The consumer groups; their modules are loaded on first use."""
-        if self._consumer is None:
-            from kwire.group.consumer.shard import ConsumerShard
-
-            self._consumer = ConsumerShard(
-                self.settings, self.consumer_settings, self.topics, self.encode
-            )
-        return self._consumer
-
-    def consumer_group(self, group_id: str) -> "ConsumerGroup | None":
-        return None if self._consumer is None else self._consumer.groups.get(group_id)
-
-    @property
-    def has_consumer_groups(self) -> bool:
-        return self._consumer is not None and bool(self._consumer.groups)
-
-    @property
-    def has_groups(self) -> bool:
-        """True if there is a group whose offsets may expire."""
-        return bool(self.groups) or self.has_consumer_groups
-
     # Records
-
-    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
-        return store(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        return load(key, value)
 
     def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
         match record.key:
@@ -117,12 +75,15 @@ class GroupShard:
                 self._apply_foreign(group_id, kind, exists=record.value is not None)
             case LegacyOffsetCommitKey():
                 logger.debug("offset in a legacy format ignored group=%s", record.key.group)
+            case _ if is_of_share_group(record.key):
+                self._apply_to_share_group(record)
             case _:
                 self._apply_to_consumer_group(record)
 
     def apply_change(self, change: "GroupChange | TargetChange") -> None:
         if not isinstance(change, GroupChange):
-            self.consumer.apply_target(change)
+            is_share = self.share_group(change.group_id) is not None
+            (self.share if is_share else self.consumer).apply_target(change)
             return
         group_id = change.group_id
         if change.committed:
@@ -135,12 +96,12 @@ class GroupShard:
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
 
-    def adopt(self, state: "tuple[ClassicGroup | GroupUpdate, ...] | None") -> None:
+    def adopt(self, state: "tuple[ClassicGroup | GroupUpdate | ShareUpdate, ...] | None") -> None:
         for group in state or ():
             if isinstance(group, ClassicGroup):
                 self.groups[group.group_id] = group
             else:
-                self.consumer.adopt(group)
+                group.adopt_in(self)
 
     def _apply_offset(self, record: Record, producer_id: int) -> None:
         self.offsets.apply(record.key, record.value, producer_id)
@@ -149,11 +110,7 @@ class GroupShard:
 
     def _exists(self, group_id: str) -> None:
         """Create the group if it does not exist: a group may commit offsets without any members."""
-        if (
-            group_id not in self.groups
-            and group_id not in self.foreign
-            and self.consumer_group(group_id) is None
-        ):
+        if not self.has_group(group_id):
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
     def _apply_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
@@ -180,6 +137,15 @@ class GroupShard:
         if self.consumer_group(group_id) is None and self.offsets.of(group_id):
             self._exists(group_id)
 
+    def _apply_to_share_group(self, record: Record) -> None:
+        """Apply a record of a share group, which replaces a classic group without records."""
+        group_id = record.key.group_id
+        if record.value is not None:
+            self.groups.pop(group_id, None)
+        self.share.apply(record)
+        if self.share_group(group_id) is None and self.offsets.of(group_id):
+            self._exists(group_id)
+
     # Deadlines
 
     def on_loaded(self) -> Iterator[Step]:
@@ -188,6 +154,8 @@ class GroupShard:
             yield partial(self._wait_for_members, group_id)
         if self._consumer is not None:
             yield from self._consumer.on_loaded()
+        if self._share is not None:
+            yield from self._share.on_loaded()
         if self.has_groups:
             yield self._check_topics
 
@@ -218,17 +186,23 @@ class GroupShard:
                 return self._of(builder, group_id, rebalance.on_join_timeout)
             case ("sync", str(group_id)):
                 return self._of(builder, group_id, rebalance.on_sync_timeout)
+            case ("share-session", str(group_id), str(member_id)):
+                return self.share.due(group_id, member_id, moment)
             case (str(kind), str(group_id), str(member_id)):
                 return self.consumer.due(kind, group_id, member_id, moment)
         return self._expire(builder)
 
     def remove_deleted_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
-        """Remove the offsets of deleted topics; ``names`` maps the topics' ids to their names."""
-        return expiry.remove_deleted_topics(self, names)
+        """Remove what groups have of deleted topics; ``names`` maps their ids to their names."""
+        yield from expiry.remove_deleted_topics(self, names)
+        if self._share is not None:
+            yield from self._share.forget_topics(names.__contains__)
 
     def remove_missing_topics(self) -> Iterator[Step]:
-        """Remove the offsets of topics that are no longer in the metadata."""
-        return expiry.remove_missing_topics(self)
+        """Remove offsets and share partitions of topics that are no longer in the metadata."""
+        yield from expiry.remove_missing_topics(self)
+        if self._share is not None:
+            yield from self._share.forget_topics(lambda t: self.topics().name_of(t) is None)
 
     def _of(
         self,
@@ -260,7 +234,7 @@ class GroupShard:
         group, consumer = self.groups.get(request.group_id), self.consumer_group(request.group_id)
         if consumer is not None and consumer.members:
             return self.consumer.join(consumer, request, client, builder, self.new_id())
-        if request.group_id in self.foreign:
+        if request.group_id in self.foreign or self.share_group(request.group_id) is not None:
             builder.answer(ticket, join_error(InconsistentGroupProtocol))
             return builder.build()
         if group is None and request.member_id:

@@ -19,6 +19,7 @@ from kwire.group.offsets import Committed, Packed
 from kwire.group.records import load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
+from kwire.group.share.settings import ShareSettings
 from kwire.records.iterate import batches, records
 from kwire.types import TopicPartition
 from tests.support.coordinator.replay import replay_into
@@ -55,6 +56,7 @@ def load_shard(index: int, data: bytes) -> GroupShard:
         new_id=lambda: "x",
         topics=FakeTopics,
         consumer_settings=lambda _: ConsumerSettings(),
+        share_settings=lambda _: ShareSettings(),
     )
     return replay_into(TopicPartition(TOPIC, index), data, shard)
 
@@ -77,7 +79,9 @@ def test_groups_that_kafka_wrote_have_the_same_state(caplog: pytest.LogCaptureFi
             assert consumer is not None
             assert consumer.state.value == expected["state"]
         else:
-            assert shard.foreign[group_id] == expected["type"].lower()
+            share = shard.share_group(group_id)
+            assert share is not None
+            assert share.state.value == expected["state"]
         if expected["type"] != "Share":
             assert offsets(shard, group_id) == expected["offsets"]
         prefixes.append(group_id.partition("-")[0])
@@ -85,7 +89,7 @@ def test_groups_that_kafka_wrote_have_the_same_state(caplog: pytest.LogCaptureFi
     group_ids = {
         group
         for shard in shards.values()
-        for group in (*shard.groups, *shard.foreign, *shard.consumer.groups)
+        for group in (*shard.groups, *shard.consumer.groups, *shard.share.groups)
     }
     assert group_ids == set(expected_groups)
 
@@ -124,7 +128,7 @@ def test_static_member_that_kafka_wrote_has_a_session_after_the_load() -> None:
 @pytest.mark.parametrize("name", ["clean", "killed", "three"])
 def test_offset_and_group_records_are_encoded_as_by_kafka(name: str) -> None:
     """Each offset and each group record, decoded and encoded, has Kafka's bytes."""
-    counts = dict.fromkeys((1, 2, 3, 5, 6, 7, 8, 16), 0)
+    counts = dict.fromkeys((*range(1, 4), *range(5, 9), *range(10, 17)), 0)
     for data in logs(name).values():
         for pos, header in batches(data):
             if header.is_control:

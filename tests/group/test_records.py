@@ -66,12 +66,12 @@ def test_group_of_another_protocol_keeps_its_offsets_and_cannot_be_joined() -> N
     """It cannot be joined or deleted as a classic one; its offsets can be read."""
     sim = Sim()
     sim.commit("c", {("t", 0): 5})
-    key = b"\0\x0b\0\1g"
-    record = load(key, b"\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0")
+    key = b"\0\x11\0\1g"
+    record = load(key, b"\0\0")
     assert record is not None
-    assert record.key == ForeignGroup("g", "share")
+    assert record.key == ForeignGroup("g", "streams")
     sim.groups.apply(record)
-    assert sim.groups.foreign == {"g": "share"}
+    assert sim.groups.foreign == {"g": "streams"}
     assert "g" not in sim.groups.groups
     assert sim.fetch_offsets() == {"t-0": 5}
     assert sim.reply(sim.join("c")).error_code == 23

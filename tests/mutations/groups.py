@@ -513,8 +513,8 @@ MUTATIONS = (
         name="delete-any-number-of-groups-in-one-turn",
         invariants=(10,),
         path="kwire/group/coordinator.py",
-        old="await self._delete(group_id))\n            await slices.pause()",
-        new="await self._delete(group_id))",
+        old="await delete_group(self, group_id))\n            await slices.pause()",
+        new="await delete_group(self, group_id))",
         test="tests/handlers/test_many_groups.py"
         "::test_other_tasks_run_during_requests_for_many_groups",
     ),

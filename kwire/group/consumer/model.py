@@ -11,11 +11,12 @@ target takes away.
 
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 import attrs
 
 from kwire.errors import FencedInstanceId, UnknownMemberId
+from kwire.group.model import CONSUMER
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -115,6 +116,7 @@ class ResolvedRegex(NamedTuple):
 class ConsumerGroup:
     """One consumer group; only its `apply` methods and :meth:`adopt` change it."""
 
+    kind: ClassVar = CONSUMER
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0

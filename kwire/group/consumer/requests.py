@@ -99,7 +99,7 @@ def _group_of(
     if group is not None:
         return group
     classic, joins = shard.groups.get(group_id), request.member_epoch == _JOIN_EPOCH
-    if classic is None and group_id not in shard.foreign:
+    if not shard.has_group(group_id):
         return ConsumerGroup(group_id) if joins else None
     if joins and classic is not None and classic.state is State.EMPTY:
         builder.records.append(group_tombstone(group_id))
@@ -117,8 +117,7 @@ def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[Mem
     """Describe a group without its members, which are returned beside it with their targets."""
     group = shard.consumer_group(group_id)
     if group is None:
-        is_other = group_id in shard.groups or group_id in shard.foreign
-        problem = "is not a consumer group" if is_other else "not found"
+        problem = "is not a consumer group" if shard.has_group(group_id) else "not found"
         raise GroupIdNotFound(f"Group {group_id} {problem}.")
     described = DescribedGroup(
         group_id=group_id,

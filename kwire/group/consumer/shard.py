@@ -6,10 +6,10 @@ there.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -38,11 +38,20 @@ from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState
 from kwire.group.consumer.regexes import Resolution
 from kwire.group.consumer.settings import ConsumerSettings
-from kwire.group.consumer.target import LargeTarget, TargetChange
+from kwire.group.consumer.target import (
+    LargeTarget,
+    TargetChange,
+    TargetRecords,
+    Targets,
+    computing,
+)
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder
 from kwire.group.model import ClassicGroup
 from kwire.group.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from kwire.group.shard import GroupShard
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +62,7 @@ class GroupUpdate(NamedTuple):
     group_id: str
     checked_version: object
     """The version of the topics with which the metadata hash was compared."""
-    large_target: LargeTarget | None = None
+    large_target: LargeTarget[ConsumerGroup] | None = None
     """The computation that the decision starts."""
     waiting: "WaitingJoin | None" = None
     """A join that is answered once the group's first target is installed."""
@@ -61,6 +70,9 @@ class GroupUpdate(NamedTuple):
     """True if the decision starts to resolve regular expressions."""
     rejoining: tuple[str, bool] | None = None
     """A member of the classic protocol, and whether it was asked to rejoin or has rejoined."""
+
+    def adopt_in(self, shard: "GroupShard") -> None:
+        shard.consumer.adopt(self)
 
 
 class WaitingJoin(NamedTuple):
@@ -132,6 +144,14 @@ class ConsumerShard:
     def assignor_of(self, group: ConsumerGroup) -> str:
         """Return the assignor that most members prefer, else the broker's default."""
         return preferred_assignor(group.assignors, self.settings_of(group.group_id))
+
+    @property
+    def target_records(self) -> TargetRecords:
+        return records
+
+    def computing_target(self, group: ConsumerGroup) -> Generator[None, None, Targets]:
+        """Compute the target of all members, as steps."""
+        return computing(group, {}, self.topics(), self.assignor_of(group))
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
         """Yield the steps that answer the joins that waited for a large target."""

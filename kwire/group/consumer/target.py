@@ -7,8 +7,8 @@ unless a newer one is; it leaves out members that have left since then.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Generator, Iterator, Mapping
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import attrs
 
@@ -19,11 +19,12 @@ from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, Partitions
 from kwire.group.consumer.records import (
     target_epoch_record,
     target_record,
-    target_tombstone,
 )
 from kwire.group.consumer.topics import Topics
 
 logger = logging.getLogger(__name__)
+
+G = TypeVar("G", bound="TargetGroup")
 
 AT_ONCE: Final = 1_000
 """The largest number of members and partitions of a target that is computed in the decision."""
@@ -91,16 +92,43 @@ def target_records(
     yield target_epoch_record(group.group_id, epoch, now_ms)
 
 
-class GroupSource(Protocol):
-    """The shard, as the computation of a large target reads it."""
+class TargetGroup(Protocol):
+    """A group, as the computation of its target reads it."""
 
     @property
-    def groups(self) -> Mapping[str, ConsumerGroup]: ...
+    def epoch(self) -> int: ...
 
     @property
-    def topics(self) -> Callable[[], Topics]: ...
+    def assignment_epoch(self) -> int: ...
 
-    def assignor_of(self, group: ConsumerGroup) -> str: ...
+    @property
+    def members(self) -> Mapping[str, object]: ...
+
+    @property
+    def target(self) -> Mapping[str, Partitions]: ...
+
+
+class TargetRecords(Protocol):
+    """The functions that build the records of a target, one set for each kind of group."""
+
+    def target_record(self, group_id: str, member_id: str, partitions: Partitions) -> Record: ...
+
+    def target_tombstone(self, group_id: str, member_id: str) -> Record: ...
+
+    def target_epoch_record(self, group_id: str, epoch: int, computed_ms: int) -> Record: ...
+
+
+class GroupSource(Protocol[G]):
+    """The shard of one kind of groups, as the computation of a large target uses it."""
+
+    @property
+    def groups(self) -> Mapping[str, G]: ...
+
+    @property
+    def target_records(self) -> TargetRecords: ...
+
+    def computing_target(self, group: G) -> Generator[None, None, Targets]:
+        """Compute the target of all members; yields after each small piece of work."""
 
     def store(self, record: Record) -> tuple[bytes, bytes | None]: ...
 
@@ -109,13 +137,13 @@ class GroupSource(Protocol):
 
 
 @attrs.define(eq=False, repr=False)
-class LargeTarget:
+class LargeTarget(Generic[G]):
     """The computation of one large target, as steps."""
 
-    shard: GroupSource
+    shard: GroupSource[G]
     group_id: str
     _work: Generator[None, None, Draft[TargetChange] | None] | None = None
-    _group: ConsumerGroup | None = None
+    _group: G | None = None
     """The group from which the target is computed; a recreated group is another one."""
     _is_done: bool = False
 
@@ -147,15 +175,16 @@ class LargeTarget:
             return None
         self._group = group
         epoch, former = group.epoch, dict(group.target)
-        assignor = self.shard.assignor_of(group)
-        targets = yield from computing(group, {}, self.shard.topics(), assignor)
+        targets = yield from self.shard.computing_target(group)
         change = TargetChange(self.group_id, epoch, moment.wall_ms, targets)
-        draft = Draft(moment.wall_ms, change)
+        draft, records = Draft(moment.wall_ms, change), self.shard.target_records
         for member_id, partitions in targets.items():
             if former.get(member_id) != partitions:
-                draft.add(*self.shard.store(target_record(self.group_id, member_id, partitions)))
+                record = records.target_record(self.group_id, member_id, partitions)
+                draft.add(*self.shard.store(record))
             yield
-        draft.add(*self.shard.store(target_epoch_record(self.group_id, epoch, moment.wall_ms)))
+        last = records.target_epoch_record(self.group_id, epoch, moment.wall_ms)
+        draft.add(*self.shard.store(last))
         return draft
 
     def _install(self, draft: Draft[TargetChange] | None) -> Decision:
@@ -169,6 +198,7 @@ class LargeTarget:
             return NOTHING
         for member_id in targets.keys() - group.members.keys():
             del targets[member_id]
-            draft.add(*self.shard.store(target_tombstone(self.group_id, member_id)))
+            tombstone = self.shard.target_records.target_tombstone(self.group_id, member_id)
+            draft.add(*self.shard.store(tombstone))
         logger.info("target computed group=%s epoch=%d", self.group_id, epoch)
         return Decision(draft=draft)

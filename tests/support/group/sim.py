@@ -22,6 +22,7 @@ from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
+from kwire.group.share.settings import ShareSettings
 from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
@@ -98,6 +99,9 @@ class Sim:
     consumer_settings: ConsumerSettings = attrs.field(
         factory=lambda: ConsumerSettings(assignment_interval_ms=0)
     )
+    share_settings: ShareSettings = attrs.field(
+        factory=lambda: ShareSettings(assignment_interval_ms=0)
+    )
     shard: Shard[GroupShard] = attrs.field(init=False)
     waits: dict[int, tuple[str, Wait]] = attrs.field(factory=dict)
     tickets: Iterator[int] = attrs.field(factory=count)
@@ -112,6 +116,7 @@ class Sim:
             settings=lambda: self.settings,
             topics=lambda: self.topics,
             consumer_settings=lambda _: self.consumer_settings,
+            share_settings=lambda _: self.share_settings,
         )
         return Shard(PARTITION, 1, machine)
 

@@ -1,0 +1,9 @@
+"""The broker's settings for share groups (KIP-932): their members, their partitions, their states."""
+
+from kwire.configs.share_coordinator import ShareCoordinatorConfig
+from kwire.configs.share_groups import ShareGroupConfig
+from kwire.configs.share_partitions import SharePartitionConfig
+
+
+class ShareConfig(ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig):
+    """All of them."""

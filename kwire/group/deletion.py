@@ -1,0 +1,62 @@
+"""The deletion of offsets, and of groups."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kwire.codec.messages.delete_groups import DeleteGroupsResponse
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.coordinator.decision import Decision, Moment
+from kwire.drive import Slices
+from kwire.errors import KafkaError
+from kwire.group import requests
+from kwire.group.offsets import GroupChange
+from kwire.group.shard import GroupShard
+
+if TYPE_CHECKING:
+    from kwire.group.coordinator import GroupCoordinator
+
+Deletion = DeleteGroupsResponse.DeletableGroupResult
+
+
+async def delete_group(groups: "GroupCoordinator", group_id: str) -> Deletion:
+    """Delete one group; many tombstones of its offsets are encoded in slices before that."""
+    service, index = groups.service, groups.partition_of(group_id)
+    try:
+        if not await service.call(index, partial(_delete, group_id)):
+            from kwire.group.large_requests import LargeDeletion
+
+            deletion = LargeDeletion(group_id, service.draft(GroupChange(group_id)))
+            while not await service.call(index, deletion.decide):
+                slices = Slices()
+                for _ in deletion.encode():
+                    await slices.pause()
+    except KafkaError as error:
+        return Deletion(group_id=group_id, error_code=error.code)
+    return Deletion(group_id=group_id)
+
+
+async def delete_offsets(
+    groups: "GroupCoordinator", request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
+    """Delete offsets in one decision; many tombstones are encoded in slices before it."""
+    service, index = groups.service, groups.partition_of(request.group_id)
+    if not requests.is_large(request):
+        reply: OffsetDeleteResponse = await service.call(
+            index, lambda shard, *when: requests.delete_offsets(shard, request, *when)
+        )
+        return reply
+    from kwire.group.large_requests import LargeOffsetDeletion
+
+    is_written = False
+    while not is_written:
+        deletion = LargeOffsetDeletion(request, service.draft(GroupChange(request.group_id)))
+        await service.call(index, deletion.check)
+        slices = Slices()
+        for _ in deletion.encode():
+            await slices.pause()
+        is_written = await service.call(index, deletion.decide)
+    return deletion.reply
+
+
+def _delete(group_id: str, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+    return requests.delete_group(shard, group_id, moment, ticket)

@@ -1,0 +1,70 @@
+"""The order in which Java's hash tables list their keys.
+
+Kafka's assignor visits members and partitions in that order, and gives them out in turn. kwire
+follows the order, so that the two assign the same.
+
+A table has a power of two of buckets. Keys are listed by bucket, and within a bucket in the order
+in which they were added, or in the reverse order if they were added with `computeIfAbsent`.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, TypeVar
+
+K = TypeVar("K")
+
+DEFAULT_BUCKETS: Final = 16
+_LOAD: Final = 0.75
+_MASK: Final = 0xFFFFFFFF
+_KEYS_A_STEP: Final = 64
+
+
+def buckets_for(count: int) -> int:
+    """Return the number of buckets of a table that Kafka creates for ``count`` keys."""
+    return 1 << (int((count + 1) / _LOAD + 1) - 1).bit_length()
+
+
+def buckets_of(count: int) -> int:
+    """Return the number of buckets of a table of default size that has had ``count`` keys."""
+    buckets = DEFAULT_BUCKETS
+    while count > buckets * _LOAD:
+        buckets *= 2
+    return buckets
+
+
+def listing(
+    keys: Iterable[K],
+    hash_of: Callable[[K], int],
+    buckets: int = DEFAULT_BUCKETS,
+    *,
+    is_computed: bool = False,
+) -> Generator[None, None, list[K]]:
+    """Return the keys, given in the order of their addition, in the order of a table of Java.
+
+    ``buckets`` is the table's size when it is created. ``is_computed``: the keys were added with
+    `computeIfAbsent`, which also lets the table grow one key later. Yields after each few keys.
+    """
+    added = list(keys)
+    while len(added) - is_computed > buckets * _LOAD:
+        buckets *= 2
+    if is_computed:
+        added.reverse()
+    order: list[tuple[int, int]] = []
+    for index, key in enumerate(added):
+        value = hash_of(key) & _MASK
+        order.append(((value ^ value >> 16) & (buckets - 1), index))
+        if index % _KEYS_A_STEP == 0:
+            yield
+    order.sort()
+    return [added[index] for _, index in order]
+
+
+def hash_of_uuid(uuid: bytes) -> int:
+    high, low = uuid[:8], uuid[8:]
+    value = int.from_bytes(high) ^ int.from_bytes(low)
+    return (value >> 32 ^ value) & _MASK
+
+
+def hash_of_partition(partition: tuple[bytes, int]) -> int:
+    """Return the hash of a topic id with a partition."""
+    topic_id, number = partition
+    return (31 * hash_of_uuid(topic_id) + number) & _MASK

@@ -1,0 +1,169 @@
+"""The share group (KIP-932): its members, its target assignment and its share partitions.
+
+Only applying a record changes a group, so a replayed group equals a live one. A member is an
+immutable value.
+
+The epochs are those of consumer groups: the group epoch grows when the input of the assignment
+changes, the assignment epoch is the group epoch of the target, and a member's epoch is the
+assignment epoch that the member has reached. Several members may have the same partition, so a
+member moves to its target at once, without waiting for others.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import ClassVar, Final, NamedTuple
+
+import attrs
+
+from kwire.errors import UnknownMemberId
+from kwire.group.consumer.model import FIRST_EPOCH, Partitions
+from kwire.group.model import SHARE
+
+NOTHING: Final[Partitions] = {}
+
+
+class GroupState(Enum):
+    """The state of a group, with the names that Kafka's tools print."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+
+
+class ShareMember(NamedTuple):
+    """One member of a share group."""
+
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = -1
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    """The names of the topics that the member subscribes to."""
+    assigned: Partitions = NOTHING
+
+    def move_to(self, epoch: int) -> "ShareMember":
+        """Return the member in another epoch; the present one becomes the previous epoch."""
+        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+
+
+class TopicState(NamedTuple):
+    """Partitions of one topic."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+class SharePartitions(NamedTuple):
+    """The share partitions of a group by the progress of their state, by topic id."""
+
+    initializing: Mapping[bytes, TopicState] = {}
+    """The state is being initialized; members do not get these partitions yet."""
+    initialized: Mapping[bytes, TopicState] = {}
+    deleting: frozenset[bytes] = frozenset()
+    """Topics whose state is being deleted."""
+
+
+@attrs.define(eq=False, repr=False)
+class ShareGroup:
+    """One share group; only its `apply` methods change what is written of it."""
+
+    kind: ClassVar = SHARE
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    """The hash of the subscribed topics' metadata at the last group epoch."""
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_ms: int = 0
+    """The wall-clock time at which the target was computed; 0 before the first time."""
+    members: dict[str, ShareMember] = attrs.field(factory=dict)
+    target: dict[str, Partitions] = attrs.field(factory=dict)
+    """The partitions that each member shall have, by member id."""
+    partitions: SharePartitions | None = None
+    """None while the log has no record about them."""
+    by_name: dict[str, int] = attrs.field(factory=dict)
+    """The number of members that subscribe to a topic."""
+    checked_version: object = None
+    """The version of the topics for which the metadata hash was last compared; not written."""
+    initializing_ms: int | None = None
+    """The wall-clock time of the last change of the share partitions' state; not written.
+
+    None after a load: the coordinator that was initializing them is gone.
+    """
+    complete_version: object = None
+    """The version of the topics for which all partitions are initialized; not written.
+
+    None after a change of subscriptions or share partitions.
+    """
+    _has_unassigned: bool | None = attrs.field(default=None, init=False)
+    """The last result of :meth:`has_unassigned`; None after a change."""
+
+    # Reading
+
+    @property
+    def state(self) -> GroupState:
+        return GroupState.STABLE if self.members else GroupState.EMPTY
+
+    def require_member(self, member_id: str) -> ShareMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def has_unassigned(self) -> bool:
+        """Return whether a subscribed topic has initialized partitions that nobody is assigned."""
+        if self._has_unassigned is None:
+            self._has_unassigned = self._find_unassigned()
+        return self._has_unassigned
+
+    def _find_unassigned(self) -> bool:
+        initialized = {} if self.partitions is None else self.partitions.initialized
+        if not initialized or not self.by_name:
+            return False
+        assigned: dict[bytes, set[int]] = {}
+        for partitions in self.target.values():
+            for topic_id, numbers in partitions.items():
+                assigned.setdefault(topic_id, set()).update(numbers)
+        return any(
+            topic.name in self.by_name and assigned.get(topic_id, set()) != topic.partitions
+            for topic_id, topic in initialized.items()
+        )
+
+    # Applying records
+
+    def apply_member(self, member: ShareMember) -> None:
+        """Add a member, or replace it."""
+        old = self.members.get(member.member_id)
+        if old is not None:
+            self._count(old.topics, -1)
+        self.members[member.member_id] = member
+        self._count(member.topics, 1)
+
+    def apply_removal(self, member_id: str) -> None:
+        """Remove a member."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member.topics, -1)
+
+    def apply_target(self, targets: Mapping[str, Partitions]) -> None:
+        """Set the targets of some members."""
+        self.target.update(targets)
+        self._has_unassigned = None
+
+    def apply_target_removal(self, member_id: str) -> None:
+        self.target.pop(member_id, None)
+        self._has_unassigned = None
+
+    def apply_partitions(self, partitions: SharePartitions | None) -> None:
+        """Replace what is written about the share partitions."""
+        self.partitions = partitions
+        self._has_unassigned = self.complete_version = None
+
+    def _count(self, topics: Iterable[str], step: int) -> None:
+        self._has_unassigned = self.complete_version = None
+        for name in topics:
+            count = self.by_name.get(name, 0) + step
+            if count:
+                self.by_name[name] = count
+            else:
+                del self.by_name[name]

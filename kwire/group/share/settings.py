@@ -1,0 +1,52 @@
+"""The settings of share groups: the broker's, and what a group overrides."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kwire.configs.broker import BrokerConfig
+
+
+class ShareSettings(NamedTuple):
+    """The settings of one share group; the defaults are Kafka's."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    max_size: int = 200
+    assignor: str = "simple"
+    initialize_retry_interval_ms: int = 30_000
+
+    @classmethod
+    def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
+        """Return a group's settings; its overrides are kept within the broker's limits."""
+
+        def within(name: str, default: int, low: int, high: int) -> int:
+            text = overrides.get(name)
+            return default if text is None else min(max(int(text), low), high)
+
+        return cls(
+            session_timeout_ms=within(
+                "share.session.timeout.ms",
+                config.group_share_session_timeout_ms,
+                config.group_share_min_session_timeout_ms,
+                config.group_share_max_session_timeout_ms,
+            ),
+            heartbeat_interval_ms=within(
+                "share.heartbeat.interval.ms",
+                config.group_share_heartbeat_interval_ms,
+                config.group_share_min_heartbeat_interval_ms,
+                config.group_share_max_heartbeat_interval_ms,
+            ),
+            assignment_interval_ms=within(
+                "share.assignment.interval.ms",
+                config.group_share_assignment_interval_ms,
+                config.group_share_min_assignment_interval_ms,
+                config.group_share_max_assignment_interval_ms,
+            ),
+            max_size=config.group_share_max_size,
+            assignor=config.group_share_assignors[0],
+            initialize_retry_interval_ms=max(
+                config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
+            ),
+        )

@@ -1,0 +1,102 @@
+"""The groups of all kinds in one partition of `__consumer_offsets`, by their ids.
+
+The modules of consumer groups and share groups are loaded with the first group of their kind.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire.coordinator.decision import Record
+from kwire.group.model import ClassicGroup
+from kwire.group.offsets import Offsets
+from kwire.group.records import load, store
+from kwire.group.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from kwire.group.consumer.model import ConsumerGroup
+    from kwire.group.consumer.settings import ConsumerSettings
+    from kwire.group.consumer.shard import ConsumerShard
+    from kwire.group.consumer.topics import Topics
+    from kwire.group.share.model import ShareGroup
+    from kwire.group.share.settings import ShareSettings
+    from kwire.group.share.shard import ShareShard
+
+
+@attrs.define(eq=False, repr=False)
+class GroupTables:
+    """The groups and their offsets; what changes them is in the subclass."""
+
+    new_id: Callable[[], str]
+    """Returns the unique part of a new member id."""
+    settings: Callable[[], GroupSettings] = GroupSettings
+    """Returns the current settings."""
+    topic_ids: Callable[[], Mapping[str, bytes] | None] = lambda: None
+    """Returns the ids of all topics by name; None while the metadata may be outdated."""
+    topics: "Callable[[], Topics]" = attrs.field(kw_only=True, default=None)
+    """Returns the topics in the newest metadata, for consumer groups."""
+    consumer_settings: "Callable[[str], ConsumerSettings]" = attrs.field(kw_only=True, default=None)
+    """Returns the settings of a consumer group, by its id."""
+    share_settings: "Callable[[str], ShareSettings]" = attrs.field(kw_only=True, default=None)
+    """Returns the settings of a share group, by its id."""
+    groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
+    foreign: dict[str, str] = attrs.field(factory=dict, init=False)
+    """The kind of each group of another protocol, by group id."""
+    offsets: Offsets = attrs.field(factory=Offsets, init=False)
+    _consumer: "ConsumerShard | None" = attrs.field(default=None, init=False)
+    _share: "ShareShard | None" = attrs.field(default=None, init=False)
+
+    @property
+    def consumer(self) -> "ConsumerShard":
+        """The consumer groups; their modules are loaded on first use."""
+        if self._consumer is None:
+            from kwire.group.consumer.shard import ConsumerShard
+
+            self._consumer = ConsumerShard(
+                self.settings, self.consumer_settings, self.topics, self.encode
+            )
+        return self._consumer
+
+    def consumer_group(self, group_id: str) -> "ConsumerGroup | None":
+        return None if self._consumer is None else self._consumer.groups.get(group_id)
+
+    @property
+    def share(self) -> "ShareShard":
+        """The share groups; their modules are loaded on first use."""
+        if self._share is None:
+            from kwire.group.share.shard import ShareShard
+
+            self._share = ShareShard(self.settings, self.share_settings, self.topics, self.encode)
+        return self._share
+
+    def share_group(self, group_id: str) -> "ShareGroup | None":
+        return None if self._share is None else self._share.groups.get(group_id)
+
+    @property
+    def share_groups(self) -> "Iterable[ShareGroup]":
+        return () if self._share is None else self._share.groups.values()
+
+    def has_group(self, group_id: str) -> bool:
+        """Return whether a group of any kind has this id."""
+        return (
+            group_id in self.groups
+            or group_id in self.foreign
+            or self.consumer_group(group_id) is not None
+            or self.share_group(group_id) is not None
+        )
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        return self._consumer is not None and bool(self._consumer.groups)
+
+    @property
+    def has_groups(self) -> bool:
+        """True if there is a group whose offsets may expire."""
+        return bool(self.groups) or self.has_consumer_groups
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        return store(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        return load(key, value)

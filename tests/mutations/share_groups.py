@@ -1,0 +1,99 @@
+"""Mistakes in share groups (KIP-932): their members, their assignment, their share partitions."""
+
+from tests.mutations.table import Mutation
+
+_MEMBERS = "tests/group/test_share_members.py"
+_RECORDED = "tests/group/test_recorded_share_groups.py"
+
+MUTATIONS = (
+    Mutation(
+        name="assign-share-partitions-without-a-state",
+        invariants=(74,),
+        path="kwire/group/share/target.py",
+        old="group.partitions.initialized)\n    yield",
+        new="group.partitions.initializing)\n    yield",
+        test=f"{_MEMBERS}::test_member_is_assigned_partitions_once_their_state_is_initialized",
+    ),
+    Mutation(
+        name="initialized-share-partitions-wait-for-another-change",
+        invariants=(74,),
+        path="kwire/group/share/heartbeat.py",
+        old="if self.group.assignment_epoch >= self.epoch and self.group.has_unassigned():",
+        new="if False:",
+        test=f"{_MEMBERS}::test_member_is_assigned_partitions_once_their_state_is_initialized",
+    ),
+    Mutation(
+        name="initialize-share-partitions-with-every-heartbeat",
+        invariants=(74,),
+        path="kwire/group/share/initialization.py",
+        old="    waits = since_ms is not None and now_ms - since_ms < retry_ms\n",
+        new="    waits = False\n",
+        test=f"{_MEMBERS}::test_initialization_that_got_lost_is_repeated_after_the_retry_interval",
+    ),
+    Mutation(
+        name="lost-initialization-is-never-repeated",
+        invariants=(72, 74),
+        path="kwire/group/share/initialization.py",
+        old="    waits = since_ms is not None and now_ms - since_ms < retry_ms\n",
+        new="    waits = True\n",
+        test=f"{_MEMBERS}::test_initialization_is_repeated_by_the_next_coordinator",
+    ),
+    Mutation(
+        name="share-groups-keep-deleted-topics",
+        invariants=(74,),
+        path="kwire/group/shard.py",
+        old="            yield from self._share.forget_topics(names.__contains__)",
+        new="            pass",
+        test=f"{_MEMBERS}::"
+        "test_deleted_topic_leaves_the_group_and_is_initialized_again_if_recreated",
+    ),
+    Mutation(
+        name="share-groups-keep-topics-deleted-unheard",
+        invariants=(74,),
+        path="kwire/group/shard.py",
+        old="            yield from self._share.forget_topics("
+        "lambda t: self.topics().name_of(t) is None)",
+        new="            pass",
+        test=f"{_MEMBERS}::test_topic_deleted_before_the_load_leaves_the_group",
+    ),
+    Mutation(
+        name="delete-share-groups-in-use",
+        invariants=(76,),
+        path="kwire/group/requests.py",
+        old="    if share is not None and share.members:",
+        new="    if False:",
+        test=f"{_MEMBERS}::test_group_with_members_cannot_be_deleted",
+    ),
+    Mutation(
+        name="sessions-of-share-groups-do-not-survive-a-load",
+        invariants=(71, 72),
+        path="kwire/group/shard.py",
+        old="            yield from self._share.on_loaded()",
+        new="            pass",
+        test=f"{_MEMBERS}::test_members_have_a_session_after_a_load",
+    ),
+    Mutation(
+        name="accept-any-smaller-epoch-in-share-groups",
+        invariants=(74,),
+        path="kwire/group/share/heartbeat.py",
+        old="    if epoch != member.previous_epoch:",
+        new="    if False:",
+        test=f"{_MEMBERS}::test_epochs_other_than_the_present_and_the_previous_are_fenced",
+    ),
+    Mutation(
+        name="compute-a-share-target-with-every-change",
+        invariants=(74,),
+        path="kwire/group/share/heartbeat.py",
+        old="if group.assignment_epoch >= self.epoch or self._is_too_early(moment.wall_ms):",
+        new="if group.assignment_epoch >= self.epoch:",
+        test=f"{_MEMBERS}::test_target_is_computed_at_most_once_in_the_assignment_interval",
+    ),
+    Mutation(
+        name="visit-share-members-in-the-order-of-their-ids",
+        invariants=(74,),
+        path="kwire/group/share/assignor.py",
+        old="    order = yield from listing(by_id, java_hash)\n",
+        new="    order = sorted(by_id, reverse=True)\n    yield\n",
+        test=_RECORDED,
+    ),
+)
