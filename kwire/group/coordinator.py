@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kwire.group.consumer.requests import DescribedGroup as DescribedConsumerGroup
     from kwire.group.consumer.settings import ConsumerSettings
     from kwire.group.consumer.topics import Topics
+    from kwire.group.share.coordinator import ShareGroups, SharePorts
     from kwire.group.share.settings import ShareSettings
 
 
@@ -70,6 +71,9 @@ class GroupCoordinator:
     """Returns the number of partitions that `__consumer_offsets` has or will be created with."""
     topics: "Callable[[], Topics]"
     """Returns the topics in the newest metadata, for consumer groups."""
+    share_ports: "Callable[[], SharePorts]"
+    """Returns what share groups use of the node."""
+    _share: "ShareGroups | None" = attrs.field(default=None, init=False)
 
     @classmethod
     def build(
@@ -82,6 +86,7 @@ class GroupCoordinator:
         new_id: Callable[[], str],
         topic_ids: Callable[[], Mapping[str, bytes] | None],
         topics: "Callable[[], Topics]",
+        share_ports: "Callable[[], SharePorts]",
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> "GroupCoordinator":
         """Return the coordinator with its service; the caller runs ``service.run``.
@@ -122,7 +127,22 @@ class GroupCoordinator:
             settings=settings,
             partitions=partitions,
             topics=topics,
+            share_ports=share_ports,
         )
+
+    @property
+    def share(self) -> "ShareGroups":
+        """The share groups; their modules are loaded on first use."""
+        if self._share is None:
+            from kwire.group.share.coordinator import ShareGroups
+
+            self._share = ShareGroups(
+                service=self.service,
+                partition_of=self.partition_of,
+                topics=self.topics,
+                ports=self.share_ports(),
+            )
+        return self._share
 
     def on_role_changed(self, partition: "LedPartition") -> None:
         """Load a partition that this broker now leads, or drop it; the replica layer calls this."""

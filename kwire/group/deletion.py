@@ -1,4 +1,7 @@
-"""The deletion of offsets, and of groups."""
+"""The deletion of offsets, and of groups.
+
+A share group's persisted state is deleted first, so that no state is left of a group that is gone.
+"""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +25,8 @@ async def delete_group(groups: "GroupCoordinator", group_id: str) -> Deletion:
     """Delete one group; many tombstones of its offsets are encoded in slices before that."""
     service, index = groups.service, groups.partition_of(group_id)
     try:
+        if await service.read(index, partial(_is_share_group, group_id)):
+            await groups.share.delete_state(group_id)
         if not await service.call(index, partial(_delete, group_id)):
             from kwire.group.large_requests import LargeDeletion
 
@@ -56,6 +61,10 @@ async def delete_offsets(
             await slices.pause()
         is_written = await service.call(index, deletion.decide)
     return deletion.reply
+
+
+def _is_share_group(group_id: str, shard: GroupShard) -> bool:
+    return shard.share_group(group_id) is not None
 
 
 def _delete(group_id: str, shard: GroupShard, moment: Moment, ticket: int) -> Decision:

@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire.configs.resource_types import GROUP
+from kwire.errors import CoordinatorNotAvailable
 from kwire.types import CONSUMER_OFFSETS, random_uuid, uuid_hex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import trio
 
     from kwire.coordinator.ports import LedPartition
     from kwire.group.coordinator import GroupCoordinator
     from kwire.group.shard import GroupShard
+    from kwire.group.share.coordinator import SharePorts
     from kwire.node.core import Core
     from kwire.node.group_topics import ImageTopics
     from kwire.replica.coordinator_log import CoordinatorLog
     from kwire.replica.markers import WaitCommitted
     from kwire.replica.transaction_ports import TransactionMarker
+    from kwire.share.persister import Persister
 
 
 @attrs.define(eq=False, repr=False)
@@ -33,6 +36,8 @@ class NodeGroups:
 
     core: Core
     log: CoordinatorLog
+    persister: Callable[[], Persister] | None = None
+    """Returns the persister of share partitions; None while this node has none."""
     nursery: trio.Nursery | None = None
     """The nursery of the coordinator's task; set before the node gets a role."""
     _coordinator: GroupCoordinator | None = None
@@ -90,7 +95,27 @@ class NodeGroups:
             new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
             topic_ids=lambda: core.publisher.image.topic_ids if self._knows_topics else None,
             topics=self._topics,
+            share_ports=self._share_ports,
             overrides=lambda group_id: core.publisher.image.config(GROUP, group_id),
+        )
+
+    def _share_ports(self) -> SharePorts:
+        """Return what share groups use of the node; called when there is one."""
+        from kwire.group.share.coordinator import SharePorts
+        from kwire.node.end_offsets import EndOffsets
+        from kwire.node.other_brokers import OtherBrokers
+
+        config, publisher = self.core.config, self.core.publisher
+        others = OtherBrokers(config.node_id, config.inter_broker_listener, lambda: publisher.image)
+        publisher.subscribe(lambda image, _: others.on_image_published(image))
+        pool = self.core.broker_pool(config.request_timeout_ms / 1000)
+        assert self.nursery is not None
+        if self.persister is None:
+            raise CoordinatorNotAvailable
+        return SharePorts(
+            persister=self.persister,
+            end_offsets=EndOffsets(self.log.replicas, others, pool).ask,
+            spawn=self.nursery.start_soon,
         )
 
     def _topics(self) -> ImageTopics:

@@ -4,6 +4,7 @@ from tests.mutations.table import Mutation
 
 _MEMBERS = "tests/group/test_share_members.py"
 _RECORDED = "tests/group/test_recorded_share_groups.py"
+_HANDLERS = "tests/handlers/test_share_groups.py"
 
 MUTATIONS = (
     Mutation(
@@ -39,6 +40,14 @@ MUTATIONS = (
         test=f"{_MEMBERS}::test_initialization_is_repeated_by_the_next_coordinator",
     ),
     Mutation(
+        name="failed-initialization-counts-as-pending",
+        invariants=(74,),
+        path="kwire/group/share/initialization.py",
+        old="    return current._replace(initializing=_without(current.initializing, numbers))\n",
+        new="    return current\n",
+        test=f"{_HANDLERS}::test_failed_initialization_is_repeated_with_a_later_heartbeat",
+    ),
+    Mutation(
         name="share-groups-keep-deleted-topics",
         invariants=(74,),
         path="kwire/group/shard.py",
@@ -57,12 +66,36 @@ MUTATIONS = (
         test=f"{_MEMBERS}::test_topic_deleted_before_the_load_leaves_the_group",
     ),
     Mutation(
+        name="deleted-share-groups-leave-their-state",
+        invariants=(74,),
+        path="kwire/group/deletion.py",
+        old="            await groups.share.delete_state(group_id)",
+        new="            pass",
+        test=f"{_HANDLERS}::test_deleted_group_leaves_no_state",
+    ),
+    Mutation(
+        name="deletion-of-share-offsets-forgets-what-failed",
+        invariants=(74,),
+        path="kwire/group/share/requests.py",
+        old="        elif topic_id in current.deleting:",
+        new="        elif False:",
+        test=f"{_HANDLERS}::test_deletion_of_offsets_that_failed_can_be_repeated",
+    ),
+    Mutation(
         name="delete-share-groups-in-use",
         invariants=(76,),
         path="kwire/group/requests.py",
         old="    if share is not None and share.members:",
         new="    if False:",
         test=f"{_MEMBERS}::test_group_with_members_cannot_be_deleted",
+    ),
+    Mutation(
+        name="move-the-start-of-share-groups-in-use",
+        invariants=(76,),
+        path="kwire/group/share/requests.py",
+        old="    _check_empty(group)\n    builder = _answering(",
+        new="    builder = _answering(",
+        test=f"{_HANDLERS}::test_offsets_are_altered_while_the_group_is_empty",
     ),
     Mutation(
         name="sessions-of-share-groups-do-not-survive-a-load",
@@ -95,5 +128,13 @@ MUTATIONS = (
         old="    order = yield from listing(by_id, java_hash)\n",
         new="    order = sorted(by_id, reverse=True)\n    yield\n",
         test=_RECORDED,
+    ),
+    Mutation(
+        name="serve-share-groups-below-their-feature-level",
+        invariants=(74,),
+        path="kwire/handlers/shared/share_groups.py",
+        old="    if not context.image.features.get(_FEATURE, 0):",
+        new="    if False:",
+        test=f"{_HANDLERS}::test_share_version_0_serves_no_share_groups",
     ),
 )

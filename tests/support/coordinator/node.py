@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import attrs
 import trio
@@ -153,6 +153,10 @@ class Node:
     settings: GroupSettings
 
 
+def no_share_groups() -> NoReturn:
+    raise AssertionError("these tests have no share groups")
+
+
 def make_node(
     log: FakeLog | None = None, clock: Clock | JumpingClock | None = None, **overrides: int
 ) -> Node:
@@ -173,6 +177,7 @@ def make_node(
         settings=lambda: settings,
         partitions=lambda: settings.offsets_topic_num_partitions,
         topics=FakeTopics,
+        share_ports=no_share_groups,
     )
     return Node(log, service, groups, settings)
 

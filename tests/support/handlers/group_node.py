@@ -1,6 +1,6 @@
 """One broker with groups for tests: the real codec, handlers, coordinator and partitions."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -17,13 +17,15 @@ from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.group.coordinator import GroupCoordinator
+from kwire.group.share.coordinator import SharePorts
 from kwire.handlers.dispatch import handler_of
 from kwire.handlers.shared.context import Context
 from kwire.node.group_topics import ImageTopics
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.markers import Markers
-from kwire.types import CONSUMER_OFFSETS
+from kwire.types import CONSUMER_OFFSETS, TopicPartition
 from tests.support.handlers.broker import NODE, Broker, broker, topic_id
+from tests.support.share.persister import MemoryPersister
 
 PARTITIONS = 5
 
@@ -55,6 +57,7 @@ class GroupNode:
     broker: Broker
     groups: GroupCoordinator
     topic_creation: Creator
+    persister: MemoryPersister
 
     async def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:
         """Return the response as a client of this version decodes it."""
@@ -158,6 +161,7 @@ async def group_node(
     config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | (settings or {}))
     subject.current.config = config
     names = count(1)
+    persister = MemoryPersister()
     groups = GroupCoordinator.build(
         CoordinatorLog(subject.replicas, subject.wall),
         subject.wall,
@@ -166,7 +170,18 @@ async def group_node(
         new_id=lambda: str(next(names)),
         topic_ids=lambda: subject.current.image.topic_ids,
         topics=lambda: ImageTopics(subject.current.image, {}, 0),
+        share_ports=lambda: SharePorts(
+            persister=lambda: persister,
+            end_offsets=end_offsets,
+            spawn=lambda task: nursery.start_soon(task),
+        ),
     )
+
+    async def end_offsets(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {
+            each: subject.replicas.partitions.get_led(*each).high_watermark for each in partitions
+        }
+
     subject.replicas.roles.subscribe(groups.on_role_changed)
     markers = Markers(
         replicas=subject.replicas,
@@ -197,7 +212,7 @@ async def group_node(
         await subject.create(CONSUMER_OFFSETS, partitions=PARTITIONS)
     async with trio.open_nursery() as nursery:
         await nursery.start(groups.service.run)
-        yield GroupNode(subject, groups, creator)
+        yield GroupNode(subject, groups, creator, persister)
         nursery.cancel_scope.cancel()
 
 
