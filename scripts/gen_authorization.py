@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT))
 
 from kwire.errors import BY_CODE, kafka_name  # noqa: E402
 from tests.support.authorization.cases import CASES, Case  # noqa: E402
+from tests.support.authorization.share_groups import SHARE_GROUPS  # noqa: E402
 from tests.support.authorization.share_partitions import SHARES  # noqa: E402
 from tests.support.authorization.share_states import SHARE_STATES  # noqa: E402
 
@@ -25,7 +26,7 @@ def authorization() -> str:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     answers = json.loads(ANSWERS.read_text())
-    cases = (*CASES, *SHARE_STATES, *SHARES)
+    cases = (*CASES, *SHARE_GROUPS, *SHARE_STATES, *SHARES)
     rows = "".join(_row(case, answers[case.name]["denied"]) for case in cases)
     head = "| request | permissions | answer without any |\n|---|---|---|\n"
     return f"{before}{BEGIN}\n\n{head}{rows}\n{END}{after}"

@@ -96,7 +96,8 @@ class BrokerHalf:
         self.lifecycle = self._make_lifecycle()
         self.replicas = self._make_replicas()
         log = CoordinatorLog(self.replicas, core.clock)
-        self.groups = NodeGroups(core, log)
+        self.share_states = NodeShareStates(core, log)
+        self.groups = NodeGroups(core, log, self.share_states.persister)
         self.replicas.roles.subscribe(self.groups.on_role_changed)
         markers = Markers(
             replicas=self.replicas,
@@ -107,7 +108,6 @@ class BrokerHalf:
         producer_ids = ProducerIds(self._allocate_producer_ids)
         self.transactions = NodeTransactions(core, log, markers, producer_ids.take)
         self.replicas.roles.subscribe(self.transactions.on_role_changed)
-        self.share_states = NodeShareStates(core, log)
         self.replicas.roles.subscribe(self.share_states.on_role_changed)
         self.shares = NodeShares(core, self.replicas, self.share_states.persister)
         self.replicas.roles.subscribe(self.shares.on_role_changed)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire.configs.resource_types import GROUP
-from kwire.errors import CoordinatorNotAvailable
 from kwire.types import CONSUMER_OFFSETS, random_uuid, uuid_hex
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ class NodeGroups:
 
     core: Core
     log: CoordinatorLog
-    persister: Callable[[], Persister] | None = None
-    """Returns the persister of share partitions; None while this node has none."""
+    persister: Callable[[], Persister]
+    """Returns this node's persister of share partitions, which is created on first use."""
     nursery: trio.Nursery | None = None
     """The nursery of the coordinator's task; set before the node gets a role."""
     _coordinator: GroupCoordinator | None = None
@@ -110,8 +109,6 @@ class NodeGroups:
         publisher.subscribe(lambda image, _: others.on_image_published(image))
         pool = self.core.broker_pool(config.request_timeout_ms / 1000)
         assert self.nursery is not None
-        if self.persister is None:
-            raise CoordinatorNotAvailable
         return SharePorts(
             persister=self.persister,
             end_offsets=EndOffsets(self.log.replicas, others, pool).ask,

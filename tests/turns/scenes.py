@@ -14,6 +14,7 @@ from tests.turns.members import MEMBERED
 from tests.turns.open_transactions import OPENED
 from tests.turns.roles import ROLES
 from tests.turns.scrubs import SCRUBS
+from tests.turns.share_groups import SHARING
 from tests.turns.share_states import STATES
 from tests.turns.shares import SHARED
 from tests.turns.tokens import TOKENS
@@ -39,4 +40,5 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     DECISIONS,
     ACLS,
     SHARED,
+    SHARING,
 )

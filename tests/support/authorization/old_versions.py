@@ -18,6 +18,7 @@ from tests.support.authorization.cases import (
     produce,
     txn_offsets,
 )
+from tests.support.authorization.share_groups import SHARE_GROUPS
 from tests.support.authorization.share_partitions import SHARES
 from tests.support.authorization.share_states import SHARE_STATES
 
@@ -71,4 +72,4 @@ OLDEST: Final = (
             f"Describe {CLUSTER}"),
 )  # fmt: skip
 
-ALL_CASES: Final = (*CASES, *SHARE_STATES, *SHARES, *OLDEST)
+ALL_CASES: Final = (*CASES, *SHARE_GROUPS, *SHARE_STATES, *SHARES, *OLDEST)
