@@ -1,4 +1,4 @@
-"""The coordinator of a transactional id."""
+"""The coordinator of a transactional id or share partition."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from compat_tests.harness.wait import eventually
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 
 
-def coordinator(cluster: Cluster, name: str) -> Node:
+def coordinator(cluster: Cluster, name: str, kind: int = 1) -> Node:
     """Wait for a coordinator and return its node."""
 
     def find() -> int | None:
-        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
         with cluster.living[0].client() as client:
             (answer,) = client.call(request, 6).coordinators
         return None if answer.error_code else answer.node_id

@@ -76,7 +76,7 @@ def check_fences(client: WireClient, of: SharePartition) -> None:
     assert client.call(earlier, 0).results[0].partitions[0].error_code == FencedStateEpoch.code
 
 
-def printed(jvm, address: str) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
+def print_records(jvm, address: str) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
     """Return kind, snapshot epoch, start and batches of each record, as Apache's tool prints it."""
     arguments = ("--topic", "__share_group_state", "--from-beginning", "--timeout-ms", "5000")
     ran = jvm.tool(CONSUMER, "--bootstrap-server", address, *arguments, "--formatter", FORMATTER)
@@ -119,7 +119,7 @@ def test_share_states_pass_to_kafka_and_back(tmp_path, jvm):
             (0, 1, 10, [(10, 10), (12, 12)]),
             (1, 1, -1, [(11, 11)]),
         ]
-        assert printed(jvm, node.address) == by_kwire
+        assert print_records(jvm, node.address) == by_kwire
         node.stop()
         hand_over(node, "kafka")
         with connect(node.address) as client:
@@ -130,7 +130,7 @@ def test_share_states_pass_to_kafka_and_back(tmp_path, jvm):
             state = read(client, of)
         assert all("epoch is smaller" in line for line in complaints(node))  # Of the fences.
         by_kafka = [(1, 1, -1, [(13, 13)]), (0, 2, 10, [(10, 13), (15, 15)])]
-        assert printed(jvm, node.address) == by_kwire + by_kafka
+        assert print_records(jvm, node.address) == by_kwire + by_kafka
         node.stop()
         hand_over(node, "kwire")
         with connect(node.address) as client:
