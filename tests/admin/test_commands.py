@@ -70,7 +70,8 @@ def test_user_is_added_listed_and_removed(
     commands.ok("users", "remove", "alice", "--mechanism", "SCRAM-SHA-256")
     commands.ok("users", "remove", "alice")
     assert "there is no user alice" in commands.error("users", "remove", "alice")
-    assert "log-in refused: Authentication failed" in commands.error("users", "list", config=own)
+    # The broker hangs up after its refusal, and either may be noticed first.
+    assert "cannot use" in commands.error("users", "list", config=own)
 
 
 def test_acls_are_added_listed_and_removed(commands: Commands) -> None:
