@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import kafka  # noqa: E402
-from record_consumer_groups import stored_records, wait_coordinator  # noqa: E402
 
 from kwire.codec.messages.create_partitions import CreatePartitionsRequest  # noqa: E402
 from kwire.codec.messages.create_topics import CreateTopicsRequest  # noqa: E402
@@ -36,6 +35,7 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest  # noqa: E402
 from kwire.codec.messages.metadata import MetadataRequest  # noqa: E402
 from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
+from scripts.record_consumer_groups import stored_records, wait_coordinator  # noqa: E402
 
 PORT = 29_292
 SETTINGS = {

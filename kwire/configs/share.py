@@ -1,4 +1,4 @@
-"""The broker's settings for share groups (KIP-932): their members, their partitions, their states."""
+"""The broker's settings for share groups (KIP-932): members, partitions and stored states."""
 
 from kwire.configs.share_coordinator import ShareCoordinatorConfig
 from kwire.configs.share_groups import ShareGroupConfig

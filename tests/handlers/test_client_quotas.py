@@ -19,9 +19,9 @@ from kwire.handlers.shared.client_quotas import (
     FETCHED,
     PRODUCED,
     ClientQuotas,
-    Quotas,
 )
 from kwire.net.waiting_answers import Unfinished
+from kwire.raftmeta.metadata.quota_lookup import Quotas
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, write
 from tests.support.handlers.fetch import Fetcher, at, values
 from tests.support.handlers.fetch import request as fetch_request
