@@ -44,9 +44,9 @@ class Member:
 
     def _find(self, client, group):
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-        (found,) = client.call(request, 4).coordinators
-        self.host, self.port = found.host, found.port
-        return found.error_code == 0
+        (coordinator,) = client.call(request, 4).coordinators
+        self.host, self.port = coordinator.host, coordinator.port
+        return coordinator.error_code == 0
 
     def beat(self, epoch=None):
         epoch = self.epoch if epoch is None else epoch

@@ -244,10 +244,8 @@ class ConnectionRequests:
 
     async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
-        answer = self.answer_now(frame)
-        while isinstance(answer, Slow):
-            answer = await answer.finish()
-        return answer
+        answer = await _wait_work(self.answer_now(frame))
+        return await answer.finish() if isinstance(answer, Unfinished) else answer
 
     def answer_now(self, frame: memoryview) -> Answer:
         """Return the parts to send, None for no response, or what is left to wait for.
@@ -508,23 +506,20 @@ class ConnectionRequests:
             return 0
         now = self.context.clock.now()
         limit.record(frame_bytes, now)
-        throttle_ms = limit.excess_ms(now)
-        self._mute(throttle_ms)
-        return throttle_ms
+        return self._mute(limit.excess_ms(now))
 
     def _count_time(self, route: Route, request: Body, busy_s: float) -> int:
         """Count the time that a request kept the loop busy; return the throttle time, if any."""
         limit = _time_limit(self.context, route, request)
         if limit is None:
             return 0
-        throttle_ms = throttle_after(self.context, limit, busy_s)
-        self._mute(throttle_ms)
-        return throttle_ms
+        return self._mute(throttle_after(self.context, limit, busy_s))
 
-    def _mute(self, wait_ms: int) -> None:
+    def _mute(self, wait_ms: int) -> int:
         """Mute the connection for the throttle time, because old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = max(self.muted_s, wait_ms / 1000)
+        return wait_ms
 
 
 def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | None:

@@ -39,6 +39,9 @@ from tests.support.coordinator.node import (
     wait_result,
 )
 
+SLICED = ("kwire.group.coordinator", "kwire.group.deletion")
+"""The modules that write large requests in slices."""
+
 
 @pytest.mark.parametrize(
     ("failure", "max_bytes", "code"),
@@ -167,7 +170,8 @@ async def pause_in_slices(
                 await between()
 
     with monkeypatch.context() as patch:
-        patch.setattr("kwire.group.coordinator.Slices", PausingSlices)
+        for module in SLICED:
+            patch.setattr(f"{module}.Slices", PausingSlices)
         yield
     assert PausingSlices.count >= 100
 
@@ -176,9 +180,8 @@ async def test_other_tasks_run_during_a_large_commit_or_deletion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = count()
-    monkeypatch.setattr(
-        "kwire.group.coordinator.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
-    )
+    for module in SLICED:
+        monkeypatch.setattr(f"{module}.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000))
     node = make_node()
     node.service.on_elected(node.groups.partition_of("g"), 0)
     turns = 0

@@ -24,6 +24,7 @@ class Image:
     features: dict[str, int] = attrs.field(
         factory=lambda: {"metadata.version": 30, "group.version": 1, "share.version": 0}
     )
+    quotas: dict[object, object] = attrs.field(factory=dict)
 
 
 @attrs.frozen

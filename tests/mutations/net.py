@@ -292,8 +292,8 @@ MUTATIONS = (
         name="producers-are-read-until-they-are-answered",
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
-        old="        throttle_ms = limit.excess_ms(now)\n        self._mute(throttle_ms)\n",
-        new="        throttle_ms = limit.excess_ms(now)\n",
+        old="return self._mute(limit.excess_ms(now))",
+        new="return limit.excess_ms(now)",
         test=QUOTAS,
     ),
     Mutation(

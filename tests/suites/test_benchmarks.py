@@ -11,6 +11,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "benchmarks"
 HELP: Final = ("--help",)
 WORKLOADS: Final = {
     "aged_group": HELP,
+    "attack": HELP,
     "codec": ("--run-ms=0",),
     "compaction": ("--mb=1", "--map-mb=1"),
     "data_path": ("--rounds=10",),
@@ -25,6 +26,8 @@ WORKLOADS: Final = {
     "rebalance": HELP,
     "records": ("--rounds=10",),
     "sessions": HELP,
+    "security": ("--peers=kwire", "--only=acls"),
+    "shares": HELP,
     "stalls": HELP,
 }
 

@@ -50,11 +50,11 @@ class Sharers:
 
     async def settle(self) -> None:
         """Measure heartbeats until all members share all partitions."""
-        while len(await self.assigned()) < PARTITIONS:
+        while len(await self.assignment()) < PARTITIONS:
             await trio.sleep(2)
             await self.beat()
 
-    async def assigned(self) -> set[int]:
+    async def assignment(self) -> set[int]:
         answer = await self.node.call(describe_request())
         return {
             number

@@ -11,6 +11,7 @@ from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
+from kwire.handlers.shared.client_quotas import ClientQuotas
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
@@ -71,6 +72,7 @@ class AdminNode:
             quorum=self.quorum,
             cluster_id=CLUSTER,
             supported_features=SUPPORTED,
+            client_quotas=ClientQuotas(),
         )
         self.publisher.subscribe(self._on_image_published)
         self.broker = BrokerLifecycle(
