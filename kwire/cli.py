@@ -344,17 +344,17 @@ def serve(options: argparse.Namespace) -> None:
         from kwire.secure.location import check_open
 
         properties, more, upkeep = serve_properties(options, directory), "", None
-        if options.control_port is not None:
-            parse = partial(parse_config, file=options.config, overrides=options.override)
-            cli_for_tests.serve(options, properties, parse, listeners_on, signals, fail)
-            return
         try:
+            if options.secure is None and options.config is None:
+                check_open(properties)
+            if options.control_port is not None:
+                parse = partial(parse_config, file=options.config, overrides=options.override)
+                cli_for_tests.serve(options, properties, parse, listeners_on, signals, fail)
+                return
             if options.secure is not None:
                 from kwire.secure.command import protect
 
                 properties, upkeep, more = protect(options, properties)
-            elif options.config is None:
-                check_open(properties)
         except ConfigError as error:
             fail(error)
         beside = None if upkeep is None else upkeep.run

@@ -127,11 +127,11 @@ def serve(
 
 def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str], None]) -> None:
     """Run a cluster that tests control over HTTP, until a signal stops it."""
-    others = (options.metrics_port, options.cluster_id)
+    others = (options.metrics_port, options.cluster_id, options.secure)
     if not options.ephemeral or options.restart or any(other is not None for other in others):
         fail(
             "--control-port needs --ephemeral, and cannot be combined with --restart, "
-            "--metrics-port or --cluster-id",
+            "--metrics-port, --cluster-id or --secure",
             BAD_USAGE,
         )
     settings = dict(override.partition("=")[::2] for override in options.override)

@@ -372,7 +372,8 @@ class ConnectionRequests:
         if isinstance(response, list):
             self._mute(throttle_ms_of(key, version, response))
             return response
-        return await _wait_work(self._respond(route, request, response, frame, started))
+        answer = self._respond(route, request, response, frame, started, has_waited=True)
+        return await _wait_work(answer)
 
     async def _finish_slow(
         self,

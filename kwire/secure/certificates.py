@@ -82,7 +82,10 @@ def is_due(server: bytes, authority: bytes, hosts: Iterable[str], now_ms: int) -
 
     It is if it ends soon, is not of this authority, or does not name one of the hosts.
     """
-    certificate = x509.load_pem_x509_certificate(server)
+    try:
+        certificate = x509.load_pem_x509_certificate(server)
+    except ValueError:  # It is damaged.
+        return True
     issuer = x509.load_pem_x509_certificate(authority)
     try:
         certificate.verify_directly_issued_by(issuer)

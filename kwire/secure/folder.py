@@ -101,6 +101,8 @@ class SecureFolder:
                 f"--secure: cannot use {error.filename or self.path}: {error.strerror}; name "
                 "another folder with --secure=FOLDER"
             ) from error
+        except (TypeError, ValueError) as error:  # A damaged file, or a key with a passphrase.
+            raise ConfigError(f"--secure: a file in {self.path} is unusable: {error}") from error
 
     def renew(self, hosts: Iterable[str], now_ms: int) -> bool:
         """Replace the server's certificate if that is due; return whether it was.

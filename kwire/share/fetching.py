@@ -337,7 +337,8 @@ def _scanning(
     batches: list[_Batch] = []
     headers = led.partition.log.segments.scan_region(read.offset, read.region, wait=wait)
     for position, header in headers:
-        if header.base_offset >= stop or position + header.size > end_position:
+        # The first batch is kept however far away it is: what was before it has been compacted.
+        if (batches and header.base_offset >= stop) or position + header.size > end_position:
             break  # The last batch may not be whole.
         batches.append(
             _Batch(
@@ -369,4 +370,7 @@ def _narrow(region: FileRegion, batches: Sequence[_Batch], acquired: Sequence[Ac
     """Keep only the bytes from the first to the last batch with acquired records."""
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     sent = [batch for batch in batches if batch.last >= first and batch.first <= last]
-    region.narrow(sent[0].position, sent[-1].end_position - sent[0].position)
+    if sent:
+        region.narrow(sent[0].position, sent[-1].end_position - sent[0].position)
+    else:  # Compaction has removed all of them; the member acknowledges gaps.
+        region.narrow(region.position, 0)

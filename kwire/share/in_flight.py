@@ -288,6 +288,10 @@ class InFlight:
                     raise InvalidRecordState("Renewing locks is not enabled for the group.")
                 self._check_acknowledgement(member, each)
                 for first, last, kind in _pieces(each):
+                    if last < self.start:
+                        continue
+                    # During a pause, a lock may have ended and another member got the record.
+                    self._check_acknowledgement(member, Acknowledgement(first, last, (kind,)))
                     if kind == RENEW:
                         self._renew(first, last, lock_end)
                     else:

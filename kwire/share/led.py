@@ -6,6 +6,7 @@ acknowledgements cost few writes. The task that writes also completes changes, s
 disconnects leaves no change undecided.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -28,6 +29,8 @@ from kwire.share.changes import Change
 from kwire.share.in_flight import InFlight
 from kwire.share.keys import SharePartition
 from kwire.share.persister import Persister, StateBatch
+
+logger = logging.getLogger(__name__)
 
 _UNAVAILABLE = (14, 15, 16)
 """The codes COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR."""
@@ -116,6 +119,9 @@ class LedShare:
                 try:
                     if not self.is_over:
                         error = error_of(await self._write(writes))
+                except Exception:  # A fault must not end the node.
+                    logger.exception("share state not stored of=%s", self.key)
+                    error = UnknownServerError()
                 finally:
                     self._finish(writes, error)
         finally:

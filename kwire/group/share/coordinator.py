@@ -115,6 +115,8 @@ class ShareGroups:
             await self._finish_initialization(work.group_id, work.numbers)
         except KafkaError as error:
             logger.info("initialization not recorded group=%s error=%r", work.group_id, error)
+        except Exception:  # A fault must not end the node.
+            logger.exception("share partitions not initialized group=%s", work.group_id)
 
     async def _finish_initialization(self, group_id: str, numbers: requests.Numbers) -> None:
         await self._call(
@@ -158,7 +160,9 @@ class ShareGroups:
             topic_id = topics.id_of(name)
             if topic_id is not None:
                 count = topics.partition_count(topic_id)
-                of_topics[topic_id] = {n: offset for n, offset in of_topic.items() if n < count}
+                of_topics[topic_id] = {
+                    n: offset for n, offset in of_topic.items() if 0 <= n < count
+                }
         begun: requests.Alteration = await self._call(
             group_id,
             lambda shard, *when: requests.begin_alteration(shard, group_id, of_topics, *when),
@@ -168,8 +172,13 @@ class ShareGroups:
             codes[topic_id] = await state_calls.initialize(
                 self._persister, group_id, topic_id, begun.epoch, of_topic
             )
-        if of_topics and not any(any(each.values()) for each in codes.values()):
-            await self._finish_initialization(group_id, of_topics)
+        done = {
+            topic_id: [n for n, code in each.items() if not code]
+            for topic_id, each in codes.items()
+            if not all(each.values())
+        }
+        if done:
+            await self._finish_initialization(group_id, done)
         return [
             _answer_alteration(name, topics.id_of(name), of_topic, codes)
             for name, of_topic in offsets.items()

@@ -70,9 +70,9 @@ class Documents:
         """Send a request and return the body of the answer; runs in a thread."""
         request = urllib.request.Request(self.url, form, dict(headers))
         try:
-            with urllib.request.urlopen(
-                request, timeout=self.timeout_s, context=self.tls
-            ) as response:
+            https = urllib.request.HTTPSHandler(context=self.tls)
+            opener = urllib.request.build_opener(_NoRedirects, https)
+            with opener.open(request, timeout=self.timeout_s) as response:
                 return _check_size(response.read(DOCUMENT_BYTES_MAX + 1))
         except urllib.error.HTTPError as error:
             with error:
@@ -81,6 +81,13 @@ class Documents:
             raise Unavailable(str(error.reason)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unavailable(str(error) or type(error).__name__) from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: secrets and trust belong to the configured address only."""
+
+    def redirect_request(self, *arguments: object) -> None:
+        """Make no further request, so that the answer is an error with its status."""
 
 
 def open_documents(url: str, timeout_s: float, options: Mapping[str, str]) -> Documents:

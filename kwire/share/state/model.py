@@ -61,9 +61,9 @@ class ShareState:
 
     def after(self, write: StateWrite) -> "ShareState":
         """Return the state after a write, still based on the same snapshot."""
-        start_offset = write.start_offset
-        if start_offset == UNINITIALIZED:
-            start_offset = self.start_offset
+        start_offset = max(
+            write.start_offset, self.start_offset
+        )  # A late write moves nothing back.
         leader_epoch = write.leader_epoch
         if leader_epoch == NO_LEADER_EPOCH:
             leader_epoch = self.leader_epoch

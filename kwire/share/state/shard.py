@@ -37,6 +37,7 @@ from kwire.share.keys import SharePartition
 from kwire.share.persister import (
     NO_LEADER_EPOCH,
     NO_STATE_EPOCH,
+    UNINITIALIZED,
     InitialState,
     ReadState,
     Summary,
@@ -144,6 +145,12 @@ class ShareStateShard:
         self._check_state_epoch(of, initial.state_epoch)
         self._check_exists(of)
         stored = self.states.get(of)
+        if (
+            stored is not None
+            and initial.start_offset == UNINITIALIZED
+            and initial.state_epoch == stored.state_epoch
+        ):  # Repeated, perhaps after members have begun.
+            return Decision(answers=(Answer(ticket, None),))
         epoch = 0 if stored is None else stored.snapshot_epoch + 1
         state = ShareState.initial(initial, epoch, moment.wall_ms)
         return Decision(

@@ -89,15 +89,16 @@ class ProxiedCluster:
         self._topics.update(names.topics)
         for node, address in names.brokers.items():
             self.targets[node] = address
+            while (opening := self._opening.get(node)) is not None:
+                await opening.wait()
             if node in self.addresses:
                 continue
-            opened = self._opening.get(node)
-            if opened is not None:
-                await opened.wait()
-                continue
-            opened = self._opening[node] = trio.Event()
-            self.addresses[node] = await self._listen_for(node)
-            opened.set()
+            opening = self._opening[node] = trio.Event()
+            try:
+                self.addresses[node] = await self._listen_for(node)
+            finally:  # If it failed, the next response tries again.
+                del self._opening[node]
+                opening.set()
             logger.info(
                 "broker id=%d target=%s:%d port=%d", node, *address, self.addresses[node][1]
             )

@@ -141,6 +141,9 @@ class Relay:
         reader = FrameReader(self.target)
         try:
             while (size := await reader.begin()) is not None:
+                if size < SIZE.size:  # The end of a log-in with bare tokens is an empty frame.
+                    await reader.pass_on(size, self.client)
+                    continue
                 (correlation_id,) = SIZE.unpack(await reader.peek(SIZE.size))
                 expected = self._take(correlation_id)
                 if expected is None:
