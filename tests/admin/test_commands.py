@@ -50,7 +50,7 @@ def test_user_is_added_listed_and_removed(
 ) -> None:
     (tmp_path / "password").write_text("secret\nmore\n")
     added = commands.ok("users", "add", "alice", "--password-file", str(tmp_path / "password"))
-    assert added.split()[-3:] == ["alice", "SCRAM-SHA-512", "8192"]
+    assert added.split()[-3:] == ["alice", "SCRAM-SHA-512", "4096"]
     own = tmp_path / "alice.properties"
     admin = commands.config.read_text()
     start, _, _ = admin.partition("sasl.jaas.config=")

@@ -22,7 +22,7 @@ from kwire.codec.messages.share_group_heartbeat import (
 )
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.runtime import CoordinatorRuntime
-from kwire.drive import Slices
+from kwire.drive import Slices, give_way
 from kwire.errors import KafkaError, UnknownTopicOrPartition, raise_for_code
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client
@@ -163,6 +163,7 @@ class ShareGroups:
                 of_topics[topic_id] = {
                     n: offset for n, offset in of_topic.items() if 0 <= n < count
                 }
+        await give_way()  # The request was decoded, and its record is encoded, in one turn each.
         begun: requests.Alteration = await self._call(
             group_id,
             lambda shard, *when: requests.begin_alteration(shard, group_id, of_topics, *when),
