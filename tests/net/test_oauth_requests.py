@@ -143,6 +143,18 @@ async def test_documents_come_over_http() -> None:
         await Documents(url, 10.0).get()
 
 
+async def test_redirect_is_not_followed() -> None:
+    """The secret of a node goes to the configured address only, and keys come only from there."""
+    with serve_issuer({"node": "node-secret"}) as other, serve_issuer({}) as server:
+        server.redirects_to = other.url
+        with pytest.raises(AuthenticationFailed, match="has the status 302"):
+            await proof_of(server, "node-secret").prove(Peer().send)
+        with pytest.raises(Unavailable, match="has the status 302"):
+            await Documents(server.keys_url, 10.0).get()
+        assert server.requests == ["/tokens", "/keys"]
+        assert other.requests == []
+
+
 async def test_document_that_is_too_large_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(bytes(DOCUMENT_BYTES_MAX + 1))

@@ -1,15 +1,19 @@
 """The folder of `--secure`: what is created, kept, renewed and refused."""
 
 import json
+import logging
+import ssl
 import stat
 import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from kwire.configs.declare import ConfigError
 from kwire.secure.certificates import SERVER_DAYS
 from kwire.secure.folder import NoAuthorityKeyError, SecureFolder
+from kwire.secure.upkeep import Upkeep
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -66,6 +70,39 @@ def test_key_of_the_authority_is_needed_only_for_a_renewal(folder: SecureFolder)
     with pytest.raises(NoAuthorityKeyError, match=r"ca\.key is missing: bring it back"):
         folder.renew(["broker.example"], LATER_MS)
     with pytest.raises(ConfigError, match=r"ca\.key is missing"):
+        folder.fill(["broker.example"], LATER_MS)
+
+
+@pytest.mark.parametrize("bytes_kept", [0, 100, 400])
+async def test_damaged_certificate_is_made_anew(folder: SecureFolder, bytes_kept: int) -> None:
+    """An empty file, one that ends in the key, and one that ends in the certificate."""
+    whole = folder.server.read_bytes()
+    folder.server.write_bytes(whole[:bytes_kept])
+    await Upkeep(folder, ["broker.example"]).renew(NOW_MS)
+    renewed = folder.server.read_bytes()
+    assert renewed not in (whole, whole[:bytes_kept])
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(folder.server)
+
+
+async def test_key_with_a_passphrase_ends_no_node(
+    folder: SecureFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder.path / "ca.key"
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"passphrase"),
+        )
+    )
+    before = folder.server.read_bytes()
+    with caplog.at_level(logging.INFO):
+        await Upkeep(folder, ["broker.example"]).renew(LATER_MS)
+    (message,) = caplog.messages
+    assert message.startswith("certificate not renewed reason=")
+    assert folder.server.read_bytes() == before
+    with pytest.raises(ConfigError, match=r"--secure: a file in .* is unusable: "):
         folder.fill(["broker.example"], LATER_MS)
 
 

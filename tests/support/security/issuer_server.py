@@ -25,6 +25,8 @@ class IssuerServer:
     """The secrets of clients; a client's id is also the user in its tokens."""
     lifetime_s: int = 600
     url: str = ""
+    redirects_to: str = ""
+    """Another server to which every request is redirected; empty for none."""
     requests: list[str] = attrs.field(factory=list)
 
     @property
@@ -51,6 +53,8 @@ class IssuerServer:
     def answer(self, path: str, login: str, form: str) -> tuple[int, bytes]:
         """Return the status and the body for a request."""
         self.requests.append(path)
+        if self.redirects_to:
+            return 302, b"{}"
         if path == "/keys":
             return 200, self.issuer.key_set()
         if path != "/tokens":
@@ -78,6 +82,8 @@ def serve_issuer(secrets: dict[str, str]) -> Iterator[IssuerServer]:
 
         def _send(self, status: int, body: bytes) -> None:
             self.send_response(status)
+            if status == 302:
+                self.send_header("Location", server.redirects_to + self.path)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
