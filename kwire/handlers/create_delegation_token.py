@@ -25,11 +25,11 @@ async def create_delegation_token(
     owner = owner_of(request, *context.principal)
     try:
         check_token_requests(context)
-        if owner[0] != USER or any(each.principal_type != USER for each in request.renewers):
-            raise InvalidPrincipalType
         is_own = owner == context.principal
         if not is_own and not context.is_allowed("CreateTokens", "User", ":".join(owner)):
             raise DelegationTokenAuthorizationFailed
+        if owner[0] != USER or any(each.principal_type != USER for each in request.renewers):
+            raise InvalidPrincipalType
         return await decide(context, decide_create_token, request)
     except KafkaError as error:
         return _refusal(request, error, context.principal)

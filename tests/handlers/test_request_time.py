@@ -13,16 +13,20 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
+from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
+from kwire.errors import BrokerIdNotRegistered
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.busy_time import measure_steps
 from kwire.handlers.shared.client_quotas import PRODUCED, REQUEST_TIME
 from kwire.metrics import REQUEST_THROTTLE_SECONDS
+from kwire.raftmeta.controller.active_controller import ActiveController
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch
 from tests.support.handlers.fetch import at
 from tests.support.handlers.fetch import request as fetch_request
 from tests.support.handlers.produce import request as produce_request
+from tests.support.raftmeta.no_others import NoOtherControllers
 
-PRODUCE, FETCH, LIST_GROUPS, API_VERSIONS = 0, 1, 16, 18
+PRODUCE, FETCH, LIST_GROUPS, API_VERSIONS, UNREGISTER_BROKER = 0, 1, 16, 18, 64
 PERCENTAGE = 50.0
 """Half of the time: five seconds in the ten full windows, which may be used at once."""
 STEP_S = 0.6
@@ -121,6 +125,31 @@ async def test_longer_throttle_time_of_two_quotas_counts(
     throttle_ms = await client.produce()
     assert throttle_ms > 1000
     assert client.requests.muted_s == throttle_ms / 1000
+
+
+class Elections:
+    """A controller that is never active; its call ends after a minute."""
+
+    is_active, is_alone = True, True
+
+    async def call(self, decide: Any, request: Any, **options: Any) -> None:
+        await trio.sleep(60)
+        raise BrokerIdNotRegistered
+
+
+async def test_wait_for_the_controller_is_no_request_time(
+    autojump_clock: MockClock, subject: Broker
+) -> None:
+    """Invariant 104: a slow controller does not use up the time of its clients."""
+    controller: Any = Elections()
+    subject.replace(active_controller=ActiveController(controller, NoOtherControllers()))
+    await subject.publish(quota(REQUEST_TIME, 0.1, client_id="c"))
+    client = Client(subject)
+    client.requests._now = trio.current_time
+    for _ in range(3):
+        assert await client.call(UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=9)) == 0
+    assert trio.current_time() >= 180
+    assert client.requests.muted_s == 0.0
 
 
 async def test_only_the_steps_of_a_request_count(autojump_clock: MockClock) -> None:

@@ -36,7 +36,7 @@ SETTINGS = {
     "delegation.token.secret.key": "secret of the cluster",
     "delegation.token.expiry.check.interval.ms": "100",
 }
-NOT_ALLOWED = 64
+NOT_ALLOWED, INVALID_PRINCIPAL_TYPE = 64, 67
 
 
 async def connect(server: Server) -> TrioWireClient:
@@ -63,10 +63,13 @@ async def log_in_with_token(
     return answer
 
 
-async def create(client: TrioWireClient, lifetime_ms: int = 60_000) -> Any:
+async def create(
+    client: TrioWireClient, lifetime_ms: int = 60_000, owner: tuple[str, str] | None = None
+) -> Any:
+    kind, name = owner or (None, None)
     request = CreateDelegationTokenRequest(
-        owner_principal_type=None,
-        owner_principal_name=None,
+        owner_principal_type=kind,
+        owner_principal_name=name,
         renewers=[],
         max_lifetime_ms=lifetime_ms,
     )
@@ -101,6 +104,15 @@ async def test_bearer_of_a_token_is_its_owner(
             assert (await create(anonymous)).error_code == NOT_ALLOWED
     for secret in (b64encode(issued.hmac).decode(), issued.hmac.hex(), "secret of the cluster"):
         assert secret not in caplog.text
+
+
+async def test_owner_of_a_token_is_a_user(tmp_path: Path) -> None:
+    """The bearer of a token is served as a user, whatever the type of its owner."""
+    async with running(tmp_path / "data", **SETTINGS) as server, await connect(server) as alice:
+        await log_in(alice, "alice")
+        for kind in ("Group", "user", ""):
+            assert (await create(alice, owner=(kind, "bob"))).error_code == INVALID_PRINCIPAL_TYPE
+        assert (await create(alice, owner=("User", "bob"))).error_code == 0
 
 
 @pytest.mark.slow
