@@ -78,6 +78,21 @@ def test_protected_node_does_not_start_open_by_mistake(tmp_path: Path) -> None:
     )
 
 
+def test_protected_node_does_not_start_open_for_tests_either(tmp_path: Path) -> None:
+    (tmp_path / "kwire-data-secure").mkdir()
+    result = run(tmp_path, "serve", "--port", "0", "--control-port", "0")
+    assert result.returncode == 1
+    assert re.fullmatch(r"kwire: this node was protected, .*\n", result.stderr)
+
+
+def test_cluster_for_tests_is_not_open_where_protection_was_asked_for(tmp_path: Path) -> None:
+    result = run(tmp_path, "cluster", "--ephemeral", "--control-port", "0", "--secure")
+    assert result.returncode == 1
+    assert re.fullmatch(
+        r"kwire: --control-port .* cannot be combined with .* --secure\n", result.stderr
+    )
+
+
 def test_ephemeral_node_leaves_no_secret(tmp_path: Path) -> None:
     with serve(tmp_path, *ARGUMENTS, "--ephemeral") as node:
         greeting(node)

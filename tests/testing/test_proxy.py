@@ -11,20 +11,26 @@ from typing import Final
 import pytest
 import trio
 from trio.abc import Stream
+from trio.testing import MockClock, memory_stream_pair
 
 from kwire.cluster.ports import free_ports
 from kwire.codec.frame import RequestHead, read_response, request_frame, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
-from kwire.codec.messages.metadata import MetadataRequest
+from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.errors import NotLeaderOrFollower
 from kwire.records.build import New, batch
 from kwire.testing import Broker, Cluster
+from kwire.testing.faults import Faults
+from kwire.testing.interception import Interception, Pause
+from kwire.testing.proxy.brokers import ProxiedCluster
+from kwire.testing.proxy.relay import Relay
 from kwire.testing.proxy.rewriting import API_VERSIONS, decode, expects_answer, rewrite
+from kwire.testing.request_log import RequestLog
 from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import (
     end_offset,
@@ -296,3 +302,58 @@ def test_only_a_produce_without_acknowledgement_has_no_answer(
         request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1)
         frame = memoryview(request_frame(0, version, 1, "shop", request))[4:]
         assert expects_answer(frame) is bool(acks)
+
+
+async def test_an_empty_answer_passes_at_once(autojump_clock: MockClock) -> None:
+    """A log-in with bare tokens ends with one; the client sends nothing before it has arrived."""
+    client, client_side = memory_stream_pair()
+    target, target_side = memory_stream_pair()
+    interception = Interception(
+        1, Faults(), RequestLog(), lambda topic_id: None, lambda: 0, Pause()
+    )
+
+    async def rewrite(head: RequestHead, answer: memoryview) -> bytes:
+        raise AssertionError("nothing names a broker")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Relay(client_side, target_side, interception, rewrite).run)
+        with trio.fail_after(10):
+            for answer in (bytes(4), b"\0\0\0\1x"):
+                await target.send_all(answer)
+                arrived = b""
+                while len(arrived) < len(answer):
+                    arrived += await client.receive_some()
+                assert arrived == answer
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_port_that_failed_to_open_is_tried_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, version = 3, 12
+    shape = MetadataResponse.MetadataResponseBroker
+    response = MetadataResponse(
+        brokers=[shape(node_id=7, host="127.0.0.1", port=9, rack=None)],
+        cluster_id="c",
+        controller_id=7,
+        topics=[],
+    )
+    data = b"".join(map(bytes, response_parts(key, version, 1, response)))
+    head, answer = RequestHead(key, version, 1, "shop"), memoryview(data)[4:]
+
+    async def no_port(*_: object, **__: object) -> None:
+        raise OSError("too many open files")
+
+    async with trio.open_nursery() as nursery:
+        cluster = ProxiedCluster([], "127.0.0.1", None, nursery)
+        await cluster.start(0)
+        with monkeypatch.context() as patch:
+            patch.setattr("kwire.testing.proxy.brokers.trio.open_tcp_listeners", no_port)
+            with pytest.raises(OSError, match="too many open files"):
+                await cluster.rewrite(head, answer)
+        with trio.fail_after(10):
+            shown = read_response(key, version, (await cluster.rewrite(head, answer))[4:])[1]
+        assert [(each.node_id, each.port) for each in shown.brokers] == [
+            (7, cluster.brokers[7].port)
+        ]
+        nursery.cancel_scope.cancel()
