@@ -19,7 +19,7 @@ from kwire.security.scram import (
 )
 
 ITERATIONS: Final = 4096
-"""As many as Kafka's tools use by default, and as users that do not exist seem to have."""
+"""The number that Kafka's tools use by default, and that users who do not exist seem to have."""
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 

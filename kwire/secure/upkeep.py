@@ -42,7 +42,7 @@ _IN_FORCE_S: Final = 5.0
 _ALTER_SCRAM: Final = 51
 _SCRAM: Final = BY_NAME[MECHANISM]
 _ITERATIONS: Final = 4096
-"""As many as Kafka's tools use by default, and as users that do not exist seem to have."""
+"""The number that Kafka's tools use by default, and that users who do not exist seem to have."""
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kwire import cli
+from kwire.security.scram import BY_NAME, Decoys
 from kwire.testing import Broker
 
 pytestmark = pytest.mark.slow
@@ -72,6 +73,16 @@ def test_user_is_added_listed_and_removed(
     assert "there is no user alice" in commands.error("users", "remove", "alice")
     # The broker hangs up after its refusal, and either may be noticed first.
     assert "cannot use" in commands.error("users", "list", config=own)
+
+
+def test_iterations_do_not_tell_which_users_exist(commands: Commands, tmp_path: Path) -> None:
+    """A server tells everybody the iterations of a user, also of one that does not exist."""
+    (tmp_path / "password").write_text("secret\n")
+    commands.ok("users", "add", "carol", "--password-file", str(tmp_path / "password"))
+    listing = json.loads(commands.ok("users", "list", "--json"))
+    assert {"admin", "carol", "kwire-node"} <= {user["name"] for user in listing}
+    decoy = Decoys(b"key").credential(BY_NAME["SCRAM-SHA-512"], "nobody")
+    assert {user["iterations"] for user in listing} == {decoy.iterations}
 
 
 def test_acls_are_added_listed_and_removed(commands: Commands) -> None:
