@@ -275,9 +275,8 @@ class InFlight:
     ) -> Generator[None, None, Change]:
         """Reserve acquired records for what their member has acknowledged, or renew their locks.
 
-        All acknowledgements are valid, or nothing is reserved and InvalidRecordState or
-        InvalidRequest is raised. What is before the start offset is ignored. Other tasks may run in
-        between: what is reserved is safe from them.
+        All are valid, or nothing is reserved and InvalidRecordState or InvalidRequest is raised.
+        What is before the start offset is ignored, and other tasks change nothing reserved.
         """
         change = Change()
         try:
