@@ -13,16 +13,18 @@ from kwire.errors import (
     NotLeaderOrFollower,
     ShareSessionLimitReached,
     ShareSessionNotFound,
+    UnknownServerError,
     UnknownTopicId,
     UnsupportedVersion,
 )
 from kwire.handlers.shared.context import ClientConnection
 from kwire.records import control, header
 from kwire.share.persister import StateBatch
-from tests.support.handlers.broker import NOW_MS, create_topic, topic_id, write
+from tests.support.handlers.broker import NOW_MS, create_topic, one_batch, topic_id, write
 from tests.support.share.members import GROUP, deliveries, share_node, values
+from tests.support.share.persister import MemoryPersister
 
-ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 
 
 async def test_records_are_delivered_to_one_member_at_a_time(autojump_clock: Any) -> None:
@@ -512,3 +514,61 @@ async def test_error_that_a_client_cannot_repair_waits(autojump_clock: Any) -> N
         (row,) = await member.fetch(0, max_wait_ms=500)
         assert row.error_code == UnknownTopicId.code
         assert trio.current_time() == pytest.approx(0.5)
+
+
+async def test_gap_longer_than_the_limit_in_flight_stops_no_member(autojump_clock: Any) -> None:
+    async with share_node() as node:
+        partition = await create_topic(node.broker)
+        await node.initialize(0)
+        partition.log.append_follower(one_batch(b"far", base_offset=2500, leader_epoch=0))
+        write(node.broker, partition, b"next")
+        assert partition.log.log_start == 0
+        member = node.member("m")
+        (row,) = await member.fetch(0)
+        assert (deliveries(row), values(row)) == ([(2500, 2500, 1)], [b"far"])
+        (row,) = await member.fetch()
+        assert (deliveries(row), values(row)) == ([(2501, 2501, 1)], [b"next"])
+
+
+async def test_records_that_compaction_removed_are_delivered_as_gaps(autojump_clock: Any) -> None:
+    async with share_node(reads_committed=True) as node:
+        partition = await create_topic(node.broker)
+        await node.initialize(0)
+        stored = [StateBatch(6, 9, 2, 1)]
+        await node.persister.write(GROUP, topic_id("t"), 0, 0, 0, 0, 4, stored)
+        transaction = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        write(node.broker, partition, b"aborted", producer_id=5, **transaction)
+        marker = control.end_txn_marker(
+            commit=False,
+            coordinator_epoch=0,
+            producer_id=5,
+            producer_epoch=0,
+            timestamp_ms=NOW_MS,
+            base_offset=9,
+        )
+        partition.log.append_follower(marker)
+        write(node.broker, partition, b"later")
+        member = node.member("m")
+        (row,) = await member.fetch(0, max_records=6)
+        assert (row.error_code, deliveries(row), values(row)) == (0, [(1, 5, 1)], [])
+        assert await member.acknowledge({(1, 5): [GAP]}) == 0
+        (row,) = await member.fetch()
+        assert (deliveries(row), values(row)) == ([(10, 10, 1)], [b"later"])
+
+
+async def test_fault_of_the_persister_fails_only_the_acknowledgement(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object) -> int:
+        raise ZeroDivisionError
+
+    async with share_node() as node:
+        partition = await create_topic(node.broker)
+        await node.initialize(0)
+        write(node.broker, partition, b"0")
+        member = node.member("m")
+        await member.fetch(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryPersister, "write", fail)
+            assert await member.acknowledge({(0, 0): [ACCEPT]}) == UnknownServerError.code
+        assert await member.acknowledge({(0, 0): [ACCEPT]}) == 0

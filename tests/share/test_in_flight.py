@@ -1,7 +1,10 @@
 """Single rules of the records in flight; their combinations: test_in_flight_model.py."""
 
+import pytest
+
 from kwire.drive import run_steps
-from kwire.share.in_flight import ACCEPT, Acknowledgement, Fetched, InFlight, Limits
+from kwire.errors import InvalidRecordState
+from kwire.share.in_flight import ACCEPT, RELEASE, Acknowledgement, Fetched, InFlight, Limits
 from kwire.share.persister import ReadState, StateBatch
 
 LIMITS = Limits(max_records=100, batch_size=100, max_in_flight=10, max_deliveries=5)
@@ -41,3 +44,18 @@ def test_stored_states_continue_with_their_delivery_counts() -> None:
     acquired = share.acquire("a", Fetched(10, batches(10, 18)), LIMITS, LOCK_END)
     assert acquired == [(10, 11, 1), (12, 13, 3), (16, 17, 1)]
     assert share.complete_count == 2
+
+
+def test_acknowledgement_takes_no_records_that_another_member_has_got_meanwhile() -> None:
+    share = InFlight(0, 0, 0, 0)
+    share.acquire("a", Fetched(0, batches(0, 4)), LIMITS, LOCK_END)
+    pieces = Acknowledgement(0, 3, [ACCEPT, ACCEPT, RELEASE, RELEASE])
+    steps = share.acknowledging("a", [pieces], LIMITS.max_deliveries, LOCK_END)
+    next(steps)  # The first two records are reserved.
+    share.expire(LOCK_END, LIMITS.max_deliveries)
+    acquired = share.acquire("b", Fetched(2, [(2, 3)]), LIMITS, 2 * LOCK_END)
+    assert acquired == [(2, 3, 2)]
+    with pytest.raises(InvalidRecordState):
+        run_steps(steps)
+    run = Acknowledgement(2, 3, [ACCEPT])
+    run_steps(share.acknowledging("b", [run], LIMITS.max_deliveries, LOCK_END))

@@ -71,6 +71,27 @@ async def test_write_without_a_start_keeps_the_stored_start(persister: Persister
     assert (state.start_offset, list(state.batches)) == (7, [StateBatch(7, 8, ACKNOWLEDGED, 1)])
 
 
+async def test_write_that_arrives_late_does_not_move_the_start_back(persister: Persister) -> None:
+    await initialize(persister)
+    await write(persister, StateBatch(7, 9, ACKNOWLEDGED, 1), start_offset=5)
+    await write(persister, StateBatch(3, 5, ACKNOWLEDGED, 1), start_offset=3)
+    state = await persister.read("g", TOPIC, 0, 0)
+    assert state.start_offset == 5
+    assert list(state.batches) == [
+        StateBatch(5, 5, ACKNOWLEDGED, 1),
+        StateBatch(7, 9, ACKNOWLEDGED, 1),
+    ]
+
+
+async def test_repeated_initialization_changes_nothing(persister: Persister) -> None:
+    await initialize(persister, -1)
+    await write(persister, StateBatch(6, 6, ACKNOWLEDGED, 1), start_offset=5)
+    state = await persister.read("g", TOPIC, 0, 0)
+    await initialize(persister, -1)
+    assert await persister.read("g", TOPIC, 0, 0) == state
+    assert (await persister.summaries("g", TOPIC, [0]))[0].delivery_complete_count == 3
+
+
 async def test_read_by_a_leader_fences_earlier_leaders(persister: Persister) -> None:
     await initialize(persister)
     assert (await persister.read("g", TOPIC, 0, 5)).error_code == 0

@@ -46,8 +46,7 @@ class Stored:
         return batches
 
     def merge(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
-        if start_offset != UNINITIALIZED:
-            self.start_offset = start_offset
+        self.start_offset = max(self.start_offset, start_offset)
         for first, last, state, count in batches:
             for offset in range(first, last + 1):
                 delivery = (count, state)
@@ -78,6 +77,12 @@ class MemoryPersister:
         stored = self.states.get(key)
         if stored is not None and stored.state_epoch > initial.state_epoch:
             return FencedStateEpoch.code
+        if (
+            stored is not None
+            and initial.start_offset == UNINITIALIZED
+            and initial.state_epoch == stored.state_epoch
+        ):
+            return 0
         complete_count = UNKNOWN_COUNT if initial.start_offset == UNINITIALIZED else 0
         fenced_below = 0 if stored is None else stored.fenced_below
         self.states[key] = Stored(
