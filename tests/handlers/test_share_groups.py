@@ -19,6 +19,7 @@ from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatReques
 from kwire.errors import BY_CODE, CoordinatorNotAvailable, GroupIdNotFound, kafka_name
 from tests.support.handlers.broker import topic_id
 from tests.support.handlers.group_node import GroupNode, group_node
+from tests.support.share.persister import Stored
 
 
 @asynccontextmanager
@@ -225,6 +226,22 @@ async def test_offsets_are_altered_while_the_group_is_empty() -> None:
             "t": {0: "", 9: "UNKNOWN_TOPIC_OR_PARTITION"},
             "missing": {0: "UNKNOWN_TOPIC_OR_PARTITION"},
         }
+        assert (await described_offsets(node))["t"][0] == (5, -5)
+
+
+async def test_altered_offsets_stay_though_those_of_other_partitions_fail() -> None:
+    async with share_node() as node:
+        fenced = ("g", topic_id("t"), 1)
+        node.persister.states[fenced] = Stored(state_epoch=9, start_offset=0)
+        answer = await node.ask(alter({"t": {-1: 3, 0: 5, 1: 7}}))
+        assert errors_of(answer.responses) == {
+            "t": {-1: "UNKNOWN_TOPIC_OR_PARTITION", 0: "", 1: "FENCED_STATE_EPOCH"}
+        }
+        assert await described_offsets(node) == {"t": {0: (5, -5)}}
+        del node.persister.states[fenced]
+        node.broker.wall.ms += 60_000  # Initializations without a result are repeated now.
+        await node.ask(heartbeat())
+        await wait_all_tasks_blocked()
         assert (await described_offsets(node))["t"][0] == (5, -5)
 
 
