@@ -386,8 +386,7 @@ class InFlight:
         """Move the start behind complete records; return whether it has moved."""
         if not self._runs.drop_complete():
             return False
-        first = next(iter(self._runs), None)
-        self.start = self.end if first is None else first.first
+        self.start = next((run.first for run in self._runs), self.end)
         return True
 
 
