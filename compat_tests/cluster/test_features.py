@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.cluster.nodes import FEATURES as DISABLED
 from compat_tests.cluster.nodes import Cluster
 from compat_tests.cluster.tools import (
     FEATURES,
@@ -48,16 +47,16 @@ REFUSED = [
     (("disable", "--feature", "foo"), "Feature foo not found"),
 ]
 NOT_SERVED = [
-    ((UP, "--feature", "share.version=1"), "not more than 0 works yet"),
+    ((UP, "--feature", "streams.version=1"), "not more than 0 works yet"),
 ]
-"""Changes that kwire refuses for a reason of its own: it does not serve share groups."""
+"""Changes that kwire refuses for a reason of its own: it does not serve streams groups."""
 
 
 @pytest.fixture
 def static(make: Callable[..., Cluster]) -> Cluster:
     """A cluster of three configured voters (kraft.version 0) with the levels of a new kwire."""
     cluster = make(3)
-    cluster.start([name for name in DISABLED if name != "transaction"])
+    cluster.start(["streams"])
     return cluster
 
 
@@ -79,7 +78,7 @@ def test_static_quorum(jvm, static, broker_kind):
         "group.version": ("0", "1", "1"),
         "kraft.version": ("0", "1", "0"),
         "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
-        "share.version": ("0", "1", "0"),
+        "share.version": ("0", "1", "1"),
         "streams.version": ("0", "1", "0"),
         "transaction.version": ("0", "2", "2"),
     }

@@ -45,6 +45,7 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "3",  # One broker cannot create it.
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
 }

@@ -72,4 +72,4 @@ OLDEST: Final = (
             f"Describe {CLUSTER}"),
 )  # fmt: skip
 
-ALL_CASES: Final = (*CASES, *SHARE_GROUPS, *SHARE_STATES, *SHARES, *OLDEST)
+ALL_CASES: Final = (*CASES, *SHARE_STATES, *SHARE_GROUPS, *SHARES, *OLDEST)
