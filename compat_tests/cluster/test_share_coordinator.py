@@ -32,12 +32,12 @@ def test_next_coordinator_continues_with_the_states(make):
     with first.client() as client:
         _wait_loaded(client, of)
         request = messages.initialize_request(GROUP, {of: InitialState(1, 0)})
-        assert messages.initialize_results(GROUP, client.call(request, 0)) == {of: None}
+        assert messages.failures(GROUP, client.call(request, 0)) == {of: None}
         client.call(messages.read_request(GROUP, {of: 7}), 0)
         for offset in range(5):
             batch = StateBatch(offset, offset, 2, 1)
             write = messages.write_request(GROUP, {of: StateWrite(1, 7, -1, offset, [batch])})
-            assert messages.write_results(GROUP, client.call(write, 1)) == {of: None}
+            assert messages.failures(GROUP, client.call(write, 1)) == {of: None}
     first.kill()
 
     def find_next():

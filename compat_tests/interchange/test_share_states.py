@@ -58,7 +58,7 @@ def write(client: WireClient, of: SharePartition, *offsets: int, state_epoch: in
     for offset in offsets:
         batch = StateBatch(offset, offset, 2, 1)
         request = messages.write_request(GROUP, {of: StateWrite(state_epoch, 4, -1, 0, [batch])})
-        assert messages.write_results(GROUP, client.call(request, 1)) == {of: None}
+        assert messages.failures(GROUP, client.call(request, 1)) == {of: None}
 
 
 def read(client: WireClient, of: SharePartition) -> ReadState:
@@ -107,7 +107,7 @@ def test_share_states_pass_to_kafka_and_back(tmp_path, jvm):
         with connect(node.address) as client:
             of = share_partition(client)
             request = messages.initialize_request(GROUP, {of: InitialState(3, 10)})
-            assert messages.initialize_results(GROUP, client.call(request, 0)) == {of: None}
+            assert messages.failures(GROUP, client.call(request, 0)) == {of: None}
             read(client, of)
             write(client, of, 10, 12, 11)
             state = read(client, of)

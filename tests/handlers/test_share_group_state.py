@@ -29,12 +29,12 @@ async def test_state_is_initialized_written_read_and_deleted() -> None:
     subject, _ = make()
     states = {FIRST: InitialState(3, 10), SECOND: InitialState(3, -1)}
     response = await subject.call(messages.initialize_request("g", states))
-    assert messages.initialize_results("g", response) == {FIRST: None, SECOND: None}
+    assert messages.failures("g", response) == {FIRST: None, SECOND: None}
 
     batches = [StateBatch(10, 12, 0, 1), StateBatch(13, 13, 2, 4)]
     write = StateWrite(3, 0, 10, 1, batches)
     response = await subject.call(messages.write_request("g", {FIRST: write}))
-    assert messages.write_results("g", response) == {FIRST: None}
+    assert messages.failures("g", response) == {FIRST: None}
 
     response = await subject.call(messages.read_request("g", {FIRST: 0, SECOND: 0}))
     assert messages.read_results("g", response) == {
@@ -42,7 +42,7 @@ async def test_state_is_initialized_written_read_and_deleted() -> None:
         SECOND: ReadState(0, 3, -1, []),
     }
     response = await subject.call(messages.delete_request("g", [SECOND]))
-    assert messages.delete_results("g", response) == {SECOND: None}
+    assert messages.failures("g", response) == {SECOND: None}
     response = await subject.call(messages.summary_request("g", [FIRST, SECOND]))
     assert messages.summary_results("g", response) == {
         FIRST: Summary(0, 3, 10, 0, 1),

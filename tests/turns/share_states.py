@@ -88,7 +88,7 @@ AFTER: Final = "InitializeShareGroupState"
 async def write(node: MeteredNode, size: int) -> None:
     written = StateWrite(1, 0, -1, 0, [StateBatch(3, 5, 2, 1)])
     (answer,) = await node.measure(messages.write_request(GROUP, every(node, written)))
-    assert not any(messages.write_results(GROUP, answer).values())
+    assert not any(messages.failures(GROUP, answer).values())
 
 
 @row("WriteShareGroupState of one", "batches", BATCHES, "WriteShareGroupState", after=AFTER)
@@ -97,7 +97,7 @@ async def write_one(node: MeteredNode, size: int) -> None:
     batches = [StateBatch(2 * number, 2 * number, 2, 1) for number in range(size)]
     written = StateWrite(1, 0, -1, 0, batches)
     (answer,) = await node.measure(messages.write_request(GROUP, {of: written}))
-    assert not any(messages.write_results(GROUP, answer).values())
+    assert not any(messages.failures(GROUP, answer).values())
     await node.call(messages.initialize_request(GROUP, {of: InitialState(1, 0)}))
 
 

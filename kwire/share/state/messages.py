@@ -4,8 +4,8 @@ A request is about one group. Coordinators read requests and write responses, pe
 way round.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from typing import Never, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from typing import Never, Protocol, TypeAlias, TypeVar
 
 from kwire.codec.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
@@ -39,6 +39,9 @@ from kwire.share.persister import (
 from kwire.share.state.model import StateWrite
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = TypeVar("P")
+T_co = TypeVar("T_co", covariant=True)
 
 Results: TypeAlias = Mapping[SharePartition, T | KafkaError]
 """The result or error of each share partition of a request."""
@@ -62,11 +65,27 @@ _Response: TypeAlias = (
     | ReadShareGroupStateSummaryResponse
 )
 
-
 _RequestBatch: TypeAlias = (
     WriteShareGroupStateRequest.WriteStateData.PartitionData.StateBatch
     | ReadShareGroupStateResponse.ReadStateResult.PartitionResult.StateBatch
 )
+
+_ReadResult: TypeAlias = ReadShareGroupStateResponse.ReadStateResult.PartitionResult
+_SummaryResult: TypeAlias = (
+    ReadShareGroupStateSummaryResponse.ReadStateSummaryResult.PartitionResult
+)
+
+
+class _NewTopic(Protocol[P, T_co]):
+    """The class of a topic in one of the requests or responses."""
+
+    def __call__(self, *, topic_id: bytes, partitions: list[P]) -> T_co: ...
+
+
+class _NewResult(Protocol[T_co]):
+    """The class of a partition in a response that has nothing but its error."""
+
+    def __call__(self, *, partition: int, error_code: int, error_message: str | None) -> T_co: ...
 
 
 def is_complete(request: _Request) -> bool:
@@ -98,11 +117,44 @@ def refusing(request: _Request, error: KafkaError) -> Results[Never]:
     return {of: error for of, _ in share_partitions(request)}
 
 
-def _by_topic(partitions: Iterable[SharePartition]) -> dict[bytes, list[SharePartition]]:
-    topics: dict[bytes, list[SharePartition]] = {}
+def _topics(
+    new_topic: _NewTopic[P, T],
+    partitions: Iterable[SharePartition],
+    new_partition: Callable[[SharePartition], P],
+) -> list[T]:
+    """Return the topics of a request."""
+    by_topic: dict[bytes, list[P]] = {}
     for of in partitions:
-        topics.setdefault(of.topic_id, []).append(of)
+        by_topic.setdefault(of.topic_id, []).append(new_partition(of))
+    return [new_topic(topic_id=topic_id, partitions=of) for topic_id, of in by_topic.items()]
+
+
+def _answering(
+    new_topic: _NewTopic[P, T],
+    results: Results[R],
+    new_partition: Callable[[SharePartition, R | KafkaError], P],
+) -> Answering[list[T]]:
+    """Build the topics of a response."""
+    topics: list[T] = []
+    by_topic: dict[bytes, list[P]] = {}
+    for of, result in results.items():
+        partitions = by_topic.get(of.topic_id)
+        if partitions is None:
+            partitions = by_topic[of.topic_id] = []
+            topics.append(new_topic(topic_id=of.topic_id, partitions=partitions))
+        partitions.append(new_partition(of, result))
+        yield
     return topics
+
+
+def _only_error(new_result: _NewResult[P]) -> Callable[[SharePartition, object], P]:
+    """Return a function that builds a partition of a response from its error."""
+
+    def new_partition(of: SharePartition, result: object) -> P:
+        code, text = _error(result)
+        return new_result(partition=of.partition, error_code=code, error_message=text)
+
+    return new_partition
 
 
 def _error(result: object) -> tuple[int, str | None]:
@@ -113,7 +165,8 @@ def _failure(code: int, text: str | None) -> KafkaError | None:
     return None if code == NONE else BY_CODE.get(code, UnknownServerError)(text)
 
 
-def _failures(group_id: str, response: _Response) -> dict[SharePartition, KafkaError | None]:
+def failures(group_id: str, response: _Response) -> dict[SharePartition, KafkaError | None]:
+    """Return the error of each share partition in a response."""
     return {
         SharePartition(group_id, topic.topic_id, each.partition): _failure(
             each.error_code, each.error_message
@@ -130,23 +183,16 @@ def initialize_request(
     group_id: str, states: Mapping[SharePartition, InitialState]
 ) -> InitializeShareGroupStateRequest:
     topic = InitializeShareGroupStateRequest.InitializeStateData
-    return InitializeShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            topic(
-                topic_id=topic_id,
-                partitions=[
-                    topic.PartitionData(
-                        partition=of.partition,
-                        state_epoch=states[of].state_epoch,
-                        start_offset=states[of].start_offset,
-                    )
-                    for of in partitions
-                ],
-            )
-            for topic_id, partitions in _by_topic(states).items()
-        ],
+    topics = _topics(
+        topic,
+        states,
+        lambda of: topic.PartitionData(
+            partition=of.partition,
+            state_epoch=states[of].state_epoch,
+            start_offset=states[of].start_offset,
+        ),
     )
+    return InitializeShareGroupStateRequest(group_id=group_id, topics=topics)
 
 
 def initial_states(request: InitializeShareGroupStateRequest) -> Items[InitialState]:
@@ -158,24 +204,8 @@ def initial_states(request: InitializeShareGroupStateRequest) -> Items[InitialSt
 
 def initialize_response(results: Results[None]) -> Answering[InitializeShareGroupStateResponse]:
     topic = InitializeShareGroupStateResponse.InitializeStateResult
-    response = InitializeShareGroupStateResponse()
-    topics: dict[bytes, InitializeShareGroupStateResponse.InitializeStateResult] = {}
-    for of, result in results.items():
-        if of.topic_id not in topics:
-            topics[of.topic_id] = topic(topic_id=of.topic_id)
-            response.results.append(topics[of.topic_id])
-        code, text = _error(result)
-        topics[of.topic_id].partitions.append(
-            topic.PartitionResult(partition=of.partition, error_code=code, error_message=text)
-        )
-        yield
-    return response
-
-
-def initialize_results(
-    group_id: str, response: InitializeShareGroupStateResponse
-) -> dict[SharePartition, KafkaError | None]:
-    return _failures(group_id, response)
+    topics = _answering(topic, results, _only_error(topic.PartitionResult))
+    return InitializeShareGroupStateResponse(results=(yield from topics))
 
 
 # ReadShareGroupState
@@ -185,19 +215,12 @@ def read_request(
     group_id: str, leader_epochs: Mapping[SharePartition, int]
 ) -> ReadShareGroupStateRequest:
     topic = ReadShareGroupStateRequest.ReadStateData
-    return ReadShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            topic(
-                topic_id=topic_id,
-                partitions=[
-                    topic.PartitionData(partition=of.partition, leader_epoch=leader_epochs[of])
-                    for of in partitions
-                ],
-            )
-            for topic_id, partitions in _by_topic(leader_epochs).items()
-        ],
+    topics = _topics(
+        topic,
+        leader_epochs,
+        lambda of: topic.PartitionData(partition=of.partition, leader_epoch=leader_epochs[of]),
     )
+    return ReadShareGroupStateRequest(group_id=group_id, topics=topics)
 
 
 def leader_epochs(request: ReadShareGroupStateRequest) -> Items[int]:
@@ -209,42 +232,37 @@ def leader_epochs(request: ReadShareGroupStateRequest) -> Items[int]:
 
 def read_response(results: Results[ReadState]) -> Answering[ReadShareGroupStateResponse]:
     topic = ReadShareGroupStateResponse.ReadStateResult
-    response = ReadShareGroupStateResponse()
-    topics: dict[bytes, ReadShareGroupStateResponse.ReadStateResult] = {}
-    for of, result in results.items():
-        if of.topic_id not in topics:
-            topics[of.topic_id] = topic(topic_id=of.topic_id)
-            response.results.append(topics[of.topic_id])
+
+    def new_partition(of: SharePartition, result: ReadState | KafkaError) -> _ReadResult:
         code, text = _error(result)
         state = result if isinstance(result, ReadState) else ReadState(code, 0, 0)
-        topics[of.topic_id].partitions.append(
-            topic.PartitionResult(
-                partition=of.partition,
-                error_code=code,
-                error_message=text,
-                state_epoch=state.state_epoch,
-                start_offset=state.start_offset,
-                state_batches=[
-                    topic.PartitionResult.StateBatch(
-                        first_offset=batch.first_offset,
-                        last_offset=batch.last_offset,
-                        delivery_state=batch.delivery_state,
-                        delivery_count=batch.delivery_count,
-                    )
-                    for batch in state.batches
-                ],
-            )
+        return topic.PartitionResult(
+            partition=of.partition,
+            error_code=code,
+            error_message=text,
+            state_epoch=state.state_epoch,
+            start_offset=state.start_offset,
+            state_batches=[
+                topic.PartitionResult.StateBatch(
+                    first_offset=batch.first_offset,
+                    last_offset=batch.last_offset,
+                    delivery_state=batch.delivery_state,
+                    delivery_count=batch.delivery_count,
+                )
+                for batch in state.batches
+            ],
         )
-        yield
-    return response
+
+    topics = _answering(topic, results, new_partition)
+    return ReadShareGroupStateResponse(results=(yield from topics))
 
 
 def read_results(
     group_id: str, response: ReadShareGroupStateResponse
 ) -> dict[SharePartition, ReadState | KafkaError]:
-    failures = _failures(group_id, response)
+    errors = failures(group_id, response)
     return {
-        (of := SharePartition(group_id, topic.topic_id, each.partition)): failures[of]
+        (of := SharePartition(group_id, topic.topic_id, each.partition)): errors[of]
         or ReadState(
             NONE,
             each.state_epoch,
@@ -263,16 +281,8 @@ def write_request(
     group_id: str, writes: Mapping[SharePartition, StateWrite]
 ) -> WriteShareGroupStateRequest:
     topic = WriteShareGroupStateRequest.WriteStateData
-    return WriteShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            topic(
-                topic_id=topic_id,
-                partitions=[_partition_data(of, writes[of]) for of in partitions],
-            )
-            for topic_id, partitions in _by_topic(writes).items()
-        ],
-    )
+    topics = _topics(topic, writes, lambda of: _partition_data(of, writes[of]))
+    return WriteShareGroupStateRequest(group_id=group_id, topics=topics)
 
 
 def _partition_data(
@@ -315,24 +325,8 @@ def writes(request: WriteShareGroupStateRequest) -> Items[StateWrite]:
 
 def write_response(results: Results[None]) -> Answering[WriteShareGroupStateResponse]:
     topic = WriteShareGroupStateResponse.WriteStateResult
-    response = WriteShareGroupStateResponse()
-    topics: dict[bytes, WriteShareGroupStateResponse.WriteStateResult] = {}
-    for of, result in results.items():
-        if of.topic_id not in topics:
-            topics[of.topic_id] = topic(topic_id=of.topic_id)
-            response.results.append(topics[of.topic_id])
-        code, text = _error(result)
-        topics[of.topic_id].partitions.append(
-            topic.PartitionResult(partition=of.partition, error_code=code, error_message=text)
-        )
-        yield
-    return response
-
-
-def write_results(
-    group_id: str, response: WriteShareGroupStateResponse
-) -> dict[SharePartition, KafkaError | None]:
-    return _failures(group_id, response)
+    topics = _answering(topic, results, _only_error(topic.PartitionResult))
+    return WriteShareGroupStateResponse(results=(yield from topics))
 
 
 # DeleteShareGroupState
@@ -342,38 +336,14 @@ def delete_request(
     group_id: str, partitions: Collection[SharePartition]
 ) -> DeleteShareGroupStateRequest:
     topic = DeleteShareGroupStateRequest.DeleteStateData
-    return DeleteShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            topic(
-                topic_id=topic_id,
-                partitions=[topic.PartitionData(partition=of.partition) for of in of_topic],
-            )
-            for topic_id, of_topic in _by_topic(partitions).items()
-        ],
-    )
+    topics = _topics(topic, partitions, lambda of: topic.PartitionData(partition=of.partition))
+    return DeleteShareGroupStateRequest(group_id=group_id, topics=topics)
 
 
 def delete_response(results: Results[None]) -> Answering[DeleteShareGroupStateResponse]:
     topic = DeleteShareGroupStateResponse.DeleteStateResult
-    response = DeleteShareGroupStateResponse()
-    topics: dict[bytes, DeleteShareGroupStateResponse.DeleteStateResult] = {}
-    for of, result in results.items():
-        if of.topic_id not in topics:
-            topics[of.topic_id] = topic(topic_id=of.topic_id)
-            response.results.append(topics[of.topic_id])
-        code, text = _error(result)
-        topics[of.topic_id].partitions.append(
-            topic.PartitionResult(partition=of.partition, error_code=code, error_message=text)
-        )
-        yield
-    return response
-
-
-def delete_results(
-    group_id: str, response: DeleteShareGroupStateResponse
-) -> dict[SharePartition, KafkaError | None]:
-    return _failures(group_id, response)
+    topics = _answering(topic, results, _only_error(topic.PartitionResult))
+    return DeleteShareGroupStateResponse(results=(yield from topics))
 
 
 # ReadShareGroupStateSummary
@@ -383,54 +353,42 @@ def summary_request(
     group_id: str, partitions: Collection[SharePartition]
 ) -> ReadShareGroupStateSummaryRequest:
     topic = ReadShareGroupStateSummaryRequest.ReadStateSummaryData
-    return ReadShareGroupStateSummaryRequest(
-        group_id=group_id,
-        topics=[
-            topic(
-                topic_id=topic_id,
-                partitions=[
-                    topic.PartitionData(partition=of.partition, leader_epoch=NO_LEADER_EPOCH)
-                    for of in of_topic
-                ],
-            )
-            for topic_id, of_topic in _by_topic(partitions).items()
-        ],
+    topics = _topics(
+        topic,
+        partitions,
+        lambda of: topic.PartitionData(partition=of.partition, leader_epoch=NO_LEADER_EPOCH),
     )
+    return ReadShareGroupStateSummaryRequest(group_id=group_id, topics=topics)
 
 
 def summary_response(
     results: Results[Summary],
 ) -> Answering[ReadShareGroupStateSummaryResponse]:
     topic = ReadShareGroupStateSummaryResponse.ReadStateSummaryResult
-    response = ReadShareGroupStateSummaryResponse()
-    topics: dict[bytes, ReadShareGroupStateSummaryResponse.ReadStateSummaryResult] = {}
-    for of, result in results.items():
-        if of.topic_id not in topics:
-            topics[of.topic_id] = topic(topic_id=of.topic_id)
-            response.results.append(topics[of.topic_id])
+
+    def new_partition(of: SharePartition, result: Summary | KafkaError) -> _SummaryResult:
         code, text = _error(result)
         state = result if isinstance(result, Summary) else Summary(code, 0, 0)
-        topics[of.topic_id].partitions.append(
-            topic.PartitionResult(
-                partition=of.partition,
-                error_code=code,
-                error_message=text,
-                state_epoch=state.state_epoch,
-                leader_epoch=state.leader_epoch,
-                start_offset=state.start_offset,
-                delivery_complete_count=state.delivery_complete_count,
-            )
+        return topic.PartitionResult(
+            partition=of.partition,
+            error_code=code,
+            error_message=text,
+            state_epoch=state.state_epoch,
+            leader_epoch=state.leader_epoch,
+            start_offset=state.start_offset,
+            delivery_complete_count=state.delivery_complete_count,
         )
-        yield
-    return response
+
+    topics = _answering(topic, results, new_partition)
+    return ReadShareGroupStateSummaryResponse(results=(yield from topics))
 
 
 def summary_results(
     group_id: str, response: ReadShareGroupStateSummaryResponse
 ) -> dict[SharePartition, Summary | KafkaError]:
-    failures = _failures(group_id, response)
+    errors = failures(group_id, response)
     return {
-        (of := SharePartition(group_id, topic.topic_id, each.partition)): failures[of]
+        (of := SharePartition(group_id, topic.topic_id, each.partition)): errors[of]
         or Summary(
             NONE,
             each.state_epoch,

@@ -84,16 +84,16 @@ class _Operation(NamedTuple, Generic[Req, R]):
 
 
 _INITIALIZE: Final = _Operation[InitialState, None](
-    ShareCoordinator.initialize, messages.initialize_request, messages.initialize_results
+    ShareCoordinator.initialize, messages.initialize_request, messages.failures
 )
 _READ: Final = _Operation[int, ReadState](
     ShareCoordinator.read, messages.read_request, messages.read_results
 )
 _WRITE: Final = _Operation[StateWrite, None](
-    ShareCoordinator.write, messages.write_request, messages.write_results
+    ShareCoordinator.write, messages.write_request, messages.failures
 )
 _DELETE: Final = _Operation[None, None](
-    ShareCoordinator.delete, messages.delete_request, messages.delete_results
+    ShareCoordinator.delete, messages.delete_request, messages.failures
 )
 _SUMMARIES: Final = _Operation[None, Summary](
     ShareCoordinator.summaries, messages.summary_request, messages.summary_results
