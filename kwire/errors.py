@@ -38,10 +38,15 @@ def kafka_name(error: type[KafkaError]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error.__name__).upper()
 
 
+def error_class(code: int) -> "type[KafkaError]":
+    """Return the error for a code other than ``NONE``, also if the code is not known."""
+    return BY_CODE.get(code, UnknownServerError)
+
+
 def raise_for_code(code: int) -> None:
     """Raise the error for a code, unless the code is ``NONE``."""
     if code != NONE:
-        raise BY_CODE.get(code, UnknownServerError)
+        raise error_class(code)
 
 
 class UnknownServerError(KafkaError, code=-1): ...

@@ -9,7 +9,7 @@ from kwire.codec.messages.alter_user_scram_credentials import AlterUserScramCred
 from kwire.codec.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
 )
-from kwire.errors import BY_CODE, ResourceNotFound, UnknownServerError, kafka_name
+from kwire.errors import ResourceNotFound, error_class, kafka_name
 from kwire.security.scram import (
     BY_NAME,
     BY_NUMBER,
@@ -34,7 +34,7 @@ class User(NamedTuple):
 
 def error_text(code: int, message: str | None) -> str:
     """Return an error of a response in words."""
-    name = kafka_name(BY_CODE.get(code, UnknownServerError))
+    name = kafka_name(error_class(code))
     return f"{name}: {message}" if message else name
 
 

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
-from kwire.errors import BY_CODE, KafkaError, NotLeaderOrFollower, UnknownServerError
+from kwire.errors import KafkaError, NotLeaderOrFollower, error_class
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.types import TopicPartition
 
@@ -74,7 +74,7 @@ class EndOffsets:
             for each in topic.partitions:
                 key = TopicPartition(topic.name, each.partition_index)
                 code = each.error_code
-                ends[key] = BY_CODE.get(code, UnknownServerError)() if code else each.offset
+                ends[key] = error_class(code)() if code else each.offset
 
 
 def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:

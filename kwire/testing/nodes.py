@@ -21,7 +21,7 @@ from kwire.cluster.ports import free_ports
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import BY_CODE, UnknownServerError, UnknownTopicOrPartition, kafka_name
+from kwire.errors import UnknownTopicOrPartition, error_class, kafka_name
 from kwire.net.listener import Address
 from kwire.node.environment import this_computer
 from kwire.raftmeta.metadata.image import MetadataImage
@@ -268,7 +268,7 @@ def raise_for(code: int, message: str | None, what: str) -> None:
 
 def error_name(code: int) -> str:
     """Return Kafka's name of an error code."""
-    return kafka_name(BY_CODE.get(code, UnknownServerError))
+    return kafka_name(error_class(code))
 
 
 @asynccontextmanager

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from kwire.drive import wait_seconds
 from kwire.errors import (
-    BY_CODE,
     NONE,
     ConcurrentTransactions,
     InvalidProducerEpoch,
@@ -17,7 +16,7 @@ from kwire.errors import (
     KafkaError,
     ProducerFenced,
     TransactionAbortable,
-    UnknownServerError,
+    error_class,
 )
 from kwire.handlers.shared.context import Context
 from kwire.replica.partition import Partition
@@ -131,4 +130,4 @@ def _to_producer_error(code: int, transaction_support: int) -> KafkaError:
         return InvalidProducerEpoch()
     if code == TransactionAbortable.code and transaction_support < KNOWS_ABORTABLE:
         return InvalidTxnState()
-    return BY_CODE.get(code, UnknownServerError)()
+    return error_class(code)()

@@ -27,7 +27,7 @@ from kwire.codec.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
 )
-from kwire.errors import BY_CODE, NONE, KafkaError, UnknownServerError
+from kwire.errors import NONE, KafkaError, error_class
 from kwire.share.keys import SharePartition
 from kwire.share.persister import (
     NO_LEADER_EPOCH,
@@ -162,7 +162,7 @@ def _error(result: object) -> tuple[int, str | None]:
 
 
 def _failure(code: int, text: str | None) -> KafkaError | None:
-    return None if code == NONE else BY_CODE.get(code, UnknownServerError)(text)
+    return None if code == NONE else error_class(code)(text)
 
 
 def failures(group_id: str, response: _Response) -> dict[SharePartition, KafkaError | None]:
