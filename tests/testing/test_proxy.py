@@ -46,8 +46,8 @@ pytestmark = pytest.mark.slow
 PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def proxy_words(target: str) -> tuple[str, ...]:
-    return ("proxy", f"--target={target}", "--listen=0", "--control-port=0")
+def proxy_words(target: str, port: int = 0) -> tuple[str, ...]:
+    return ("proxy", f"--target={target}", f"--listen={port}", "--control-port=0")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,11 @@ def client(proxy: Controlled) -> Iterator[WireClient]:
 
 
 def test_no_response_names_a_broker_of_the_target() -> None:
-    with Cluster(3) as cluster, run_controlled(*proxy_words(cluster.bootstrap_servers)) as proxy:
+    (port,) = free_ports(1)  # The kernel gives none of the ports after it to anybody else.
+    with (
+        Cluster(3) as cluster,
+        run_controlled(*proxy_words(cluster.bootstrap_servers, port)) as proxy,
+    ):
         cluster.create_topic("orders")
         leader = cluster.wait_leader("orders")
         with WireClient("127.0.0.1", proxy.port) as client:
