@@ -72,6 +72,14 @@ def _check_intervals(kind: str, settings: Mapping[str, str], broker: "BrokerConf
         )
 
 
+def within_limits(
+    overrides: Mapping[str, str], name: str, default: int, low: int, high: int
+) -> int:
+    """Return what a group overrides, kept within the broker's limits, or the broker's setting."""
+    text = overrides.get(name)
+    return default if text is None else min(max(int(text), low), high)
+
+
 class ClientMetricsConfig(Config):
     """The settings of a client-metrics subscription: DescribeConfigs's CLIENT_METRICS resource."""
 

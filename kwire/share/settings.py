@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kwire.configs.group import within_limits
+
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
 
@@ -26,25 +28,23 @@ class ShareSettings(NamedTuple):
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
         """Return a group's settings; its overrides are kept within the broker's limits."""
-
-        def within(name: str, default: int, low: int, high: int) -> int:
-            text = overrides.get(name)
-            return default if text is None else min(max(int(text), low), high)
-
         return cls(
-            lock_ms=within(
+            lock_ms=within_limits(
+                overrides,
                 "share.record.lock.duration.ms",
                 config.group_share_record_lock_duration_ms,
                 config.group_share_min_record_lock_duration_ms,
                 config.group_share_max_record_lock_duration_ms,
             ),
-            max_deliveries=within(
+            max_deliveries=within_limits(
+                overrides,
                 "share.delivery.count.limit",
                 config.group_share_delivery_count_limit,
                 config.group_share_min_delivery_count_limit,
                 config.group_share_max_delivery_count_limit,
             ),
-            max_in_flight=within(
+            max_in_flight=within_limits(
+                overrides,
                 "share.partition.max.record.locks",
                 config.group_share_partition_max_record_locks,
                 config.group_share_min_partition_max_record_locks,

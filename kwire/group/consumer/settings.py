@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kwire.configs.group import within_limits
+
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
 
@@ -38,25 +40,23 @@ class ConsumerSettings(NamedTuple):
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ConsumerSettings":
         """Return a group's settings; its overrides are kept within the broker's limits."""
-
-        def within(name: str, default: int, low: int, high: int) -> int:
-            text = overrides.get(name)
-            return default if text is None else min(max(int(text), low), high)
-
         return cls(
-            session_timeout_ms=within(
+            session_timeout_ms=within_limits(
+                overrides,
                 "consumer.session.timeout.ms",
                 config.group_consumer_session_timeout_ms,
                 config.group_consumer_min_session_timeout_ms,
                 config.group_consumer_max_session_timeout_ms,
             ),
-            heartbeat_interval_ms=within(
+            heartbeat_interval_ms=within_limits(
+                overrides,
                 "consumer.heartbeat.interval.ms",
                 config.group_consumer_heartbeat_interval_ms,
                 config.group_consumer_min_heartbeat_interval_ms,
                 config.group_consumer_max_heartbeat_interval_ms,
             ),
-            assignment_interval_ms=within(
+            assignment_interval_ms=within_limits(
+                overrides,
                 "consumer.assignment.interval.ms",
                 config.group_consumer_assignment_interval_ms,
                 config.group_consumer_min_assignment_interval_ms,
