@@ -4,7 +4,7 @@ A frame that cannot be answered raises :class:`Disconnect`.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Final, NamedTuple, TypeAlias
@@ -42,6 +42,7 @@ from kwire.metrics import (
     Metrics,
 )
 from kwire.net.framing import Disconnect
+from kwire.net.listener import finish_answer
 from kwire.net.waiting_answers import Unfinished
 from kwire.replica.throttles import RateLimit
 from kwire.waits import Slow
@@ -242,10 +243,9 @@ class ConnectionRequests:
         """Record the client's user name, before the first request."""
         self.context = attrs.evolve(self.context, principal=Principal("User", user))
 
-    async def answer(self, frame: memoryview) -> list[Part] | None:
+    async def answer(self, frame: memoryview) -> Sequence[Part] | None:
         """Return the parts to send, or None if the request expects no response."""
-        answer = await _wait_work(self.answer_now(frame))
-        return await answer.finish() if isinstance(answer, Unfinished) else answer
+        return await finish_answer(self.answer_now(frame))
 
     def answer_now(self, frame: memoryview) -> Answer:
         """Return the parts to send, None for no response, or what is left to wait for.
@@ -525,9 +525,7 @@ class ConnectionRequests:
 
 def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | None:
     """Return the quota on the request time of a client; None for requests of nodes."""
-    if context.services.broker is None or not context.image.quotas:
-        return None
-    if context.listener_type is not ListenerType.BROKER:
+    if not context.image.quotas or context.listener_type is not ListenerType.BROKER:
         return None
     if route.is_exempt or (route.is_fetch and _is_of_a_follower(request)):
         return None

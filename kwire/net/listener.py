@@ -62,6 +62,13 @@ ForConnection = Callable[[str, str], ConnectionRequests]
 """Returns the handler of a new connection's requests, by listener name and the peer's host."""
 
 
+async def finish_answer(answer: Answer) -> Sequence[Part] | None:
+    """Wait for whatever is left, and return the parts to send; None for no answer."""
+    while isinstance(answer, Slow):
+        answer = await answer.finish()
+    return answer
+
+
 class Address(NamedTuple):
     """The host and port of a listener on this machine."""
 

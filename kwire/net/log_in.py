@@ -26,7 +26,7 @@ from kwire.metrics import (
 )
 from kwire.net.framing import Disconnect, Framer
 from kwire.net.guests import Guests
-from kwire.net.listener import Answer, ConnectionRequests, LoginRequired
+from kwire.net.listener import Answer, ConnectionRequests, LoginRequired, finish_answer
 from kwire.net.send import Part
 from kwire.security.conversation import HANDSHAKE, Conversation, Login, Mechanisms, Rejected
 from kwire.security.exchange import Unready
@@ -130,10 +130,7 @@ class LoginRequests(LoginRequired):
     async def _answer_later(self, unready: Unready, frame: memoryview) -> Sequence[Part] | None:
         """Answer a frame of the log-in once what it needs is prepared."""
         await unready.prepare()
-        answer = self.answer_now(frame)
-        while isinstance(answer, Slow):
-            answer = await answer.finish()
-        return answer
+        return await finish_answer(self.answer_now(frame))
 
     async def _reject(self, rejected: Rejected) -> None:
         await trio.sleep(self.rules.failure_delay_s)

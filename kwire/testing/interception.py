@@ -23,6 +23,7 @@ from kwire.net.listener import (
     ConnectionRequests,
     ForConnection,
     LoginRequired,
+    finish_answer,
 )
 from kwire.net.send import Part
 from kwire.node.environment import Listeners
@@ -126,13 +127,13 @@ class InterceptedRequests:
 
     async def _wait_resumed(self, frame: memoryview) -> Sequence[Part] | None:
         await self.interception.pause.wait_end()
-        return await _wait_answer(self._begin(frame))
+        return await finish_answer(self._begin(frame))
 
     async def _carry_out(self, alteration: Alteration) -> Sequence[Part] | None:
         await trio.sleep(alteration.delay_s)
         answer: memoryview | None = None
         for frame in alteration.frames:
-            parts = await _wait_answer(self.requests.answer_now(frame))
+            parts = await finish_answer(self.requests.answer_now(frame))
             answer = None if parts is None else memoryview(_join(parts))[_SIZE_BYTES:]
         data, closes = alteration.end(answer)
         self.requests.muted_s = max(self.requests.muted_s, alteration.muted_s)
@@ -159,12 +160,6 @@ class InterceptedLogin(InterceptedRequests, LoginRequired):
     def limit(self, framer: Framer, guests: Guests) -> None:
         assert isinstance(self.requests, LoginRequired)
         self.requests.limit(framer, guests)
-
-
-async def _wait_answer(answer: Answer) -> Sequence[Part] | None:
-    while isinstance(answer, Slow):
-        answer = await answer.finish()
-    return answer
 
 
 def _join(parts: Sequence[Part]) -> bytes:

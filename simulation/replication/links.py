@@ -21,10 +21,9 @@ from kwire.log.region import FileRegion
 from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
-from kwire.net.listener import Address, ConnectionRequests, ForConnection
+from kwire.net.listener import Address, ConnectionRequests, ForConnection, finish_answer
 from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.raftmeta.raft.state import Random
-from kwire.waits import Slow
 from simulation.replication.wire import Serve, Wire
 
 _SIZE_BYTES = 4
@@ -204,9 +203,7 @@ class Answer:
 
     async def make(self, requests: ConnectionRequests, frame: bytes) -> None:
         try:
-            parts = requests.answer_now(memoryview(frame))
-            while isinstance(parts, Slow):
-                parts = await parts.finish()
+            parts = await finish_answer(requests.answer_now(memoryview(frame)))
             self.was_fenced = self.is_fenced()
             self.frame = (await self._send(parts or ()))[_SIZE_BYTES:]
         except (Disconnect, OSError):

@@ -61,19 +61,19 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 1604,
-    "Produce, acks=all, idempotent": 1776,
-    "Fetch at the tail": 2928,
-    "Fetch that begins to wait": 2127,
-    "Fetch that is woken": 2808,
-    "Fetch of 20 partitions that begins to wait": 16032,
-    "Fetch of 20 partitions that is woken": 8834,
-    "Copy of a record to a follower": 11685,
-    "Heartbeat": 1762,
-    "OffsetCommit": 4940,
-    "Metadata of one topic": 2902,
-    "ApiVersions": 2889,
-    "FindCoordinator": 1588,
+    "Produce, acks=1": 1600,
+    "Produce, acks=all, idempotent": 1772,
+    "Fetch at the tail": 2924,
+    "Fetch that begins to wait": 2123,
+    "Fetch that is woken": 2804,
+    "Fetch of 20 partitions that begins to wait": 16028,
+    "Fetch of 20 partitions that is woken": 8830,
+    "Copy of a record to a follower": 11673,
+    "Heartbeat": 1758,
+    "OffsetCommit": 4936,
+    "Metadata of one topic": 2898,
+    "ApiVersions": 2885,
+    "FindCoordinator": 1584,
     "Call of another node": 1011,
 }
 FOLLOWER: Final = 2

@@ -40,7 +40,7 @@ def _frame(key: int, version: int, request: Any) -> memoryview:
     return memoryview(request_frame(key, version, 0, "client", request)[SIZE_BYTES:])
 
 
-def _response(key: int, version: int, parts: list[Part] | None) -> Any:
+def _response(key: int, version: int, parts: Sequence[Part] | None) -> Any:
     return None if parts is None else read_response(key, version, join_parts(parts)[4:])[1]
 
 
@@ -70,7 +70,7 @@ class MeteredNode:
 
         A group begins a second after the one before it, whose requests may still wait.
         """
-        answers: list[list[list[Part] | None]] = [[None] * len(group) for group in groups]
+        answers: list[list[Sequence[Part] | None]] = [[None] * len(group) for group in groups]
 
         async def answer(number: int, position: int, frame: memoryview) -> None:
             answers[number][position] = await self._connection().answer(frame)
