@@ -1,0 +1,88 @@
+"""Describes the groups of a request one by one; each fails alone.
+
+The description of a group is refused as a whole if it names a topic that the client may not
+describe.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from kwire.drive import Slices
+from kwire.errors import GroupIdNotFound, KafkaError, TopicAuthorizationFailed
+from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.context import Context
+
+
+class _Request(Protocol):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
+class _Group(Protocol):
+    """A described group; each protocol has a class of its own."""
+
+    # Any: and one for its members.
+    members: list[Any]
+    authorized_operations: int
+
+
+G = TypeVar("G", bound=_Group)
+M = TypeVar("M")
+
+
+def refuse_group(new_group: Callable[..., G], group_id: str, error: KafkaError) -> G:
+    """Return the description of a group that is not described."""
+    text = error.text if isinstance(error, (GroupIdNotFound, TopicAuthorizationFailed)) else None
+    return new_group(
+        error_code=error.code,
+        error_message=text,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+async def describe_groups(
+    context: Context,
+    request: _Request,
+    new_group: Callable[..., G],
+    describe: Callable[[str], Awaitable[G]],
+    topics_of: Callable[[M], Iterable[str]],
+) -> list[G]:
+    """Describe the groups of a request; ``topics_of`` returns the topics that a member names."""
+
+    async def answer(group_id: str) -> G:
+        try:
+            context.check_allowed("Describe", "Group", group_id)
+            group = await describe(group_id)
+            await _check_topics(context, map(topics_of, group.members))
+        except KafkaError as error:
+            return refuse_group(new_group, group_id, error)
+        if request.include_authorized_operations:
+            group.authorized_operations = authorized_operations(context, "Group", group_id)
+        return group
+
+    groups = []
+    slices = Slices()
+    for group_id in request.group_ids:
+        groups.append(await answer(group_id))
+        await slices.pause()
+    return groups
+
+
+async def _check_topics(context: Context, of_members: Iterable[Iterable[str]]) -> None:
+    checked: set[str] = set()
+    slices = Slices()
+    for of_member in of_members:
+        topics = set(of_member)
+        for name in topics - checked:
+            if not context.is_allowed("Describe", "Topic", name):
+                raise TopicAuthorizationFailed(
+                    "The group has described topic(s) that the client "
+                    "is not authorized to describe."
+                )
+        checked |= topics
+        await slices.pause()
