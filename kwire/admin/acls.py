@@ -1,7 +1,7 @@
 """The ACLs of a cluster: listed, created and removed."""
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from kwire.admin.connection import AdminError, Connection
 from kwire.admin.users import error_text
@@ -19,6 +19,7 @@ from kwire.security.acls import (
     RESOURCE_TYPES,
 )
 
+T = TypeVar("T")
 _TYPE_NAMES: Final = {code: name for name, code in RESOURCE_TYPES.items()}
 _OPERATION_NAMES: Final = {code: name for name, code in OPERATIONS.items()}
 _PATTERNS: Final = {LITERAL: "literal", PREFIXED: "prefixed"}
@@ -93,17 +94,7 @@ async def list_acls(connection: Connection, selection: Selection) -> list[AclRow
     """Return the ACLs that a selection selects; raise AdminError."""
     rows = []
     for operation in operation_codes(selection.operations) or [ANY]:
-        answer = await connection.call(
-            DescribeAclsRequest(
-                resource_type_filter=RESOURCE_TYPES.get(selection.resource or "", ANY),
-                resource_name_filter=_name(selection),
-                pattern_type_filter=_pattern(selection),
-                principal_filter=selection.principal,
-                host_filter=selection.host,
-                operation=operation,
-                permission_type=ANY,
-            )
-        )
+        answer = await connection.call(_filter(DescribeAclsRequest, selection, operation))
         if answer.error_code:
             text = error_text(answer.error_code, answer.error_message)
             raise AdminError(f"cannot list ACLs: {text}")
@@ -120,15 +111,7 @@ async def list_acls(connection: Connection, selection: Selection) -> list[AclRow
 async def remove_acls(connection: Connection, selection: Selection) -> list[AclRow]:
     """Remove the ACLs that a selection selects, and return them; raise AdminError."""
     filters = [
-        DeleteAclsRequest.DeleteAclsFilter(
-            resource_type_filter=RESOURCE_TYPES.get(selection.resource or "", ANY),
-            resource_name_filter=_name(selection),
-            pattern_type_filter=_pattern(selection),
-            principal_filter=selection.principal,
-            host_filter=selection.host,
-            operation=operation,
-            permission_type=ANY,
-        )
+        _filter(DeleteAclsRequest.DeleteAclsFilter, selection, operation)
         for operation in operation_codes(selection.operations) or [ANY]
     ]
     answer = await connection.call(DeleteAclsRequest(filters=filters))
@@ -146,8 +129,17 @@ async def remove_acls(connection: Connection, selection: Selection) -> list[AclR
     return sorted(rows)
 
 
-def _name(selection: Selection) -> str | None:
-    return CLUSTER_NAME if selection.resource == "Cluster" else selection.name
+def _filter(new_filter: Callable[..., T], selection: Selection, operation: int) -> T:
+    """Return a request's filter for one operation of a selection."""
+    return new_filter(
+        resource_type_filter=RESOURCE_TYPES.get(selection.resource or "", ANY),
+        resource_name_filter=CLUSTER_NAME if selection.resource == "Cluster" else selection.name,
+        pattern_type_filter=_pattern(selection),
+        principal_filter=selection.principal,
+        host_filter=selection.host,
+        operation=operation,
+        permission_type=ANY,
+    )
 
 
 def _pattern(selection: Selection) -> int:
