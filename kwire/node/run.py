@@ -69,6 +69,18 @@ class StopSignals:
         if on_first is not None and self.received is not None:
             on_first()
 
+    async def wait(self) -> None:
+        """Wait for the first signal, in place of :meth:`notify`."""
+        import trio
+
+        came = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+        self.notify(lambda: token.run_sync_soon(came.set))
+        try:
+            await came.wait()
+        finally:
+            self.notify(None)
+
     def end_at_once_by(self, clean_up: Callable[[], None]) -> None:
         """Let a second signal call ``clean_up`` and end the process; now if it has already come.
 

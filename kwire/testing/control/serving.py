@@ -122,19 +122,13 @@ async def _serve(
     ready: Ready,
     control_ready: Ready,
 ) -> None:
-    stop = trio.Event()
-    token = trio.lowlevel.current_trio_token()
-    signals.notify(lambda: token.run_sync_soon(stop.set))
-    try:
-        async with open_cluster() as cluster, trio.open_nursery() as nursery:
-            verbs: dict[str, Verb[LocalCluster]] = verb_table((*FAULT_VERBS, *BROKER_VERBS))
-            bound = await begin_control(nursery, control_port, verbs, cluster)
-            control_ready([Address("127.0.0.1", bound)])
-            ready(cluster.addresses)
-            await stop.wait()
-            nursery.cancel_scope.cancel()
-    finally:
-        signals.notify(None)
+    async with open_cluster() as cluster, trio.open_nursery() as nursery:
+        verbs: dict[str, Verb[LocalCluster]] = verb_table((*FAULT_VERBS, *BROKER_VERBS))
+        bound = await begin_control(nursery, control_port, verbs, cluster)
+        control_ready([Address("127.0.0.1", bound)])
+        ready(cluster.addresses)
+        await signals.wait()
+        nursery.cancel_scope.cancel()
 
 
 async def begin_control(

@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,56 +59,32 @@ def run_proxy(
     control_ready: Ready,
 ) -> None:
     """Run a proxy until a signal; raise BrokerError with the reason."""
-    if signals.received is None:
-        trio.run(
-            partial(
-                _serve,
-                targets,
-                listen,
-                signals,
-                tls=tls,
-                control_port=control_port,
-                ready=ready,
-                control_ready=control_ready,
-            )
-        )
 
-
-async def _serve(
-    targets: Sequence[Address],
-    listen: Address,
-    signals: StopSignals,
-    *,
-    tls: ssl.SSLContext | None,
-    control_port: int | None,
-    ready: Ready,
-    control_ready: Ready,
-) -> None:
-    stop = trio.Event()
-    token = trio.lowlevel.current_trio_token()
-    signals.notify(lambda: token.run_sync_soon(stop.set))
-    error: BrokerError | None = None
-    async with trio.open_nursery() as nursery:
-        proxy = ProxiedCluster(targets, listen.host, tls, nursery)
-        try:
-            address = await proxy.start(listen.port)
-            if control_port is not None:
-                verbs: dict[str, Verb[ProxiedCluster]] = verb_table(
-                    (*FAULT_VERBS, state, pause, resume)
+    async def serve() -> None:
+        error: BrokerError | None = None
+        async with trio.open_nursery() as nursery:
+            proxy = ProxiedCluster(targets, listen.host, tls, nursery)
+            try:
+                address = await proxy.start(listen.port)
+                if control_port is not None:
+                    verbs: dict[str, Verb[ProxiedCluster]] = verb_table(
+                        (*FAULT_VERBS, state, pause, resume)
+                    )
+                    bound = await nursery.start(serve_verbs, control_port, TITLE, verbs, proxy)
+                    control_ready([Address("127.0.0.1", bound)])
+                ready([address])
+                await signals.wait()
+            except OSError as failure:
+                error = BrokerError(
+                    f"cannot listen: {failure.strerror or failure}; choose other ports with "
+                    "--listen and --control-port"
                 )
-                bound = await nursery.start(serve_verbs, control_port, TITLE, verbs, proxy)
-                control_ready([Address("127.0.0.1", bound)])
-            ready([address])
-            await stop.wait()
-        except OSError as failure:
-            error = BrokerError(
-                f"cannot listen: {failure.strerror or failure}; choose other ports with --listen "
-                "and --control-port"
-            )
-        nursery.cancel_scope.cancel()
-    signals.notify(None)
-    if error is not None:
-        raise error
+            nursery.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    if signals.received is None:
+        trio.run(serve)
 
 
 def tls_context(authorities: Path | None) -> ssl.SSLContext:
