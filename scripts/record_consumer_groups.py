@@ -39,6 +39,7 @@ from kwire.codec.messages.metadata import MetadataRequest  # noqa: E402
 from kwire.coordinator.partitioning import partition_for  # noqa: E402
 from kwire.records.iterate import batches, records  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
+from tests.support.group.recordings import response_form  # noqa: E402
 
 PORT = 29_192
 PARTITIONS = 50
@@ -100,20 +101,7 @@ class Conversation:
         request = ConsumerGroupHeartbeatRequest(**sent, topic_partitions=partitions)
         answer = self.client.call(request, 1)
         names = {bytes.fromhex(topic_id): name for name, topic_id in self.topics.items()}
-        assignment = None
-        if answer.assignment is not None:
-            assignment = {
-                names[each.topic_id]: sorted(each.partitions)
-                for each in answer.assignment.topic_partitions
-            }
-        received = {
-            "error_code": answer.error_code,
-            "error_message": answer.error_message,
-            "member_id": answer.member_id,
-            "member_epoch": answer.member_epoch,
-            "heartbeat_interval_ms": answer.heartbeat_interval_ms,
-            "assignment": assignment,
-        }
+        received = response_form(answer, names)
         self.steps.append({"sent": {**sent, "owned": owned}, "received": received})
         return received
 

@@ -36,6 +36,7 @@ from kwire.codec.messages.metadata import MetadataRequest  # noqa: E402
 from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
 from scripts.record_consumer_groups import stored_records, wait_coordinator  # noqa: E402
+from tests.support.group.recordings import response_form  # noqa: E402
 
 PORT = 29_292
 SETTINGS = {
@@ -84,20 +85,7 @@ class Conversation:
         answer = self.client.call(ShareGroupHeartbeatRequest(**sent), 1)
         time.sleep(SETTLE_S)
         names = {bytes.fromhex(topic_id): name for name, topic_id in self.topics.items()}
-        assignment = None
-        if answer.assignment is not None:
-            assignment = {
-                names[each.topic_id]: sorted(each.partitions)
-                for each in answer.assignment.topic_partitions
-            }
-        received = {
-            "error_code": answer.error_code,
-            "error_message": answer.error_message,
-            "member_id": answer.member_id,
-            "member_epoch": answer.member_epoch,
-            "heartbeat_interval_ms": answer.heartbeat_interval_ms,
-            "assignment": assignment,
-        }
+        received = response_form(answer, names)
         self.steps.append({"sent": sent, "received": received})
         return received
 

@@ -4,8 +4,6 @@
 the errors of all responses, and all records of the groups but for times. They show invariant 74.
 """
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,18 @@ from kwire.group.consumer import requests as consumer_requests
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client
 from kwire.group.records import load
-from kwire.records.iterate import batches, records
+from tests.support.group.recordings import (
+    conversations,
+    create_topics,
+    error_form,
+    recorded_batches,
+    response_form,
+    written_batches,
+)
 from tests.support.group.sim import Sim
 
 FILE = Path(__file__).parent.parent / "golden" / "consumer_groups.jsonl.gz"
 CLIENT = Client(client_id="wire")
-
-
-def conversations() -> list[dict[str, Any]]:
-    with gzip.open(FILE) as file:
-        return [json.loads(line) for line in file]
 
 
 def play(sim: Sim, sent: dict[str, Any]) -> dict[str, Any]:
@@ -48,29 +48,9 @@ def play(sim: Sim, sent: dict[str, Any]) -> dict[str, Any]:
         )
         answer = sim.reply(ticket)
     except KafkaError as error:
-        return {
-            "error_code": error.code,
-            "error_message": error.text,
-            "member_id": None,
-            "member_epoch": 0,
-            "heartbeat_interval_ms": 0,
-            "assignment": None,
-        }
+        return error_form(error)
     names = {topic_id: name for name, topic_id in sim.topics.ids.items()}
-    assignment = None
-    if answer.assignment is not None:
-        assignment = {
-            names[each.topic_id]: sorted(each.partitions)
-            for each in answer.assignment.topic_partitions
-        }
-    return {
-        "error_code": answer.error_code,
-        "error_message": answer.error_message,
-        "member_id": answer.member_id,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
-        "assignment": assignment,
-    }
+    return response_form(answer, names)
 
 
 def describe(key: bytes, value: bytes | None) -> str:
@@ -91,28 +71,14 @@ def describe(key: bytes, value: bytes | None) -> str:
     return f"{record.key} {record.value}"
 
 
-@pytest.mark.parametrize("talk", conversations(), ids=lambda talk: str(talk["group"]))
+@pytest.mark.parametrize("talk", conversations(FILE), ids=lambda talk: str(talk["group"]))
 def test_conversation_is_answered_and_written_as_by_kafka(talk: dict[str, Any]) -> None:
     sim = Sim()
     sim.consumer_settings = ConsumerSettings(assignment_interval_ms=0)
-    for name, (topic_id, count) in talk["topics"].items():
-        sim.topics.ids[name] = bytes.fromhex(topic_id)
-        sim.topics.put(name, count)
+    create_topics(sim, talk)
     for number, step in enumerate(talk["steps"]):
         if "topic" in step:
             sim.topics.put(step["topic"], step["partitions"])
         else:
             assert play(sim, step["sent"]) == step["received"], (number, step["sent"])
-    expected = [
-        sorted(
-            describe(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-            for key, value in batch
-        )
-        for batch in talk["records"]
-    ]
-    data = sim.log.data
-    written = [
-        sorted(describe(each.key or b"", each.value) for each in records(data, position, header))
-        for position, header in batches(data)
-    ]
-    assert written == expected
+    assert written_batches(sim, describe) == recorded_batches(talk, describe)
