@@ -1,10 +1,24 @@
-"""The properties of nodes whose brokers have a listener among themselves."""
+"""Nodes whose brokers have a listener among themselves, and pairs of nodes of different kinds."""
 
 from __future__ import annotations
 
-from compat_tests.cluster.nodes import LOOPBACK, Cluster, Node
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from compat_tests.cluster.nodes import BROKER, COMBINED, FEATURES, LOOPBACK, Cluster, Node
+from compat_tests.confluent_kafka.clients import admin, create, deliver, read
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.ports import new_ports
+from compat_tests.harness.wait import eventually
+
+each_order = pytest.mark.parametrize(
+    "other_is_controller", [False, True], ids=["kafka joins", "kafka controls"]
+)
+"""The node of Apache Kafka joins the one under test, or controls it."""
 
 
 def configure(cluster: Cluster, node: Node) -> None:
@@ -15,3 +29,43 @@ def configure(cluster: Cluster, node: Node) -> None:
     properties["advertised.listeners"] = f"PLAINTEXT://{node.address},{own}"
     properties["listeners"] = f"{own},{properties['listeners']}"
     kafka.write_properties(node.config, properties)
+
+
+@contextmanager
+def run_pair(
+    directory: Path,
+    settings: Mapping[str, str],
+    broker_kind: str,
+    *format_arguments: str,
+    other_is_controller: bool,
+) -> Iterator[Cluster]:
+    """Run a node of the kind under test and one of Apache Kafka, one of which is a controller."""
+    kinds = ("kafka", broker_kind) if other_is_controller else (broker_kind, "kafka")
+    cluster = Cluster(directory, settings)
+    try:
+        for number, (kind, roles) in enumerate(zip(kinds, (COMBINED, BROKER), strict=True), 1):
+            cluster.add(number, kind, roles)
+        for node in cluster.nodes.values():
+            configure(cluster, node)
+            run = node.format(*format_arguments, features=FEATURES)
+            assert run.returncode == 0, run.stdout + run.stderr
+            node.launch()
+        cluster.wait_complete()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def check_replication(cluster: Cluster, topic: str) -> None:
+    """Check that both nodes of a pair have what clients write, and stay in sync."""
+    create(cluster.bootstrap, topic, replicas=2)
+
+    def is_replicated() -> bool:
+        metadata = admin(cluster.bootstrap).list_topics(topic, timeout=10)
+        return len(metadata.topics[topic].partitions[0].isrs) == 2
+
+    eventually(is_replicated, cluster.tails)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    deliver(producer, [{"topic": topic, "value": b"%d" % n} for n in range(50)])
+    assert len(read(cluster.bootstrap, topic, 50)) == 50
+    assert is_replicated()

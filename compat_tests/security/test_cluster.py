@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
-from compat_tests.cluster.nodes import BROKER, COMBINED, FEATURES, Cluster
-from compat_tests.confluent_kafka.clients import admin, create, deliver, read
-from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import PLAIN_MODULE, SCRAM_MODULE
-from compat_tests.security.nodes import configure
+from compat_tests.security.nodes import check_replication, each_order, run_pair
 
 ACCOUNT = 'username="node" password="node-secret"'
 SETTINGS = {
@@ -31,33 +27,12 @@ USER = "SCRAM-SHA-512=[name=node,password=node-secret]"
 
 
 @pytest.mark.single
-@pytest.mark.parametrize(
-    "other_is_controller", [False, True], ids=["kafka joins", "kafka controls"]
-)
+@each_order
 def test_kafka_and_the_broker_under_test_log_in_to_each_other(
     broker_kind: str, tmp_path: Path, topic: str, other_is_controller: bool
 ) -> None:
-    kinds = ("kafka", broker_kind) if other_is_controller else (broker_kind, "kafka")
-    cluster = Cluster(tmp_path, SETTINGS)
-    try:
-        for number, (kind, roles) in enumerate(zip(kinds, (COMBINED, BROKER), strict=True), 1):
-            cluster.add(number, kind, roles)
-        for node in cluster.nodes.values():
-            configure(cluster, node)
-            run = node.format("--add-scram", USER, features=FEATURES)
-            assert run.returncode == 0, run.stdout + run.stderr
-            node.launch()
-        cluster.wait_complete()
-        create(cluster.bootstrap, topic, replicas=2)
-
-        def is_replicated() -> bool:
-            metadata = admin(cluster.bootstrap).list_topics(topic, timeout=10)
-            return len(metadata.topics[topic].partitions[0].isrs) == 2
-
-        eventually(is_replicated, cluster.tails)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-        deliver(producer, [{"topic": topic, "value": b"%d" % n} for n in range(50)])
-        assert len(read(cluster.bootstrap, topic, 50)) == 50
-        assert is_replicated()
-    finally:
-        cluster.close()
+    user = ("--add-scram", USER)
+    with run_pair(
+        tmp_path, SETTINGS, broker_kind, *user, other_is_controller=other_is_controller
+    ) as cluster:
+        check_replication(cluster, topic)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.nodes import BROKER, COMBINED, FEATURES, Cluster, Node
+from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import PLAIN_MODULE, SCRAM_MODULE
-from compat_tests.security.nodes import configure
+from compat_tests.security.nodes import each_order, run_pair
 from compat_tests.security.wire import connect, connect_as, log_in_with_token
 from kwire.codec.messages.create_delegation_token import CreateDelegationTokenRequest
 from kwire.codec.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -36,27 +36,15 @@ def guarded_address(node: Node) -> str:
 
 
 @pytest.mark.single
-@pytest.mark.parametrize(
-    "other_is_controller", [False, True], ids=["kafka joins", "kafka controls"]
-)
+@each_order
 def test_token_of_one_node_logs_in_at_the_other(
     broker_kind: str, tmp_path: Path, other_is_controller: bool
 ) -> None:
-    kinds = ("kafka", broker_kind) if other_is_controller else (broker_kind, "kafka")
-    cluster = Cluster(tmp_path, SETTINGS)
-    try:
-        for number, (kind, roles) in enumerate(zip(kinds, (COMBINED, BROKER), strict=True), 1):
-            cluster.add(number, kind, roles)
-        for node in cluster.nodes.values():
-            configure(cluster, node)
-            run = node.format(features=FEATURES)
-            assert run.returncode == 0, run.stdout + run.stderr
-            node.launch()
-        cluster.wait_complete()
+    with run_pair(
+        tmp_path, SETTINGS, broker_kind, other_is_controller=other_is_controller
+    ) as cluster:
         for node in cluster.nodes.values():
             share_token(node, cluster)
-    finally:
-        cluster.close()
 
 
 def share_token(maker: Node, cluster: Cluster) -> None:
