@@ -2,8 +2,7 @@
 
     python -m compat_tests.franz_go.run --broker kwire|kafka|HOST:PORT
 
-The tests are compiled once into the cache. They read the broker's APIs from ApiVersions and leave
-out the share groups that it does not serve. The subtests of a test are known only when it runs.
+The tests are compiled once into the cache. The subtests of a test are known only when it runs.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ import attrs
 from compat_tests.cluster.nodes import Cluster
 from compat_tests.harness import listing
 from compat_tests.harness.broker import PLAIN_PROFILE, ROOT, kafka, make_broker
+from compat_tests.harness.ports import new_ports
 
 FLAKY_RETRIES = 3
 RESULTS = ROOT / "compat_tests" / "results.json"
@@ -73,7 +74,12 @@ def running_cluster(kind: str, settings: Mapping[str, str], node_count: int) -> 
         for node_id in range(1, node_count + 1):
             cluster.add(node_id, kind)
         for node in cluster.nodes.values():
-            ports = {"port": node.port, "controller_port": node.controller_port}
+            (login_port,) = new_ports(1)
+            ports = {
+                "port": node.port,
+                "login_port": login_port,
+                "controller_port": node.controller_port,
+            }
             own = {name: value.format(id=node.id, **ports) for name, value in settings.items()}
             kafka.write_properties(node.config, {**cluster.properties(node), **own})
         try:
@@ -114,8 +120,8 @@ class Suite:
 class Variant:
     """Tests of a suite that need a broker with settings of their own, or several brokers.
 
-    ``{id}`` in a setting's value is each node's id; with several, ``{port}`` and
-    ``{controller_port}`` are its ports.
+    ``{id}`` in a setting's value is each node's id; with several, ``{port}``,
+    ``{login_port}`` and ``{controller_port}`` are its ports.
     """
 
     settings: Mapping[str, str]

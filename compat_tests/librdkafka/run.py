@@ -20,14 +20,26 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
 from compat_tests.harness.kafka_home import make_kafka_home
-from compat_tests.harness.suite import AUTHORIZING, REPLICATED, SAFELY, Suite, Variant, cache, main
+from compat_tests.harness.suite import (
+    AUTHORIZING,
+    REPLICATED,
+    SAFELY,
+    Suite,
+    Variant,
+    cache,
+    main,
+    running,
+    running_cluster,
+)
+from compat_tests.security.brokers import MECHANISMS
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
@@ -37,8 +49,14 @@ SECONDS = 1200
 AT_ONCE = 3
 # The suite's own limits are for an idle machine: 0059 needs nine of its ten seconds even there.
 CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
+LOGIN_CONF = """\
+security.protocol=sasl_plaintext
+sasl.mechanism=PLAIN
+sasl.username=alice
+sasl.password=alice-secret
+"""
 SPLIT = "0081_admin"
-WHOLE = {"0082", "0098", "0103", "0129"}
+WHOLE = {"0082", "0098", "0103", "0129", "0142"}
 """Numbers of tests that quick mode would skip, as a whole or in part."""
 REPLICAS = (
     "0098_consumer_txn",
@@ -55,6 +73,16 @@ WITH_ACLS = (
     "0115_producer_auth",
     "0119_consumer_auth",
 )
+WITH_LOGINS = ("0135_sasl_credentials", "0142_reauthentication")
+LOGINS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
+    "CONTROLLER:PLAINTEXT",
+    "listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port},"
+    "CONTROLLER://127.0.0.1:{controller_port}",
+    "advertised.listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port}",
+    **MECHANISMS,
+    "connections.max.reauth.ms": "5000",
+}
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
@@ -134,6 +162,24 @@ def _tests() -> list[tuple[str, str]]:
     return rows
 
 
+@contextmanager
+def start(
+    kind: str, settings: Mapping[str, str], node_count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run brokers; yield the address of the listener that the tests use, and a reader of logs.
+
+    Where clients must log in, they do so at a listener of their own: the harness uses the other.
+    """
+    if "LOGIN" not in settings.get("listeners", ""):
+        with running(kind, settings, node_count) as brokers:
+            yield brokers
+        return
+    with running_cluster(kind, settings, node_count) as cluster:
+        configs = [node.config.read_text() for node in cluster.nodes.values()]
+        logins = [re.findall(r"LOGIN://([\d.:]+)", config)[0] for config in configs]
+        yield ",".join(logins), cluster.tails
+
+
 @attrs.frozen
 class Process:
     """One run of the test program: the tests of one number, or one part of a test."""
@@ -151,7 +197,9 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     program = runner()
     logs = program.parent / "logs" / address.replace(":", "-").replace(",", "+")
     logs.mkdir(parents=True, exist_ok=True)
-    (program.parent / "kwire.conf").write_text(CONF.format(address))
+    needs_login = any(name in WITH_LOGINS for name in names)
+    conf = CONF.format(address) + (LOGIN_CONF if needs_login else "")
+    (program.parent / "kwire.conf").write_text(conf)
     noautocreate = set(without_auto_creation())
     processes: dict[Process, list[str]] = {}
     for name in names:
@@ -228,7 +276,9 @@ SUITE = Suite(
         ),
         Variant(NO_AUTO_CREATION, without_auto_creation),
         Variant(AUTHORIZING, lambda: WITH_ACLS),
+        Variant({**REPLICATED, **LOGINS}, lambda: WITH_LOGINS, node_count=3),
     ],
+    start=start,
 )
 
 if __name__ == "__main__":
