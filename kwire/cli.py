@@ -172,7 +172,7 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="shut down cleanly when standard input ends; answer each line of it with figures",
     )
     add_log_level(serve)
-    cli_for_tests.add_control_port(serve, port)
+    cli_for_tests.add_test_options(serve, port)
     serve.add_argument(
         "--metrics-port",
         type=port,
@@ -267,7 +267,7 @@ def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="PORT",
         help="serve each node's metrics on this port and those after it, one a node",
     )
-    cli_for_tests.add_control_port(cluster, port)
+    cli_for_tests.add_test_options(cluster, port)
     add_log_level(cluster)
 
 
@@ -337,6 +337,7 @@ def serve(options: argparse.Namespace) -> None:
     begin(options.log_level)
     if options.metrics_host is not None and options.metrics_port is None:
         fail("--metrics-host has no effect without --metrics-port; give both")
+    cli_for_tests.check_options(options, fail)
     from kwire.node.run import StopSignals
 
     with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
@@ -382,6 +383,7 @@ def cluster(options: argparse.Namespace) -> None:
     """Run the nodes of a cluster, each in its own process, until a signal stops them."""
     if options.control_port is not None:
         return cli_for_tests.cluster(options, fail, log_to_stderr)
+    cli_for_tests.check_options(options, fail)
     log_to_stderr(options.log_level)
     from kwire.cluster.command import run_cluster
     from kwire.cluster.folders import BadRequestError, CannotStartError

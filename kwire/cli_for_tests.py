@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.net.listener import Address
     from kwire.node.run import StopSignals
+    from kwire.testing.releases import Release
 
 Fail = Callable[[object, int], NoReturn]
 """Ends the process with a reason and an exit code."""
@@ -27,12 +28,19 @@ BAD_USAGE = 1
 BAD_DATA = 2
 
 
-def add_control_port(command: argparse.ArgumentParser, port: Port) -> None:
+def add_test_options(command: argparse.ArgumentParser, port: Port) -> None:
+    """Add the options of a server that tests control."""
     command.add_argument(
         "--control-port",
         type=port,
         metavar="PORT",
         help="let tests control this over HTTP here, on 127.0.0.1 (0: any free port)",
+    )
+    command.add_argument(
+        "--max-versions",
+        type=_release,
+        metavar="RELEASE",
+        help="let clients see the APIs and versions of an older Kafka, such as 3.7",
     )
 
 
@@ -72,7 +80,7 @@ def add_proxy(commands: "argparse._SubParsersAction[P]", port: Port) -> P:
         metavar="[HOST:]PORT",
         help="the address for clients (127.0.0.1:9092; port 0: any free ports)",
     )
-    add_control_port(proxy, port)
+    add_test_options(proxy, port)
     proxy.add_argument("--target-tls", action="store_true", help="encrypt connections to brokers")
     proxy.add_argument(
         "--target-ca",
@@ -81,6 +89,12 @@ def add_proxy(commands: "argparse._SubParsersAction[P]", port: Port) -> P:
         help="trust these certificates (PEM) of --target-tls (default: those of the system)",
     )
     return proxy
+
+
+def check_options(options: argparse.Namespace, fail: Fail) -> None:
+    """Reject options for tests of a server that no test controls."""
+    if options.max_versions is not None and options.control_port is None:
+        fail("--max-versions is for tests: give a --control-port too", BAD_USAGE)
 
 
 def serve(
@@ -117,6 +131,7 @@ def serve(
             config_on,
             signals,
             cluster_id=options.cluster_id,
+            release=options.max_versions,
             control_port=options.control_port,
             control_ready=partial(_print_addresses, "kwire control on http://"),
             ready=partial(_print_addresses, "kwire ready on "),
@@ -148,6 +163,7 @@ def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[st
                 9092 if options.port is None else options.port,
                 settings,
                 signals,
+                release=options.max_versions,
                 control_port=options.control_port,
                 control_ready=partial(_print_addresses, "kwire control on http://"),
                 ready=partial(_print_addresses, "kwire ready on "),
@@ -194,12 +210,23 @@ def proxy(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str]
                 Address(*listen),
                 signals,
                 tls=tls_context(options.target_ca) if options.target_tls else None,
+                release=options.max_versions,
                 control_port=options.control_port,
                 control_ready=partial(_print_addresses, "kwire control on http://"),
                 ready=partial(_print_addresses, "kwire ready on "),
             )
     except BrokerError as error:
         fail(error, BAD_DATA)
+
+
+def _release(name: str) -> "Release":
+    from kwire.testing.errors import BrokerError
+    from kwire.testing.releases import parse_release
+
+    try:
+        return parse_release(name)
+    except BrokerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _address(text: str) -> tuple[str, int] | None:

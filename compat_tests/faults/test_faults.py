@@ -6,33 +6,18 @@ of Apache Kafka.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-from urllib.request import Request, urlopen
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
 from compat_tests.confluent_kafka.clients import consumer, create, producer
+from compat_tests.faults.servers import Faulty, serving
 from compat_tests.harness.wait import collect, eventually
 
 TOOLS = "org.apache.kafka.tools"
-
-
-class Faulty(NamedTuple):
-    """The address for clients, and the verbs."""
-
-    address: str
-    control: str
-
-    def call(self, verb: str, **values: object) -> Any:
-        body = json.dumps(values).encode()
-        with urlopen(Request(f"{self.control}/v1/{verb}", body), timeout=60) as answer:
-            return json.load(answer)
 
 
 @pytest.fixture
@@ -45,17 +30,8 @@ def faulty(server: Faulty) -> Iterator[Faulty]:
 @pytest.fixture(scope="module", params=["proxy", "kwire"])
 def server(request: pytest.FixtureRequest, broker: Any) -> Iterator[Faulty]:
     """A proxy in front of the session's broker, or kwire with a control port."""
-    words = ("proxy", f"--target={broker.address}", "--listen=0")
-    if request.param == "kwire":
-        words = ("serve", "--ephemeral", "--port=0")
-    command = [sys.executable, "-m", "kwire", *words, "--control-port=0", "--log-level=ERROR"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    lines = [process.stdout.readline().split()[-1] for _ in range(2)]
-    yield Faulty(address=lines[1], control=lines[0])
-    process.terminate()
-    assert process.wait(30) == 0
-    process.stdout.close()
+    with serving(request.param, broker.address) as server:
+        yield server
 
 
 def test_a_lost_response_is_retried_and_written_once(faulty: Faulty, topic: str) -> None:

@@ -78,7 +78,7 @@ def alter(
             assert fault.error is not None
             return _fail(fault, fault.error(), frame, fetched, topic_name)
         case "delay":
-            return Alteration((frame,), _answer_as_is, delay_s=fault.seconds)
+            return Alteration((frame,), answer_as_is, delay_s=fault.seconds)
         case "drop":
             # A Fetch changes nothing, and might wait for long.
             is_carried_out = fault.after and BY_KEY[head.api_key].name != "Fetch"
@@ -89,9 +89,9 @@ def alter(
             end = partial(_throttle, head, fault.seconds)
             return Alteration((frame,), end, muted_s=fault.seconds)
         case "duplicate":
-            return Alteration((frame, frame), _answer_as_is)
+            return Alteration((frame, frame), answer_as_is)
         case "corrupt" if BY_KEY[head.api_key].name == "Produce":
-            return Alteration((_corrupt_request(fault, frame, topic_name),), _answer_as_is)
+            return Alteration((_corrupt_request(fault, frame, topic_name),), answer_as_is)
         case "corrupt":
             return Alteration((frame,), partial(_corrupt_fetch, fault, head, topic_name))
 
@@ -100,7 +100,7 @@ def _with_size(answer: memoryview) -> bytes:
     return _BATCH_LENGTH.pack(len(answer)) + answer
 
 
-def _answer_as_is(answer: memoryview | None) -> Ending:
+def answer_as_is(answer: memoryview | None) -> Ending:
     return Ending(None if answer is None else _with_size(answer))
 
 

@@ -20,6 +20,7 @@ from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
 from kwire.testing.loop_thread import LoopThread
 from kwire.testing.nodes import LocalCluster, open_nodes
+from kwire.testing.releases import parse_release
 from kwire.testing.request_log import RequestLog
 from kwire.testing.waits import TIMEOUT_S
 
@@ -218,7 +219,8 @@ class Broker(_Threaded):
     The keyword arguments are Kafka's settings, with underscores for dots. ``data`` is the directory
     of the data, which is kept; by default they are in memory, and removed. ``port`` 0 is any free
     port. A ``secure`` one encrypts, asks for log-ins and checks ACLs; its clients need
-    :meth:`client_settings`. Raises BrokerError with the reason if the broker cannot start.
+    :meth:`client_settings`. With ``max_versions="3.7"``, clients see the APIs and versions of that
+    release. Raises BrokerError with the reason if the broker cannot start.
     """
 
     def __init__(
@@ -227,9 +229,13 @@ class Broker(_Threaded):
         port: int = 0,
         data: Path | str | None = None,
         secure: bool = False,
+        max_versions: str | None = None,
         **settings: object,
     ) -> None:
-        super().__init__(partial(open_nodes, 1, settings, port=port, data=data, secure=secure))
+        release = None if max_versions is None else parse_release(max_versions)
+        super().__init__(
+            partial(open_nodes, 1, settings, port=port, data=data, secure=secure, release=release)
+        )
 
     @property
     def address(self) -> Address:
@@ -265,11 +271,19 @@ class Cluster(_Threaded):
     """Several nodes, each a broker and a controller: ``with Cluster(3) as cluster: ...``.
 
     Nodes have the ids 1, 2, 3; topics get three replicas, of which two must be in sync. The keyword
-    arguments are Kafka's settings, and ``secure``, as for :class:`Broker`.
+    arguments are Kafka's settings, ``secure`` and ``max_versions``, as for :class:`Broker`.
     """
 
-    def __init__(self, count: int = 3, *, secure: bool = False, **settings: object) -> None:
-        super().__init__(partial(open_nodes, count, settings, secure=secure))
+    def __init__(
+        self,
+        count: int = 3,
+        *,
+        secure: bool = False,
+        max_versions: str | None = None,
+        **settings: object,
+    ) -> None:
+        release = None if max_versions is None else parse_release(max_versions)
+        super().__init__(partial(open_nodes, count, settings, secure=secure, release=release))
 
     @property
     def addresses(self) -> list[Address]:

@@ -31,6 +31,7 @@ from kwire.raftmeta.metadata.quota_lookup import Quotas
 from kwire.testing.alterations import Alteration, alter
 from kwire.testing.faults import Faults, Subjects
 from kwire.testing.fetch_sessions import FetchedPartitions
+from kwire.testing.releases import Release
 from kwire.testing.request_bodies import TopicName, read_request, subjects_of
 from kwire.testing.request_log import ReceivedRequest, RequestLog
 from kwire.waits import Signal, Slow
@@ -67,6 +68,8 @@ class Interception:
     topic_name: TopicName
     now_ms: Callable[[], int]
     pause: Pause
+    release: Release | None = None
+    """The older release that clients see; None for the newest."""
 
     def needs_body(self, head: RequestHead) -> bool:
         """Return whether :meth:`begin` needs the whole frame of a request, not just its header."""
@@ -74,7 +77,10 @@ class Interception:
         return api == "Fetch" or any(f.api == api and not f.is_used_up for f in self.faults.faults)
 
     def begin(self, frame: memoryview, fetched: FetchedPartitions) -> Alteration | None:
-        """Record a request; return what a fault changes about it, None if no fault applies."""
+        """Record a request; return what a fault or the release changes about it, if anything.
+
+        Raises Disconnect for a request that the release does not have.
+        """
         try:
             head, body = read_header(frame)
         except MalformedError:
@@ -84,6 +90,8 @@ class Interception:
         self.log.add(
             ReceivedRequest(api.name, head.api_version, client_id, self.now_ms(), self.node)
         )
+        if self.release is not None:
+            self.release.check(head)
         if api.name == "Fetch":
             fetched.follow(read_request(frame, head, body))
 
@@ -93,7 +101,8 @@ class Interception:
             return subjects_of(read_request(frame, head, body), self.topic_name)
 
         fault = self.faults.choose(api.name, client_id, self.node, subjects)
-        return None if fault is None else alter(fault, frame, fetched, self.topic_name)
+        course = None if fault is None else alter(fault, frame, fetched, self.topic_name)
+        return course if self.release is None else self.release.alter(head, frame, course)
 
 
 @attrs.define(eq=False, repr=False)

@@ -31,6 +31,7 @@ from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
 from kwire.testing.interception import InterceptingListeners, Interception, Pause
 from kwire.testing.log_lines import LogLines
+from kwire.testing.releases import Release
 from kwire.testing.request_log import RequestLog
 from kwire.testing.settings import CLIENTS
 from kwire.testing.wire import key_of
@@ -60,6 +61,8 @@ class LocalNode:
     """The id of a new cluster; None for a random one."""
     secure: "SecureFolder | None" = None
     """The files of a protected node; None for one that serves everybody."""
+    release: Release | None = None
+    """The older release of Kafka that clients see; None for the newest."""
     pause: Pause = attrs.field(factory=Pause)
     server: Server | None = None
     """The running node; None while it is stopped."""
@@ -117,6 +120,7 @@ class LocalNode:
             topic_name=self._topic_name,
             now_ms=environment.clock.now_ms,
             pause=self.pause,
+            release=self.release,
         )
 
         def open_listeners(limits: Limits, metrics: Metrics) -> Listeners:

@@ -32,6 +32,7 @@ from kwire.testing.faults import Faults
 from kwire.testing.folders import temporary_folder
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
+from kwire.testing.releases import Release, parse_release
 from kwire.testing.request_log import RequestLog
 from kwire.testing.resets import Configs, reset_configs, reset_quotas
 from kwire.testing.secure import client_settings, open_folder
@@ -278,6 +279,7 @@ async def open_broker(
     data: Path | str | None = None,
     clock: MockTime | None = None,
     secure: bool = False,
+    max_versions: str | None = None,
     **settings: object,
 ) -> AsyncIterator[LocalCluster]:
     """Run a broker in this trio loop during the context.
@@ -285,9 +287,13 @@ async def open_broker(
     ``settings`` are Kafka's, with underscores: ``num_partitions=4``. ``data`` is the directory of
     the data, which is kept; by default they are in memory, and removed. With ``clock``, which must
     also be trio's clock, the test controls the broker's time. With ``secure``, it encrypts, asks
-    for log-ins and checks ACLs: see :meth:`LocalCluster.client_settings`. Raises BrokerError.
+    for log-ins and checks ACLs: see :meth:`LocalCluster.client_settings`. With ``max_versions``,
+    such as "3.7", clients see the APIs and versions of that release. Raises BrokerError.
     """
-    nodes = open_nodes(1, settings, port=port, data=data, clock=clock, secure=secure)
+    release = None if max_versions is None else parse_release(max_versions)
+    nodes = open_nodes(
+        1, settings, port=port, data=data, clock=clock, secure=secure, release=release
+    )
     async with nodes as cluster:
         yield cluster
         cluster.faults.check()
@@ -295,10 +301,17 @@ async def open_broker(
 
 @asynccontextmanager
 async def open_cluster(
-    count: int = 3, *, clock: MockTime | None = None, secure: bool = False, **settings: object
+    count: int = 3,
+    *,
+    clock: MockTime | None = None,
+    secure: bool = False,
+    max_versions: str | None = None,
+    **settings: object,
 ) -> AsyncIterator[LocalCluster]:
     """Run a cluster of ``count`` nodes in this trio loop; see :func:`open_broker`."""
-    async with open_nodes(count, settings, clock=clock, secure=secure) as cluster:
+    release = None if max_versions is None else parse_release(max_versions)
+    nodes = open_nodes(count, settings, clock=clock, secure=secure, release=release)
+    async with nodes as cluster:
         yield cluster
         cluster.faults.check()
 
@@ -312,6 +325,7 @@ async def open_nodes(
     data: Path | str | None = None,
     clock: MockTime | None = None,
     secure: bool = False,
+    release: Release | None = None,
 ) -> AsyncIterator[LocalCluster]:
     """Run nodes as :func:`open_broker` does; ``data`` is the directory of a single one.
 
@@ -344,6 +358,7 @@ async def open_nodes(
                         faults=faults,
                         requests=requests,
                         secure=files,
+                        release=release,
                     )
                 return LocalCluster(nodes, log, faults, requests, nursery, clock, files)
 

@@ -11,7 +11,24 @@ BROKER: Final = "tests/testing/test_broker.py"
 CONTROL: Final = "tests/testing/test_control.py"
 PROXY: Final = "tests/testing/test_proxy.py"
 CLOCK: Final = "tests/testing/test_broker_clock.py"
+RELEASES: Final = "tests/testing/test_releases.py"
 MUTATIONS = (
+    Mutation(
+        name="older-release-serves-newer-versions",
+        invariants=(),
+        path="kwire/testing/interception.py",
+        old="            self.release.check(head)\n",
+        new="            pass\n",
+        test=f"{RELEASES}::test_a_request_in_a_newer_version_closes_the_connection",
+    ),
+    Mutation(
+        name="older-release-with-features-of-the-newest",
+        invariants=(),
+        path="kwire/testing/releases.py",
+        old="            newest = self.features.get(finalized.name, 0)\n",
+        new="            newest = finalized.max_version_level\n",
+        test=f"{RELEASES}::test_the_versions_and_features_are_those_of_the_real_release",
+    ),
     Mutation(
         name="typo-in-a-setting-of-a-test-broker",
         invariants=(),

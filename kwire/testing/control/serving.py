@@ -29,6 +29,7 @@ from kwire.testing.faults import Faults
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
 from kwire.testing.nodes import LocalCluster, open_nodes
+from kwire.testing.releases import Release
 from kwire.testing.request_log import RequestLog
 
 Ready = Callable[[Sequence[Address]], None]
@@ -41,6 +42,7 @@ def serve_with_control(
     signals: StopSignals,
     *,
     cluster_id: str | None,
+    release: Release | None,
     control_port: int,
     ready: Ready,
     control_ready: Ready,
@@ -60,6 +62,7 @@ def serve_with_control(
             faults=Faults(),
             requests=RequestLog(),
             cluster_id=cluster_id,
+            release=release,
         )
         _run(partial(_open_node, node, time), time, signals, control_port, ready, control_ready)
 
@@ -70,6 +73,7 @@ def cluster_with_control(
     settings: Mapping[str, object],
     signals: StopSignals,
     *,
+    release: Release | None,
     control_port: int,
     ready: Ready,
     control_ready: Ready,
@@ -80,7 +84,7 @@ def cluster_with_control(
     """
     if signals.received is None:
         time = MockTime()
-        opened = partial(open_nodes, count, settings, port=port, clock=time)
+        opened = partial(open_nodes, count, settings, port=port, clock=time, release=release)
         _run(opened, time, signals, control_port, ready, control_ready)
 
 

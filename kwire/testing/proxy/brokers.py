@@ -22,6 +22,7 @@ from kwire.testing.faults import Faults
 from kwire.testing.interception import Interception, Pause
 from kwire.testing.proxy.relay import Relay
 from kwire.testing.proxy.rewriting import Names, decode, names_in, rewrite
+from kwire.testing.releases import Release
 from kwire.testing.request_log import RequestLog
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class ProxiedCluster:
     tls: ssl.SSLContext | None
     """The TLS of connections to the target; None if they are not encrypted."""
     nursery: trio.Nursery
+    release: Release | None = None
+    """The older release that clients see; None for that of the target."""
     faults: Faults = attrs.field(factory=Faults)
     requests: RequestLog = attrs.field(factory=RequestLog)
     pause: Pause = attrs.field(factory=Pause)
@@ -136,7 +139,7 @@ class ProxiedCluster:
         if stream is None:
             return
         interception = Interception(
-            node, self.faults, self.requests, self._topics.get, _wall_ms, self.pause
+            node, self.faults, self.requests, self._topics.get, _wall_ms, self.pause, self.release
         )
         async with stream:
             await Relay(client, stream, interception, self.rewrite).run()

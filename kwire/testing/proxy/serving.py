@@ -14,6 +14,7 @@ from kwire.testing.control.http_server import serve_verbs
 from kwire.testing.control.table import Json, Verb, verb_table
 from kwire.testing.errors import BrokerError
 from kwire.testing.proxy.brokers import ProxiedCluster
+from kwire.testing.releases import Release
 
 Ready = Callable[[Sequence[Address]], None]
 TITLE: Final = "kwire proxy"
@@ -54,6 +55,7 @@ def run_proxy(
     signals: StopSignals,
     *,
     tls: ssl.SSLContext | None,
+    release: Release | None,
     control_port: int | None,
     ready: Ready,
     control_ready: Ready,
@@ -63,7 +65,7 @@ def run_proxy(
     async def serve() -> None:
         error: BrokerError | None = None
         async with trio.open_nursery() as nursery:
-            proxy = ProxiedCluster(targets, listen.host, tls, nursery)
+            proxy = ProxiedCluster(targets, listen.host, tls, nursery, release)
             try:
                 address = await proxy.start(listen.port)
                 if control_port is not None:
