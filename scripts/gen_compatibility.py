@@ -37,7 +37,7 @@ TITLES: Final = {
     "streams": "Kafka Streams 4.3.1, exactly once",
     "spark": "Spark 4.0, its Kafka source and sink",
     "pipeline": "The pipeline",
-    "readme": "The README's examples",
+    "readme": "The examples of the README, of test-brokers.md, and in `examples/`",
     "durability": "Kills and restarts",
     "interchange": "Data directories of kwire in Apache Kafka, and the reverse",
     "cluster": "The metadata quorum, with Apache's nodes too",
