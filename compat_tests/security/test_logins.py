@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
@@ -73,6 +81,34 @@ def test_password_with_signs_is_read_from_the_settings(broker: Guarded, topic: s
 )
 def test_wrong_log_ins_get_the_same_error(broker: Guarded, user: str, password: str) -> None:
     assert WRONG in refusal(broker.login, login(user, password))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (
+            "listener.name.login.plain.sasl.jaas.config",
+            f'{PLAIN_MODULE} required user_alice="another";',
+        ),
+        ("listener.name.login.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256"),
+        ("listener.name.login.plain.connections.max.reauth.ms", "1000"),
+    ],
+)
+def test_settings_of_log_ins_stay_those_of_the_file(broker: Guarded, name: str, value: str) -> None:
+    """kwire rejects the changes; Apache Kafka accepts them without any effect."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    with suppress(KafkaException):
+        admin.incremental_alter_configs([resource])[resource].result(30)
+    with wire(broker.login) as client:
+        offered = client.call(SaslHandshakeRequest(mechanism="NONE"), 1).mechanisms
+        assert offered == ["PLAIN"]
+    with wire(broker.login) as client:
+        answer = log_in(client, "alice", "alice-secret")
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
+    with wire(broker.login) as client:
+        assert log_in(client, "alice", "another").error_code == SASL_AUTHENTICATION_FAILED
 
 
 def test_mechanism_that_the_listener_lacks_is_rejected(broker: Guarded) -> None:

@@ -55,6 +55,8 @@ def tls_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
         "listener.name.older.ssl.enabled.protocols": "TLSv1.2",
         "listener.name.newer.ssl.enabled.protocols": "TLSv1.3",
         "listener.name.wrong.ssl.keystore.location": str(wrong.both),
+        "listener.name.wrong.ssl.allow.dn.changes": "true",
+        "listener.name.wrong.ssl.allow.san.changes": "true",
     }
     broker = make_broker(broker_kind, directory / "broker", settings)
     yield TlsBroker(broker, ports, directory, trusted, write_store(directory, "alice"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
+from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,9 +17,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from compat_tests.harness.broker import make_broker
+from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
 from compat_tests.tls.conftest import TlsBroker
-from compat_tests.tls.stores import HOST, write_store
+from compat_tests.tls.stores import HOST, write_store, write_trusted
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.testing.wire import WireClient
 
@@ -35,9 +39,13 @@ def serial(tls_broker: TlsBroker) -> str:
 
 
 def alter(tls_broker: TlsBroker, value: str, name: str = SETTING) -> None:
+    set_on_broker({"bootstrap.servers": tls_broker.at("OPEN")}, name, value)
+
+
+def set_on_broker(connection: dict[str, Any], name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": tls_broker.at("OPEN")})
+    admin = AdminClient(connection)
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
@@ -80,11 +88,69 @@ def test_new_certificate_serves_new_connections_and_ends_no_open_one(
     assert not errors
 
 
+@pytest.mark.parametrize("fault", ["missing", "damaged", "another subject", "a host less"])
+def test_certificate_that_cannot_replace_the_old_one_is_rejected(
+    fault: str, tls_broker: TlsBroker, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.pem"
+    if fault == "damaged":
+        path.write_text("-----BEGIN CERTIFICATE-----\nnothing")
+    elif fault == "another subject":
+        path = write_store(tmp_path, "other").both
+    elif fault == "a host less":
+        path = write_store(tmp_path, "server", "localhost").both
+    before = serial(tls_broker)
+    with pytest.raises(KafkaException) as refused:
+        alter(tls_broker, str(path))
+    assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+    assert serial(tls_broker) == before
+
+
+def test_certificate_that_other_brokers_would_refuse_is_rejected(
+    broker_kind: str, tmp_path: Path
+) -> None:
+    port, controller = new_ports(2)
+    settings = {
+        "listeners": f"TLS://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"TLS://{HOST}:{port}",
+        "listener.security.protocol.map": "TLS:SSL,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "TLS",
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(write_store(tmp_path, "server").both),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(write_trusted(tmp_path)),
+    }
+    broker = make_broker(broker_kind, tmp_path / "broker", settings)
+    try:
+        connection = {
+            "bootstrap.servers": f"{HOST}:{port}",
+            "security.protocol": "ssl",
+            "ssl.ca.location": settings["ssl.truststore.location"],
+        }
+        (tmp_path / "next").mkdir()
+        same = write_store(tmp_path / "next", "server").both
+        set_on_broker(connection, SETTING, str(same))
+        other = write_store(tmp_path, "server", authority_name="other").both
+        with pytest.raises(KafkaException) as refused:
+            set_on_broker(connection, SETTING, str(other))
+        assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+    finally:
+        broker.close()
+
+
+def test_names_may_change_where_the_file_allows_it(tls_broker: TlsBroker, tmp_path: Path) -> None:
+    store = write_store(tmp_path, "other", "localhost")
+    alter(tls_broker, str(store.both), "listener.name.wrong.ssl.keystore.location")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("listener.name.tls.ssl.client.auth", "maybe"),
         ("ssl.principal.mapping.rules", "DEFAULT"),
+        ("ssl.keystore.location", "/somewhere"),
+        ("ssl.allow.dn.changes", "true"),
     ],
 )
 def test_setting_that_cannot_change_so_is_refused(

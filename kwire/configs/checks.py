@@ -37,6 +37,7 @@ _LOGIN: Final = frozenset(
     }
 )
 """Settings of listeners whose clients must log in."""
+_STORES: Final = ("ssl.keystore.", "ssl.truststore.")
 _JAAS: Final = "sasl.jaas.config"
 _HANDLER: Final = ".callback.handler.class"
 _TOKENS: Final = "oauthbearer."
@@ -76,6 +77,19 @@ def is_for_login(name: str) -> bool:
     plain = without_listener(name)
     is_jaas = plain.endswith(f".{_JAAS}") and plain != name
     return is_jaas or plain in _LOGIN or _is_for_tokens(name, plain)
+
+
+def is_of_logins(name: str) -> bool:
+    """Return whether a setting concerns log-ins, so that it is fixed while a node runs.
+
+    Apache Kafka accepts changes of some, which then have no effect, not even after a restart.
+    """
+    return "sasl." in name or name.endswith("connections.max.reauth.ms")
+
+
+def is_for_store(name: str) -> bool:
+    """Return whether a setting names a key store or a trust store for all listeners."""
+    return name.startswith(_STORES) or name == "ssl.key.password"
 
 
 def _is_for_tokens(name: str, plain: str) -> bool:

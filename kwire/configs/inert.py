@@ -152,8 +152,6 @@ class InertConfig(Config):
     share_fetch_purgatory_purge_interval_requests = integer(1000)
     socket_connection_setup_timeout_max_ms = long(30000)
     socket_connection_setup_timeout_ms = long(10000)
-    ssl_allow_dn_changes = boolean(False)
-    ssl_allow_san_changes = boolean(False)
     ssl_engine_factory_class = optional_string(kind=Kind.CLASS, scope=PER_BROKER)
     ssl_keymanager_algorithm = string("SunX509", scope=PER_BROKER)
     ssl_provider = optional_string(scope=PER_BROKER)

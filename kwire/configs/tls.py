@@ -8,7 +8,16 @@ rejects are rejected in its words.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kwire.configs.declare import Config, ConfigError, Kind, Scope, optional_string, string, strings
+from kwire.configs.declare import (
+    Config,
+    ConfigError,
+    Kind,
+    Scope,
+    boolean,
+    optional_string,
+    string,
+    strings,
+)
 from kwire.configs.listeners import has_sasl
 from kwire.configs.principal_rules import check_rules
 
@@ -65,6 +74,10 @@ class TlsConfig(Config):
     """The TLS settings of one listener."""
 
     # fmt: off
+    ssl_allow_dn_changes = boolean(
+        False, "Whether a certificate with another subject may replace that of a running node.")
+    ssl_allow_san_changes = boolean(
+        False, "Whether a certificate that lacks hosts may replace that of a running node.")
     ssl_cipher_suites = strings(
         (), "Cipher suites that a listener may use; all safe ones by default.",
         check=_check_suites, scope=PER_BROKER

@@ -6,9 +6,9 @@ from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigs
 from kwire.handlers.shared.altering import Altering
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.controller.configs import decide_alter
+from kwire.raftmeta.controller.configs import decide_alter, full_alteration
 
-_ALTERING: Final = Altering(AlterConfigsResponse, decide_alter)
+_ALTERING: Final = Altering(AlterConfigsResponse, decide_alter, full_alteration)
 
 
 @handles(

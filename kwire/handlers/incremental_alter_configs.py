@@ -9,9 +9,11 @@ from kwire.codec.messages.incremental_alter_configs import (
 from kwire.handlers.shared.altering import Altering
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.controller.configs import decide_incremental_alter
+from kwire.raftmeta.controller.configs import decide_incremental_alter, incremental_alteration
 
-_ALTERING: Final = Altering(IncrementalAlterConfigsResponse, decide_incremental_alter)
+_ALTERING: Final = Altering(
+    IncrementalAlterConfigsResponse, decide_incremental_alter, incremental_alteration
+)
 
 
 @handles(

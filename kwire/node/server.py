@@ -83,6 +83,7 @@ class Server:
             logs=core.logs,
             broker=None if self.broker is None else self.broker.services,
             authorizer=authorizer,
+            check_certificates=core.tls.check if core.tls.listeners else None,
         )
         self._requests = {side: Dispatcher(self.services, side) for side in ListenerType}
 

@@ -4,7 +4,7 @@ The modules that encrypt are loaded only on a node that has such a listener.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -44,6 +44,27 @@ class NodeTls:
             )
         if self.to_brokers is not None:
             _configure(config, config.inter_broker_listener, self.to_brokers.certificates.configure)
+
+    async def check(self, config: BrokerConfig, names: Collection[str]) -> None:
+        """Raise ConfigError if a listener could not use the settings that are to change.
+
+        ``config`` has the changed settings, ``names`` are their names. Reads the files that they
+        name, even if the settings are as before.
+        """
+        from kwire.configs.tls import listener_prefix, listener_tls
+
+        for listener, tls in self.listeners.items():
+            start = f"{listener_prefix(listener)}ssl."
+            if not any(name.startswith(start) for name in names):
+                continue
+            settings = listener_tls(config, listener)
+            server = await tls.certificates.examine(settings)
+            for peers, name in (
+                (self.to_brokers, config.inter_broker_listener),
+                (self.to_controllers, controller_listener(config)),
+            ):
+                if peers is not None and name == listener:
+                    await peers.check_replacement(settings, tls.certificates.current, server)
 
 
 def _configure(

@@ -73,6 +73,33 @@ MUTATIONS = (
         test="tests/net/test_tls_reload.py::test_unusable_file_changes_nothing_and_is_logged_once",
     ),
     Mutation(
+        name="certificate-for-other-names-replaces-the-old-one",
+        invariants=(100,),
+        path="kwire/net/tls/reloading.py",
+        old="            self.check(self.settings, self.current, result)\n",
+        new="            pass\n",
+        test="tests/net/test_tls_reload.py"
+        "::test_new_certificate_must_have_the_names_of_the_old_one",
+    ),
+    Mutation(
+        name="accept-settings-of-unusable-certificates",
+        invariants=(100,),
+        path="kwire/handlers/shared/altering.py",
+        old="await check(context.config.with_dynamic(cluster, own), alteration.names)",
+        new="pass",
+        test="tests/server/test_certificates.py"
+        "::test_unusable_certificate_is_rejected_in_the_answer",
+    ),
+    Mutation(
+        name="cut-a-broker-off-by-its-new-certificate",
+        invariants=(100,),
+        path="kwire/net/tls/client_tls.py",
+        old="        await trio.to_thread.run_sync(check_trust, new, self.certificates.current)\n",
+        new="",
+        test="tests/server/test_certificates.py"
+        "::test_certificate_that_the_other_brokers_would_refuse_is_rejected",
+    ),
+    Mutation(
         name="read-certificates-for-each-connection",
         invariants=(10,),
         path="kwire/net/tls/reloading.py",

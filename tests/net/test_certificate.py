@@ -1,5 +1,6 @@
 """Names and expiry of certificates; the names are those that Java 17 printed for the same bytes."""
 
+import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID as Oid
 
-from kwire.net.tls.certificate import expiry_ms, in_order, subject
+from kwire.net.tls.certificate import alternative_names, expiry_ms, in_order, subject
 from tests.support.net.tls import authority, certificate
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -99,6 +100,13 @@ def test_expiry_is_read_in_both_forms(end: datetime) -> None:
 def test_other_bytes_are_an_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         subject(data)
+
+
+def test_hosts_are_read_from_the_alternative_names() -> None:
+    leaf = certificate("a.example", "127.0.0.1", "::1", "*.b.example").cert_chain_pems[0]
+    hosts = alternative_names(ssl.PEM_cert_to_DER_cert(leaf.bytes().decode()))
+    assert hosts == {"DNS:a.example", "IP:127.0.0.1", "IP:::1", "DNS:*.b.example"}
+    assert alternative_names(make_certificate([(Oid.COMMON_NAME, "none")])) == set()
 
 
 def test_chain_is_put_in_order() -> None:

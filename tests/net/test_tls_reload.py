@@ -13,7 +13,7 @@ from kwire.configs.tls import TlsConfig
 from kwire.metrics import CERTIFICATE_EXPIRY
 from kwire.net.tls.reloading import CHECK_S
 from tests.support.net.node import Node, echo
-from tests.support.net.tls import authority, certificate, connect, pem, tls_node
+from tests.support.net.tls import certificate, connect, pem, tls_node
 
 DAY_S = 86_400
 
@@ -26,8 +26,9 @@ async def serial(node: Node) -> int:
         return int(stream.getpeercert()["serialNumber"], 16)
 
 
-def new_certificate(**more: Any) -> trustme.LeafCert:
-    return authority().issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA, **more)
+def new_certificate() -> trustme.LeafCert:
+    """Return another certificate with the same names."""
+    return certificate.__wrapped__()
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -68,6 +69,39 @@ async def test_unusable_file_changes_nothing_and_is_logged_once(
         store.write_text(text)
         mock_clock.jump(CHECK_S)
         assert await serial(node) != before
+
+
+@pytest.mark.parametrize(
+    ("leaf", "allowed", "reason"),
+    [
+        (certificate(common_name="b"), {}, "the subject of the new certificate is CN=b,OU=tests"),
+        (certificate("localhost"), {}, "the new certificate does not name IP:127.0.0.1; use"),
+        (certificate(common_name="b"), {"allow_dn_changes": "true"}, None),
+        (certificate("localhost"), {"allow_san_changes": "true"}, None),
+        (certificate("127.0.0.1", "localhost", "more.example"), {}, None),
+    ],
+)
+async def test_new_certificate_must_have_the_names_of_the_old_one(
+    leaf: trustme.LeafCert,
+    allowed: dict[str, Any],
+    reason: str | None,
+    tmp_path: Path,
+    mock_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "kwire")
+    async with tls_node(tmp_path, **allowed) as (node, _):
+        (tmp_path / "keystore.pem").write_text(pem(leaf))
+        mock_clock.jump(CHECK_S)
+        tls = node.service.listeners["A"].tls
+        assert tls is not None
+        await tls.certificates.refresh()
+        (message,) = messages(caplog)
+        if reason is None:
+            assert message == "certificates reloaded listener=A"
+        else:
+            assert f"certificates not reloaded listener=A reason={reason}" in message
+            await serial(node)
 
 
 async def test_missing_file_changes_nothing(

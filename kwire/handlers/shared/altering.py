@@ -1,12 +1,13 @@
 """The shared part of the two requests that change settings: which changes a node accepts.
 
 Each resource fails or succeeds alone; the results are in the order of the request's resources. A
-client's broker rejects what the client may not change, and the settings of other brokers; the
-active controller decides on the rest.
+client's broker rejects what the client may not change, the settings of other brokers, and
+certificates that the broker cannot use; the active controller decides on the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from copy import copy
+from functools import partial
 from typing import Generic, TypeVar
 
 import attrs
@@ -17,8 +18,10 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kwire.configs.declare import ConfigError
+from kwire.configs.resource_types import BROKER
 from kwire.drive import Slices
-from kwire.errors import KafkaError
+from kwire.errors import InvalidRequest, KafkaError
 from kwire.handlers.shared.config_resources import (
     ConfigResource,
     Result,
@@ -27,6 +30,7 @@ from kwire.handlers.shared.config_resources import (
     resources_of,
 )
 from kwire.handlers.shared.context import Context
+from kwire.raftmeta.controller.configs import Alteration
 from kwire.raftmeta.controller.controller import Decide
 
 Req = TypeVar("Req", AlterConfigsRequest, IncrementalAlterConfigsRequest)
@@ -40,6 +44,8 @@ class Altering(Generic[Req, Resp]):
     response_type: type[Resp]
     decide: "Decide[Req, Resp]"
     """The active controller's decision on the resources that this node accepts."""
+    alteration: Callable[..., Alteration]
+    """Returns the change to one resource."""
 
     def refuse(self, request: Req, error: KafkaError) -> Resp:
         """Return the response to a request that fails as a whole."""
@@ -54,7 +60,7 @@ class Altering(Generic[Req, Resp]):
         refusals = await self._refuse(
             rest,
             self.response_type.AlterConfigsResourceResponse,
-            lambda kind, name: check_may_alter(context, kind, name),
+            partial(self._check, context),
         )
         response = await self._decide(context, rest)
         add_results(response.responses, refusals, order)
@@ -71,8 +77,26 @@ class Altering(Generic[Req, Resp]):
         except KafkaError as error:
             return self.refuse(request, error)
 
+    async def _check(self, context: Context, resource: ConfigResource) -> None:
+        """Raise a KafkaError unless the client may change a resource, and this node can use it."""
+        kind, name = resource.resource_type, resource.resource_name
+        check_may_alter(context, kind, name)
+        check = context.services.check_certificates
+        if check is None or kind != BROKER or context.listener_type is not ListenerType.BROKER:
+            return
+        alteration, image = self.alteration(resource), context.image
+        settings = alteration.change(dict(image.config(kind, name)))
+        cluster, own = (image.config(BROKER, ""), settings) if name else (settings, {})
+        try:
+            await check(context.config.with_dynamic(cluster, own), alteration.names)
+        except ConfigError as error:
+            raise InvalidRequest(str(error)) from None
+
     async def _refuse(
-        self, request: Req, result_type: Callable[..., Result], check: Callable[[int, str], None]
+        self,
+        request: Req,
+        result_type: Callable[..., Result],
+        check: Callable[[ConfigResource], Awaitable[None]],
     ) -> list[Result]:
         """Keep only the resources that pass ``check``; return the results of the others."""
         allowed, results = [], []
@@ -80,7 +104,7 @@ class Altering(Generic[Req, Resp]):
         for resource in request.resources:
             await slices.pause()
             try:
-                check(resource.resource_type, resource.resource_name)
+                await check(resource)
             except KafkaError as error:
                 results.append(_refusal(result_type, resource, error))
             else:

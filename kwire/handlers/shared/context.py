@@ -3,8 +3,8 @@
 A listener does not serve an API that needs a part which its node lacks.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -109,6 +109,10 @@ class BrokerServices:
     stores their states."""
 
 
+CheckCertificates: TypeAlias = Callable[[BrokerConfig, Collection[str]], Awaitable[None]]
+"""Raises ConfigError if the node cannot use settings, of which those with these names change."""
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Services:
     """The parts of one node that requests may use; one object per node."""
@@ -127,6 +131,8 @@ class Services:
     """None on a node that is only a controller."""
     authorizer: "Authorizer | None" = None
     """Decides what clients may do; without it, they may do everything."""
+    check_certificates: "CheckCertificates | None" = None
+    """Checks changed settings of TLS; None on a node without TLS."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""Reads a certificate (X.509, DER): the subject's name as Java prints it, and the expiry.
+"""Reads a certificate (X.509, DER): its names, the subject's as Java prints it, and the expiry.
 
 Java's form is RFC 2253, with the newest part of the name first. Attributes without a keyword there
 are written as their number and ``#`` and the value's DER bytes. Pure; raises ValueError for bytes
@@ -7,6 +7,7 @@ that are not a certificate. The bytes come from OpenSSL, which has parsed them b
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 _KEYWORDS: Final = {
@@ -31,6 +32,11 @@ _ESCAPED: Final = ',=+<>#;"\\'
 _SEQUENCE: Final = 0x30
 _OPTIONAL_VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVES: Final = b"\x55\x1d\x11"
+"""The extension subjectAltName (RFC 5280, section 4.2.1.6)."""
+_DNS_NAME: Final = 0x82
+_ADDRESS: Final = 0x87
 
 
 class _Element(NamedTuple):
@@ -76,6 +82,32 @@ def subject(certificate: bytes) -> str:
     """Return the subject's distinguished name, as X500Principal.getName() prints it."""
     name = _fields(certificate)[4]
     return ",".join(reversed([_relative_name(part) for part in _elements(name.value)]))
+
+
+def alternative_names(certificate: bytes) -> frozenset[str]:
+    """Return the entries of ``subjectAltName``, such as ``DNS:host1`` and ``IP:127.0.0.1``.
+
+    An entry of another kind is its DER bytes in hexadecimal digits.
+    """
+    names: set[str] = set()
+    for field in _fields(certificate)[6:]:
+        if field.tag != _EXTENSIONS:
+            continue
+        (extensions,) = _elements(field.value)
+        for extension in _elements(extensions.value):
+            kind, *_, value = _elements(extension.value)
+            if kind.value == _ALTERNATIVES:
+                (entries,) = _elements(value.value)
+                names.update(map(_alternative_name, _elements(entries.value)))
+    return frozenset(names)
+
+
+def _alternative_name(entry: _Element) -> str:
+    if entry.tag == _DNS_NAME:
+        return f"DNS:{entry.value.decode('ascii', 'replace')}"
+    if entry.tag == _ADDRESS and len(entry.value) in (4, 16):
+        return f"IP:{ip_address(entry.value)}"
+    return entry.whole.hex()
 
 
 def _relative_name(part: _Element) -> str:

@@ -12,8 +12,9 @@ from trio.lowlevel import wait_readable, wait_writable
 
 from kwire.configs.tls import TlsConfig
 from kwire.net.framing import Disconnect
-from kwire.net.tls.contexts import client_context
+from kwire.net.tls.contexts import ServerContext, client_context
 from kwire.net.tls.reloading import Reloading
+from kwire.net.tls.replacement import check_trust
 from kwire.net.tls.tls_socket import TlsSocket
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,17 @@ class ClientTls:
             self.report(host, error.__cause__ or error)
             raise ConnectionAbortedError(str(error.__cause__ or error)) from error
         return encrypted
+
+    async def check_replacement(
+        self, settings: TlsConfig, old: ServerContext, new: ServerContext
+    ) -> None:
+        """Raise ConfigError unless nodes with and without the new settings accept each other.
+
+        ``old`` and ``new``: this node's own side of a listener between nodes.
+        """
+        client = await self.certificates.examine(settings)
+        await trio.to_thread.run_sync(check_trust, new, self.certificates.current)
+        await trio.to_thread.run_sync(check_trust, old, client)
 
     def report(self, host: str, error: BaseException) -> None:
         """Log why a handshake failed, unless that was logged a moment ago."""

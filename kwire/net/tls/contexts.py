@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from kwire.configs.declare import ConfigError
 from kwire.configs.tls import TlsConfig
-from kwire.net.tls.certificate import expiry_ms
+from kwire.net.tls.certificate import alternative_names, expiry_ms, subject
 from kwire.net.tls.stores import KeyPair, read_key_pair, read_trusted
 
 _CLIENT_AUTH: Final = {
@@ -28,11 +28,14 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 class ServerContext(NamedTuple):
-    """The context of a listener, and the time until which its certificates are valid."""
+    """The context of a listener, and what its certificates say."""
 
     context: ssl.SSLContext
     expires_ms: int
     """In milliseconds since 1970: of the certificate that expires first."""
+    subject: str
+    hosts: frozenset[str]
+    """The entries of the certificate's ``subjectAltName``."""
 
 
 def server_context(tls: TlsConfig) -> ServerContext:
@@ -45,7 +48,13 @@ def server_context(tls: TlsConfig) -> ServerContext:
         _load_trusted(context, tls, ssl.Purpose.CLIENT_AUTH)
         context.num_tickets = 0
     with _intact(tls.ssl_keystore_location or "ssl.keystore.certificate.chain"):
-        return ServerContext(context, _first_expiry(pair))
+        certificates = _certificates(pair)
+        return ServerContext(
+            context,
+            min(map(expiry_ms, certificates)),
+            subject(certificates[0]),
+            alternative_names(certificates[0]),
+        )
 
 
 def client_context(tls: TlsConfig) -> ssl.SSLContext:
@@ -136,6 +145,7 @@ def _private_file(data: bytes) -> Iterator[str]:
             yield file.name
 
 
-def _first_expiry(pair: KeyPair) -> int:
+def _certificates(pair: KeyPair) -> list[bytes]:
+    """Return the certificates of a key as DER, its own first."""
     blocks = pair.certificates.split(_BEGIN)[1:]
-    return min(expiry_ms(ssl.PEM_cert_to_DER_cert(_BEGIN + block)) for block in blocks)
+    return [ssl.PEM_cert_to_DER_cert(_BEGIN + block) for block in blocks]

@@ -2,7 +2,8 @@
 
 Files are looked at while connections are made, at most once in :data:`CHECK_S`, in a thread: an
 idle node reads nothing, and a file system that hangs delays one connection. If the new files are
-unusable, for example half written, the old certificates stay, and one log line says why.
+unusable, for example half written, or may not replace the old ones, the old certificates stay, and
+one log line says why.
 """
 
 import logging
@@ -36,6 +37,8 @@ class Reloading(Generic[T]):
     load: Callable[[TlsConfig], T]
     """Reads the files; raises ConfigError if they are unusable."""
     now: Callable[[], float]
+    check: Callable[[TlsConfig, T, T], None] = lambda settings, old, new: None
+    """Raises ConfigError if the new object may not replace the old one."""
     current: T = attrs.field(init=False)
     _stamps: list[Stamp] | None = attrs.field(init=False)
     """Those of the files when they were last read; None if they must be read again."""
@@ -50,6 +53,16 @@ class Reloading(Generic[T]):
     def configure(self, settings: TlsConfig) -> None:
         """Use other settings from the next connection onwards, even if the files are the same."""
         self.settings, self._stamps, self._checked_at = settings, None, float("-inf")
+
+    async def examine(self, settings: TlsConfig) -> T:
+        """Return the result for other settings, without using it.
+
+        Raises ConfigError if :meth:`refresh` would not use it either.
+        """
+        await self.refresh()
+        result = await trio.to_thread.run_sync(self.load, settings)
+        self.check(settings, self.current, result)
+        return result
 
     async def refresh(self) -> T:
         """Return the result for the current files; look at them first if that is due."""
@@ -69,8 +82,12 @@ class Reloading(Generic[T]):
 
     def _replace(self, stamps: list[Stamp], result: T | ConfigError) -> None:
         self._stamps = stamps
-        if isinstance(result, ConfigError):
-            logger.error("certificates not reloaded %s reason=%s", self.use, result)
+        try:
+            if isinstance(result, ConfigError):
+                raise result
+            self.check(self.settings, self.current, result)
+        except ConfigError as error:
+            logger.error("certificates not reloaded %s reason=%s", self.use, error)
         else:
             self.current = result
             logger.info("certificates reloaded %s", self.use)

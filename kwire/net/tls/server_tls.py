@@ -17,6 +17,7 @@ from kwire.net.tls.certificate import subject
 from kwire.net.tls.contexts import ServerContext, server_context
 from kwire.net.tls.handshakes import Client, Handshakes
 from kwire.net.tls.reloading import Reloading
+from kwire.net.tls.replacement import check_names
 from kwire.net.tls.tls_socket import TlsSocket
 
 logger = logging.getLogger(__name__)
@@ -103,7 +104,9 @@ class ServerTls:
 def open_tls(listener: str, settings: TlsConfig, clock: NodeClock, metrics: Metrics) -> ServerTls:
     """Return the TLS of a listener; raise ConfigError if its certificates are unusable."""
     failures = metrics.cell(FAILED_AUTHENTICATIONS, listener)
-    certificates = Reloading(f"listener={listener}", settings, server_context, clock.now)
+    certificates = Reloading(
+        f"listener={listener}", settings, server_context, clock.now, check_names
+    )
     tls = ServerTls(listener, certificates, Handshakes(clock.now), clock, failures)
     metrics.register_function(CERTIFICATE_EXPIRY, lambda: certificates.current.expires_ms, listener)
     tls.warn_of_expiry()

@@ -15,7 +15,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kwire.configs.broker import all_broker_keys
-from kwire.configs.checks import check_changed, is_for_login, without_listener
+from kwire.configs.checks import check_changed, is_for_store, is_of_logins, without_listener
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig, check_group_config
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
@@ -58,16 +58,30 @@ class Alteration:
     """Maps the resource's current settings to its new ones."""
 
 
+def incremental_alteration(
+    item: IncrementalAlterConfigsRequest.AlterConfigsResource,
+) -> Alteration:
+    """Return the change that sets, deletes, appends to and subtracts from settings."""
+    resource = (item.resource_type, item.resource_name)
+    operations = [(c.name, c.config_operation, c.value) for c in item.configs]
+    change = partial(operate, operations=operations, resource=resource)
+    return Alteration(resource, [name for name, _, _ in operations], change)
+
+
+def full_alteration(item: AlterConfigsRequest.AlterConfigsResource) -> Alteration:
+    """Return the change that replaces all settings of a resource."""
+    texts = {config.name: config.value for config in item.configs}
+    resource = (item.resource_type, item.resource_name)
+    return Alteration(resource, list(texts), partial(_replace, new=texts))
+
+
 def decide_incremental_alter(
     state: ControllerState, request: IncrementalAlterConfigsRequest
 ) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
     """Set, delete, append to and subtract from settings."""
     alterations = []
     for item in request.resources:
-        resource = (item.resource_type, item.resource_name)
-        operations = [(c.name, c.config_operation, c.value) for c in item.configs]
-        change = partial(operate, operations=operations, resource=resource)
-        alterations.append(Alteration(resource, [name for name, _, _ in operations], change))
+        alterations.append(incremental_alteration(item))
         yield
     shape = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
     responses, records = yield from _alter_all(state, alterations, shape)
@@ -81,9 +95,7 @@ def decide_alter(
     """Replace all settings of a resource; settings not named return to their defaults."""
     alterations = []
     for item in request.resources:
-        texts = {config.name: config.value for config in item.configs}
-        resource = (item.resource_type, item.resource_name)
-        alterations.append(Alteration(resource, list(texts), partial(_replace, new=texts)))
+        alterations.append(full_alteration(item))
         yield
     shape = AlterConfigsResponse.AlterConfigsResourceResponse
     responses, records = yield from _alter_all(state, alterations, shape)
@@ -304,11 +316,17 @@ def _check_broker(
     fixed = [
         setting
         for setting in changed_names
-        if (setting in keys and keys[setting].scope is Scope.READ_ONLY) or is_for_login(setting)
+        if (setting in keys and keys[setting].scope is Scope.READ_ONLY) or is_of_logins(setting)
     ]
     if fixed:
         raise errors.InvalidRequest(
             f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+        )
+    stores = [setting for setting in changed_names if is_for_store(setting)]
+    if stores:
+        raise errors.InvalidRequest(
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: [{', '.join(sorted(stores))}]"
         )
     for setting in changed_names:
         if setting not in keys:

@@ -146,6 +146,26 @@ def test_settings_of_a_group_stay_within_those_of_the_broker(
     assert (refusal or "") in (response.error_message or "")
 
 
+@pytest.mark.parametrize(
+    ("name", "refusal"),
+    [
+        ("ssl.keystore.location", "These security configs can be dynamically updated only per-li"),
+        ("ssl.key.password", "These security configs can be dynamically updated only per-listene"),
+        ("listener.name.a.ssl.allow.dn.changes", "Cannot update these configs dynamically: [lis"),
+        ("listener.name.a.plain.sasl.jaas.config", "Cannot update these configs dynamically: [l"),
+        ("listener.name.a.plain.connections.max.reauth.ms", "Cannot update these configs dynami"),
+        ("listener.name.a.plain.sasl.server.callback.handler.class", "Cannot update these conf"),
+        ("sasl.jaas.config", "Cannot update these configs dynamically: [sasl.jaas.config]"),
+    ],
+)
+def test_protection_that_is_fixed_is_refused(name: str, refusal: str) -> None:
+    response = whole(
+        decide_incremental_alter(Cluster().state, alter(BROKER, "1", (name, SET, "1")))
+    ).reply.responses[0]
+    assert response.error_code == errors.InvalidRequest.code
+    assert (response.error_message or "").startswith(refusal)
+
+
 def test_setting_longer_than_32767_characters_is_refused() -> None:
     for length, code in ((32767, 0), (32768, errors.InvalidConfig.code)):
         cluster = Cluster()

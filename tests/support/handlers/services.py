@@ -25,8 +25,8 @@ class Missing:
 def services_of(**parts: Any) -> Services:
     """Return the services of a node with these parts, by their names in any of the classes."""
     defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": ""}
-    defaults |= {"image": MetadataImage()}
-    parts = defaults | {"supported_features": {}, "authorizer": None} | parts
+    defaults |= {"image": MetadataImage(), "supported_features": {}}
+    parts = defaults | {"authorizer": None, "check_certificates": None} | parts
     parts["current"] = _make(Current, parts)
     parts["broker"] = _make(BrokerServices, parts)
     services: Services = _make(Services, parts)

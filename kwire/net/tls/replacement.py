@@ -1,0 +1,59 @@
+"""Decides which certificates may replace those of a listener while the node runs.
+
+Kafka's rules: a new certificate has the subject of the old one, unless ``ssl.allow.dn.changes`` is
+set, and names all of its hosts, unless ``ssl.allow.san.changes`` is set. So a store that was
+installed by mistake turns no client away. On the listener between brokers, certificates and trust
+stores must also fit the old ones, because the other brokers still have such. Pure.
+"""
+
+import ssl
+from typing import Final
+
+from kwire.configs.declare import ConfigError
+from kwire.configs.tls import TlsConfig
+from kwire.net.tls.contexts import ServerContext
+
+_ROUNDS: Final = 10
+"""More than any handshake takes."""
+
+
+def check_names(tls: TlsConfig, old: ServerContext, new: ServerContext) -> None:
+    """Raise ConfigError if the new certificate lacks a name of the old one."""
+    if not tls.ssl_allow_dn_changes and new.subject.casefold() != old.subject.casefold():
+        raise ConfigError(
+            f"the subject of the new certificate is {new.subject}, not {old.subject}; use a "
+            "certificate with the same name, or set ssl.allow.dn.changes=true and restart"
+        )
+    lost = sorted(old.hosts - new.hosts)
+    if lost and not tls.ssl_allow_san_changes:
+        raise ConfigError(
+            f"the new certificate does not name {', '.join(lost)}; use a certificate that does, or "
+            "set ssl.allow.san.changes=true and restart"
+        )
+
+
+def check_trust(server: ServerContext, client: ssl.SSLContext) -> None:
+    """Raise ConfigError if two nodes, one of which changes, would refuse each other."""
+    name = next(iter(sorted(server.hosts)), ":").partition(":")[2].replace("*", "x")
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=name or None),
+        server.context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    try:
+        for _ in range(_ROUNDS):
+            ends = [end for end in ends if not _is_complete(end)]
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or error.reason or error
+        raise ConfigError(
+            f"nodes with the old certificates and nodes with the new ones would refuse each other "
+            f"({reason}); first add the new authority to the trust stores of all nodes"
+        ) from None
+
+
+def _is_complete(end: ssl.SSLObject) -> bool:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
