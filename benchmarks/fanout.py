@@ -1,9 +1,11 @@
 """Measure one producer and many subscribers that wait for each record, beside Apache Kafka.
 
     python benchmarks/fanout.py [--peers kwire,kafka] [--subscribers N] [--records N] [--rounds N]
+                                [--interval MS]
 
 Every subscriber long-polls the same partition over a connection of its own; a producer in a process
-of its own sends records one after the other, the next one when the last is acknowledged. The table
+of its own sends records one after the other, the next one when the last is acknowledged, or after
+an interval in which all subscribers get the last, so that none of them gets two at once. The table
 has the broker's CPU microseconds for a record delivered to a subscriber, the seconds until all of
 them have all, and the median and the 99th percentile of the producer's acknowledgements in
 milliseconds. The peers run in turn.
@@ -78,7 +80,7 @@ class Subscriber:
         self.sock.sendall(self.request)
 
 
-def produce(port: int, records: int, pipe: Connection) -> None:
+def produce(port: int, records: int, interval_s: float, pipe: Connection) -> None:
     """Send records one after the other; put each acknowledgement's time, in s, into ``pipe``."""
     data = batch([New(None, bytes(100))], timestamp_ms=int(time.time() * 1000))
     part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
@@ -94,6 +96,7 @@ def produce(port: int, records: int, pipe: Connection) -> None:
             client.send_bytes(frame)
             client.read_frame()
             trips.append(time.perf_counter() - started)
+            time.sleep(interval_s)
         pipe.send(trips)
 
 
@@ -109,7 +112,7 @@ def create_topic(port: int) -> None:
     assert response.topics[0].error_code == 0, response
 
 
-def measure(port: int, process: int, subscribers: int, records: int) -> Figures:
+def measure(port: int, process: int, subscribers: int, records: int, interval_s: float) -> Figures:
     """Run one producer and many subscribers against a broker."""
     create_topic(port)
     part = FetchRequest.FetchTopic.FetchPartition(
@@ -123,7 +126,7 @@ def measure(port: int, process: int, subscribers: int, records: int) -> Figures:
     )
     request = request_frame(1, VERSION, 1, "subscriber", fetch)
     ours, theirs = multiprocessing.Pipe()
-    producer = multiprocessing.Process(target=produce, args=(port, records, theirs))
+    producer = multiprocessing.Process(target=produce, args=(port, records, interval_s, theirs))
     producer.start()
     selector = selectors.DefaultSelector()
     for _ in range(subscribers):
@@ -158,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--subscribers", type=int, default=1000)
     parser.add_argument("--records", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--interval", type=int, default=0, metavar="MS")
     options = parser.parse_args(arguments)
     figures: dict[str, list[Figures]] = {peer: [] for peer in options.peers.split(",")}
     for _ in range(options.rounds):
@@ -167,7 +171,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 assert broker.process is not None
                 try:
                     process = broker.process.pid
-                    runs.append(measure(broker.port, process, options.subscribers, options.records))
+                    interval_s = options.interval / 1000
+                    run = measure(
+                        broker.port, process, options.subscribers, options.records, interval_s
+                    )
+                    runs.append(run)
                 finally:
                     broker.close()
     print("| broker | CPU us a delivery | all delivered, s | ack p50, ms | ack p99, ms |")

@@ -14,7 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import trio
 
 from kwire.clock import Clock
-from kwire.waits import Signal
+from kwire.waits import Signal, Wakeable
 
 SLICE_SECONDS: Final = 0.002
 """The longest time for which work that consists of many small items may block the loop."""
@@ -172,12 +172,6 @@ async def run_by_size(steps: Generator[None, None, T], size: int, at_once: int) 
     Return their value.
     """
     return run_steps(steps) if size <= at_once else await run_in_slices(steps)
-
-
-class Wakeable(Protocol):
-    """An event on which a task sleeps."""
-
-    def set(self) -> object: ...
 
 
 class Wakes:

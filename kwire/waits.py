@@ -1,17 +1,18 @@
 """Waits of one task for another: a signal that can be cleared, waits for an offset, deadlines.
 
 A function whose result seldom has to be awaited is synchronous and returns a :class:`Slow` if it
-has to be; so nothing else pays for a coroutine.
+has to be; so nothing else pays for a coroutine. A :class:`Parked` result needs no task at all until
+its :class:`TimedWait` is over.
 
 Nothing polls: a task sleeps until another task calls ``set``, ``notify`` or ``reach``. For
 something that happens once, such as the end of a flush, :class:`trio.Event` is enough; tasks that
 take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from functools import partial
 from math import inf
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -33,10 +34,113 @@ class Slow(Generic[T_co]):
     """Continues the work and returns the result."""
 
 
+class TimedWait:
+    """A wait that ends at its deadline, or earlier by :meth:`set`; no task has to wait meanwhile.
+
+    Either :meth:`park` names a function that is called at the end, or a task awaits :meth:`wait`.
+    """
+
+    __slots__ = ("_deadline", "_deadlines", "_on_over", "is_first", "is_over", "is_parked")
+
+    def __init__(self, deadlines: "Deadlines", *, is_first: bool = False) -> None:
+        self._deadlines = deadlines
+        self._deadline = inf
+        self._on_over: Callable[[], object] | None = None
+        self.is_first = is_first
+        """True if whoever waits is served before others whose waits end together with this one."""
+        self.is_over = False
+        self.is_parked = False
+        """True if the end calls a function and wakes no task."""
+
+    def begin(self, deadline: float) -> None:
+        """Set the deadline, before the wait is parked or awaited."""
+        self._deadline = deadline
+
+    def park(self, on_over: Callable[[], object]) -> bool:
+        """Have ``on_over`` called at the end, and return True.
+
+        Return False if a task has to wait instead: the wait is over, or nothing keeps deadlines.
+        """
+        if self.is_over or not self._deadlines.is_running:
+            return False
+        self._deadlines.add(self, self._deadline)
+        self._on_over, self.is_parked = on_over, True
+        return True
+
+    def set(self) -> None:
+        """End the wait."""
+        on_over, self._on_over = self._on_over, None
+        self.is_over = True
+        if on_over is not None:
+            on_over()
+
+    async def wait(self) -> None:
+        """Return when the wait is over; a parked wait goes on in this task."""
+        self.is_parked = False
+        if self.is_over:
+            return
+        event = trio.Event()
+        self._on_over = event.set
+        if self._deadlines.is_running:
+            self._deadlines.add(self, self._deadline)
+            await event.wait()
+            return
+        with trio.move_on_at(self._deadline):
+            await event.wait()
+
+    def end(self) -> None:
+        """Forget the wait: it is over, or nobody waits any longer."""
+        self._on_over, self.is_over = None, True
+        self._deadlines.discard(self)
+
+
+class Parked(Slow[T_co]):
+    """A result that is ready to be computed once a wait is over, without a task until then.
+
+    Either the caller parks the wait and then calls :attr:`resume`, or it awaits :attr:`finish`.
+    """
+
+    __slots__ = ("cancel", "resume", "wait")
+
+    def __init__(
+        self,
+        wait: TimedWait,
+        resume: "Callable[[], Slow[T_co] | T_co]",
+        cancel: Callable[[], None],
+    ) -> None:
+        super().__init__(partial(_finish_parked, wait, resume, cancel))
+        self.wait = wait
+        self.resume = resume
+        """Continues the work after the wait; returns the result or what is left to wait for."""
+        self.cancel = cancel
+        """Ends the work without a result."""
+
+    def then(self, resume: "Callable[[], Slow[T] | T]") -> "Parked[T]":
+        """Return a result of the same wait, to which ``resume`` leads."""
+        return Parked(self.wait, resume, self.cancel)
+
+
+async def _finish_parked(
+    wait: TimedWait, resume: Callable[[], Slow[T] | T], cancel: Callable[[], None]
+) -> T:
+    """Wait in this task and return the result."""
+    try:
+        await wait.wait()
+    except BaseException:
+        cancel()
+        raise
+    result = resume()
+    while isinstance(result, Slow):
+        result = await result.finish()
+    return result
+
+
 # Any: the results of the different waits, which the generator sends itself.
 _Waited: TypeAlias = Any
-Steps: TypeAlias = Generator[Callable[[], Awaitable[_Waited]], _Waited, T]
-"""Work that yields a function wherever it has to await that function's result, which it gets."""
+_Call: TypeAlias = Callable[[], Awaitable[_Waited]]
+Steps: TypeAlias = Generator[_Call | TimedWait, _Waited, T]
+"""Work that yields a function wherever it has to await that function's result, which it gets, or a
+wait that need not have a task."""
 
 
 def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
@@ -46,15 +150,17 @@ def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
     except StopIteration as end:
         result: T = end.value
         return result
+    if isinstance(call, TimedWait):
+        return Parked(call, partial(run_until_wait, steps), steps.close)
     return Slow(partial(_run_on, steps, call))
 
 
-async def _run_on(steps: Steps[T], call: Callable[[], Awaitable[_Waited]]) -> T:
+async def _run_on(steps: Steps[T], call: _Call | TimedWait) -> T:
     """Run the rest of work that has to await ``call``."""
     try:
         while True:
             try:
-                waited = await call()
+                waited = await (call.wait() if isinstance(call, TimedWait) else call())
             except BaseException as error:  # noqa: BLE001  The work handles it.
                 call = steps.throw(error)
             else:
@@ -99,63 +205,78 @@ class Signal:
             await self._tasks.park()
 
 
-def _set_all(events: Iterable[trio.Event]) -> None:
-    for event in events:
-        event.set()
+class Wakeable(Hashable, Protocol):
+    """A wait that :meth:`set` ends, such as an event on which a task sleeps."""
+
+    def set(self) -> object: ...
+
+
+def _set_all(waits: Iterable[Wakeable]) -> None:
+    for wait in waits:
+        wait.set()
 
 
 class Deadlines:
     """The deadlines of waits, kept by one task: a cancel scope for each wait costs ten times as
     much."""
 
-    __slots__ = ("_events", "_is_running", "_next", "_now", "_wake")
+    __slots__ = ("_next", "_now", "_waits", "_wake", "is_running")
 
     def __init__(
         self,
         now: Callable[[], float],
-        wake: Callable[[Iterable[trio.Event]], None] = _set_all,
+        wake: Callable[[Iterable[Wakeable]], None] = _set_all,
     ) -> None:
-        """``now`` is the clock of trio's deadlines; ``wake`` sets events, at once or later."""
+        """``now`` is the clock of trio's deadlines; ``wake`` ends waits, at once or later."""
         self._now = now
         self._wake = wake
-        self._events: LazyHeap[trio.Event] = LazyHeap()
-        """The events of the waits, by their deadlines."""
+        self._waits: LazyHeap[Wakeable] = LazyHeap()
+        """The waits by their deadlines."""
         self._next = trio.CancelScope()
         """The scope in which :meth:`run` sleeps until the earliest deadline."""
-        self._is_running = False
+        self.is_running = False
+        """True while a task keeps the deadlines."""
+
+    def add(self, wait: Wakeable, deadline: float) -> None:
+        """End ``wait`` at its deadline; allowed only while :meth:`run` runs."""
+        self._waits.push(wait, deadline)
+        if deadline < self._next.deadline:
+            self._next.deadline = deadline
+
+    def discard(self, wait: Wakeable) -> None:
+        """Forget a wait."""
+        self._waits.discard(wait)
 
     async def wait(self, event: trio.Event, deadline: float) -> None:
         """Wait for an event, but not beyond the deadline; the caller checks what it waits for.
 
         Nobody else may wait for the event, because it may be set at the deadline.
         """
-        if not self._is_running:
+        if not self.is_running:
             with trio.move_on_at(deadline):
                 await event.wait()
             return
-        self._events.push(event, deadline)
-        if deadline < self._next.deadline:
-            self._next.deadline = deadline
+        self.add(event, deadline)
         try:
             await event.wait()
         finally:
-            self._events.discard(event)
+            self.discard(event)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """End the waits whose time is up, and all when cancelled; sleep in between.
 
         While this does not run, each wait has a cancel scope of its own.
         """
-        self._is_running = True
+        self.is_running = True
         task_status.started()
         try:
             while True:
-                with trio.CancelScope(deadline=self._events.first_key) as self._next:
+                with trio.CancelScope(deadline=self._waits.first_key) as self._next:
                     await trio.sleep_forever()
-                self._wake(self._events.pop_up_to(self._now()))
+                self._wake(self._waits.pop_up_to(self._now()))
         finally:
-            self._is_running = False
-            self._wake(self._events.pop_up_to(inf))
+            self.is_running = False
+            self._wake(self._waits.pop_up_to(inf))
 
 
 @attrs.define(eq=False, repr=False)

@@ -23,11 +23,11 @@ from kwire.coordinator.decision import (
     Step,
 )
 from kwire.coordinator.timers import Timers
-from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
 from kwire.records.compression import NONE
 from kwire.types import TopicPartition
+from kwire.waits import Wakeable
 
 if TYPE_CHECKING:
     from kwire.coordinator.ports import Appender

@@ -29,7 +29,7 @@ from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way, run_in_slices
 from kwire.errors import KafkaError
 from kwire.handlers import handler_name, served_on
-from kwire.handlers.shared.busy_time import count_steps, throttle_after
+from kwire.handlers.shared.busy_time import count_steps, count_time, throttle_after
 from kwire.handlers.shared.client_quotas import PRODUCED, REQUEST_TIME
 from kwire.handlers.shared.context import ANONYMOUS, Context, Principal, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
@@ -45,7 +45,7 @@ from kwire.net.framing import Disconnect
 from kwire.net.listener import finish_answer
 from kwire.net.waiting_answers import Unfinished
 from kwire.replica.throttles import RateLimit
-from kwire.waits import Slow
+from kwire.waits import Parked, Slow
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
@@ -302,7 +302,7 @@ class ConnectionRequests:
         if flat.encode is None or isinstance(result, Slow):
             request = route.read(frame, body) if flat.needs_request else None
             if isinstance(result, Slow):
-                return self._wait(route, request, result, frame, started)
+                return self._wait(route, request, result, frame, started, started)
             return self._respond(route, request, result, frame, started)
         route.count.value += 1
         elapsed_s = self._now() - started
@@ -318,11 +318,9 @@ class ConnectionRequests:
 
     async def _answer_large(self, frame: memoryview, route: Route) -> Finished:
         """Answer a request that is decoded in slices."""
-        key, version, _ = _HEAD.unpack_from(frame)
         started = self._now()
         try:
-            decode = decoder_in_steps(BY_KEY[key].request, version)
-            request, _ = await run_in_slices(decode(frame, self._read_client(frame, route)))
+            request = await _decode_large(frame, self._read_client(frame, route))
         except MalformedError as error:
             raise _disconnect(frame, error) from error
         return await _wait_work(self._begin(route, request, frame, started))
@@ -338,7 +336,7 @@ class ConnectionRequests:
             return Slow(partial(self._forward, route, request, frame, started))
         result = route.handler.begin(self.context, request)
         if isinstance(result, Slow):
-            return self._wait(route, request, result, frame, started)
+            return self._wait(route, request, result, frame, started, started)
         return self._respond(route, request, result, frame, started)
 
     def _wait(
@@ -348,18 +346,24 @@ class ConnectionRequests:
         slow: Slow[Body],
         frame: memoryview,
         started: float,
-        *,
-        has_waited: bool = False,
+        since: float,
     ) -> Slow[Finished]:
-        """Return what is left to wait for, from what is left for a handler to wait for."""
+        """Return what is left to wait for, from what is left for a handler to wait for.
+
+        The request has kept the loop busy since ``since``; earlier time is counted already.
+        """
+        if isinstance(slow, Parked):
+            limit = _time_limit(self.context, route, request)
+            if limit is not None:
+                count_time(self.context, limit, self._now() - since)
+            return slow.then(partial(self._resume, route, request, slow, frame, started))
         if not isinstance(slow, Unfinished):
-            return Slow(partial(self._finish_slow, route, request, slow, frame, started))
+            return Slow(partial(self._finish_slow, route, request, slow, frame, started, since))
         throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
-        made_s = self._now() - started
-        busy_s = 0.0 if has_waited else made_s
-        throttle_ms = max(throttle_ms, self._count_time(route, request, busy_s))
+        now = self._now()
+        throttle_ms = max(throttle_ms, self._count_time(route, request, now - since))
         return Unfinished(
-            partial(self._finish, route, request, slow, frame, started, throttle_ms, made_s)
+            partial(self._finish, route, request, slow, frame, started, throttle_ms, now - started)
         )
 
     async def _forward(
@@ -375,6 +379,18 @@ class ConnectionRequests:
         answer = self._respond(route, request, response, frame, started, has_waited=True)
         return await _wait_work(answer)
 
+    def _resume(
+        self, route: Route, request: Body, parked: Parked[Body], frame: memoryview, started: float
+    ) -> Answer:
+        """Continue with a request after the wait of its parked result."""
+        resumed = self._now()
+        result = route.handler.resume(self.context, request, parked)
+        if isinstance(result, Slow):
+            return self._wait(route, request, result, frame, started, resumed)
+        busy_s = self._now() - resumed
+        throttle_ms = self._count_time(route, request, busy_s)
+        return self._respond(route, request, result, frame, started, throttle_ms, busy_s)
+
     async def _finish_slow(
         self,
         route: Route,
@@ -382,14 +398,16 @@ class ConnectionRequests:
         slow: Slow[Body],
         frame: memoryview,
         started: float,
+        since: float,
     ) -> Finished:
+        """Continue with a request that has kept the loop busy since ``since``."""
         limit = _time_limit(self.context, route, request)
         work = route.handler.finish(self.context, request, slow)
         if limit is not None:
-            work = count_steps(self.context, limit, work, self._now, started)
+            work = count_steps(self.context, limit, work, self._now, since)
         result = await work
         if isinstance(result, Unfinished):
-            wait = self._wait(route, request, result, frame, started, has_waited=True)
+            wait = self._wait(route, request, result, frame, started, self._now())
             return await _wait_work(wait)
         answer = self._respond(route, request, result, frame, started, has_waited=True)
         return await _wait_work(answer)
@@ -443,9 +461,10 @@ class ConnectionRequests:
     ) -> Slow[list[Part]] | list[Part] | None:
         """Return the parts of a handler's response; a large one is encoded in slices.
 
-        ``throttle_ms``: the throttle time of a Produce request that was counted when it began to
-        wait; the connection is already muted for it.
-        ``made_s``: the seconds that the handler worked before it waited; None if it did not wait.
+        ``throttle_ms``: the throttle time of a request that was counted already; the connection is
+        already muted for it.
+        ``made_s``: the seconds that the handler worked, apart from its wait; None if it did not
+        wait.
         ``has_waited``: the time is counted towards the quota on request time already.
         """
         work_s = elapsed_s = self._now() - started
@@ -469,18 +488,8 @@ class ConnectionRequests:
             if route.narrow is not None:
                 response = route.narrow(response, route.version, request)
             if work_s >= QUICK_ANSWER_S and has_more_elements(response, LARGE_COUNT):
-                return Slow(partial(self._encode_large, route, frame, response))
+                return Slow(partial(_encode_large, route, frame, response))
             return encode_response(route.encode, route.head, correlation_id, response)
-        except BaseException:
-            route.handler.discard(response)
-            raise
-
-    async def _encode_large(self, route: Route, frame: memoryview, response: Body) -> list[Part]:
-        try:
-            key, version, correlation_id = _HEAD.unpack_from(frame)
-            return await run_in_slices(
-                response_parts_in_steps(key, version, correlation_id, response)
-            )
         except BaseException:
             route.handler.discard(response)
             raise
@@ -502,25 +511,46 @@ class ConnectionRequests:
 
         The connection is muted from now on, because a producer sends more before it is answered.
         """
-        limit = self.context.byte_limit(PRODUCED)
-        if limit is None:
-            return 0
-        now = self.context.clock.now()
-        limit.record(frame_bytes, now)
-        return self._mute(limit.excess_ms(now))
+        return self._mute(_throttle_produced(self.context, frame_bytes))
 
     def _count_time(self, route: Route, request: Body, busy_s: float) -> int:
         """Count the time that a request kept the loop busy; return the throttle time, if any."""
         limit = _time_limit(self.context, route, request)
-        if limit is None:
-            return 0
-        return self._mute(throttle_after(self.context, limit, busy_s))
+        return 0 if limit is None else self._mute(throttle_after(self.context, limit, busy_s))
 
     def _mute(self, wait_ms: int) -> int:
         """Mute the connection for the throttle time, because old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = max(self.muted_s, wait_ms / 1000)
         return wait_ms
+
+
+async def _decode_large(frame: memoryview, body: int) -> Body:
+    """Return the request in a frame, decoded in slices."""
+    key, version, _ = _HEAD.unpack_from(frame)
+    decode = decoder_in_steps(BY_KEY[key].request, version)
+    request, _ = await run_in_slices(decode(frame, body))
+    return request
+
+
+async def _encode_large(route: Route, frame: memoryview, response: Body) -> list[Part]:
+    """Return the parts of a response, encoded in slices."""
+    try:
+        key, version, correlation_id = _HEAD.unpack_from(frame)
+        return await run_in_slices(response_parts_in_steps(key, version, correlation_id, response))
+    except BaseException:
+        route.handler.discard(response)
+        raise
+
+
+def _throttle_produced(context: Context, frame_bytes: int) -> int:
+    """Count the bytes of a Produce request; return the throttle time of its client, if any."""
+    limit = context.byte_limit(PRODUCED)
+    if limit is None:
+        return 0
+    now = context.clock.now()
+    limit.record(frame_bytes, now)
+    return limit.excess_ms(now)
 
 
 def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | None:

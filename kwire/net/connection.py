@@ -3,6 +3,10 @@
 :mod:`kwire.net.turns` reads the frames. While an answer waits for followers, the requests behind it
 may already begin: see :mod:`kwire.net.waiting_answers`.
 
+An answer may also wait without a task (:class:`kwire.waits.Parked`), as most long polls do. Then
+nothing is received until the wait is over and the connection is served again; its own task takes
+over if it is woken earlier, or if the answer is not ready even then.
+
 The next frame is read once the previous answer has been handed to the kernel, so a slow reader
 holds one answer and nothing more. Only small answers to frames that arrived together are sent
 together, at the end of the turn or as soon as the connection's task waits for anything.
@@ -12,6 +16,7 @@ The socket is plain or does TLS, which nothing here needs to know (:mod:`kwire.n
 
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 
 import attrs
 import trio
@@ -25,7 +30,7 @@ from kwire.net.send import Part, Sender
 from kwire.net.waiting_answers import WAITING_MAX, Unfinished, WaitingAnswers
 from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.types import in_address
-from kwire.waits import Slow
+from kwire.waits import Parked, Slow
 
 
 @attrs.define(eq=False, repr=False)
@@ -53,6 +58,8 @@ class Connection:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
     """The request that is being answered."""
+    parked: Parked[Sequence[Part] | None] | None = None
+    """The rest of that request while it waits without a task."""
     claiming: bool = False
     """True while the connection waits for request memory."""
     muted: bool = False
@@ -139,10 +146,13 @@ class Connection:
             await self._claim(growth)
             self.claimed += growth
 
-    def answer_now(self, frame: memoryview) -> Coroutine[None, None, None] | None:
+    def answer_now(
+        self, frame: memoryview, parked: Parked[Sequence[Part] | None] | None = None
+    ) -> Coroutine[None, None, None] | None:
         """Answer a frame without waiting; return what is left to do if that is impossible.
 
-        Only :meth:`_answer` answers while earlier answers wait or request memory is short. No other
+        ``parked``: what is left of a request that has begun, whose wait is over. Only
+        :meth:`_answer` answers while earlier answers wait or request memory is short. No other
         task runs before the answer is sent or held back, so its request memory is not counted.
         """
         claimed = self.claimed
@@ -153,8 +163,10 @@ class Connection:
         ):
             return self._answer(frame)
         try:
-            answer = self.requests.answer_now(frame)
+            answer = self.requests.answer_now(frame) if parked is None else parked.resume()
             if isinstance(answer, Slow):
+                if isinstance(answer, Parked) and self._park(frame, answer):
+                    return None
                 return self._answer(frame, answer)
             if answer is not None:
                 sender = self.sender
@@ -172,6 +184,48 @@ class Connection:
             self.memory.free(claimed, self)
             self.buffers.release(frame)
         return self._wait_muted() if self.requests.muted_s > 0 else None
+
+    # A request that waits without a task.
+
+    def _park(self, frame: memoryview, parked: Parked[Sequence[Part] | None]) -> bool:
+        """Have the connection served again after the wait; return False if its task must wait."""
+        readiness = self.readiness
+        if not readiness.is_polled or self.hung_up or self.sender.unsent:
+            return False
+        is_first = parked.wait.is_first
+        if not parked.wait.park(partial(readiness.poller.resume, readiness, is_first=is_first)):
+            return False
+        self.answering, self.parked = frame, parked
+        if not self.claimed:
+            self.claimed = len(frame)
+            self.memory.used += self.claimed
+        self.memory.answering += 1
+        return True
+
+    def resume(self) -> Coroutine[None, None, None] | None:
+        """Answer the parked request, whose wait is over; return what is left to do, if anything."""
+        frame, parked = self._unpark()
+        self.last_active = self.now()
+        return self.answer_now(frame, parked)
+
+    def take_over(self) -> Coroutine[None, None, None]:
+        """Return the rest of the parked request, which the connection's task continues."""
+        return self._answer(*self._unpark())
+
+    def drop_parked(self) -> None:
+        """Cancel the parked request, because the connection is closed."""
+        if self.parked is not None:
+            frame, parked = self._unpark()
+            parked.cancel()
+            self.buffers.release(frame)
+
+    def _unpark(self) -> tuple[memoryview, Parked[Sequence[Part] | None]]:
+        frame, parked = self.answering, self.parked
+        assert frame is not None
+        assert parked is not None
+        self.answering = self.parked = None
+        self.memory.answering -= 1
+        return frame, parked
 
     async def _send_rest(self, frame: memoryview, rest: Sequence[Part]) -> None:
         """Send what the kernel did not take of an answer; its request counts until then."""

@@ -7,6 +7,10 @@ task continues only if something has to wait. So a small request costs neither a
 a call of epoll, and a turn of the event loop ends after :data:`SERVED` connections or
 :data:`TURN_S`, however many are ready.
 
+A connection whose request waits without a task (:class:`kwire.waits.Parked`) is served once more
+when that wait is over: after the connections with arrivals, so that the producer whose append ended
+a thousand waits is answered first. These have a share of a turn of their own.
+
 At most :data:`HANG_UPS` connections whose peer hung up are woken in one turn: thousands may end
 together with a client's process, and no client waits for their end. A hang-up is also noticed while
 a request is being answered and the connection is not read. An idle node is not woken.
@@ -15,10 +19,11 @@ Without epoll, the task of every connection waits with trio, and a hang-up is no
 is sent.
 """
 
+import os
 import select
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -26,6 +31,8 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
 
 SERVED: Final = 64
 """The most connections that are served in one turn."""
+RESUMED_S: Final = 0.001
+"""The time after which a turn continues no further request that has waited."""
 TURN_S: Final = 0.002
 """The time after which a turn serves no further connection."""
 HANG_UPS: Final = 16
@@ -34,6 +41,12 @@ POLLED: Final = 512
 """The events polled in one turn: more than a turn handles, so that hang-ups are found."""
 HAS_EPOLL: Final = hasattr(select, "epoll")
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if HAS_EPOLL else 0
+
+
+class Serve(Protocol):
+    """Serves a connection; returns False if the connection's task has to continue."""
+
+    def __call__(self, *, has_arrived: bool) -> bool: ...
 
 
 def _nothing() -> None:
@@ -51,8 +64,7 @@ class WatchedSocket:
     descriptor: int
     on_hang_up: Callable[[], None]
     """Called once, when the peer has closed its side."""
-    is_polled: bool
-    """False without epoll."""
+    poller: "ReadinessPoller"
     arrived: bool = False
     """True if bytes came for which the connection's task was not woken."""
     ended: bool = False
@@ -61,9 +73,14 @@ class WatchedSocket:
     """True while the connection is in the queue of connections to serve."""
     is_unwatched: bool = False
     _task: Task | None = None
-    _serve: Callable[[], bool] | None = None
+    _serve: "Serve | None" = None
 
-    async def wait_data(self, serve: Callable[[], bool] | None = None) -> None:
+    @property
+    def is_polled(self) -> bool:
+        """Return whether the connection is served without its task; False without epoll."""
+        return self.poller.is_polling
+
+    async def wait_data(self, serve: "Serve | None" = None) -> None:
         """Wait until a read may return bytes; a read may still find none.
 
         With ``serve``, which must not raise, bytes that arrive are given to that function, and the
@@ -78,10 +95,13 @@ class WatchedSocket:
             self._task, self._serve = trio.lowlevel.current_task(), serve
             await trio.lowlevel.wait_task_rescheduled(self._abort)
 
-    def on_arrival(self) -> None:
-        """Serve the connection; if its task is not waiting, its next wait returns at once."""
+    def on_arrival(self, *, has_arrived: bool = True) -> None:
+        """Serve the connection; if its task is not waiting, its next wait returns at once.
+
+        If nothing ``has_arrived``, the wait of a parked request is over.
+        """
         serve = self._serve
-        if serve is None or not serve():
+        if serve is None or not serve(has_arrived=has_arrived):
             self.wake()
 
     def wake(self) -> None:
@@ -106,10 +126,19 @@ class ReadinessPoller:
     _watched: dict[int, WatchedSocket] = attrs.field(factory=dict)
     _ready: deque[WatchedSocket] = attrs.field(factory=deque)
     _ended: deque[WatchedSocket] = attrs.field(factory=deque)
+    _resumed: deque[WatchedSocket] = attrs.field(factory=deque)
+    """The connections whose parked request may continue."""
+    _alarm: int = -1
+    """An eventfd in the epoll, which ends the sleep of :meth:`run`; negative before the first."""
+    _is_sleeping: bool = False
+
+    @property
+    def is_polling(self) -> bool:
+        return self._epoll is not None
 
     def watch(self, descriptor: int, on_hang_up: Callable[[], None]) -> WatchedSocket:
         """Begin to watch a new connection."""
-        watched = WatchedSocket(descriptor, on_hang_up, self._epoll is not None)
+        watched = WatchedSocket(descriptor, on_hang_up, self)
         if self._epoll is not None:
             events = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
             self._epoll.register(descriptor, events)
@@ -126,29 +155,54 @@ class ReadinessPoller:
         if self._epoll is not None:
             self._epoll.unregister(watched.descriptor)
 
+    def resume(self, watched: WatchedSocket, *, is_first: bool) -> None:
+        """Serve a connection soon, because the wait of its parked request is over.
+
+        ``is_first``: before the other connections of this kind.
+        """
+        if is_first:
+            self._resumed.appendleft(watched)
+        else:
+            self._resumed.append(watched)
+        if self._is_sleeping:
+            self._is_sleeping = False
+            os.eventfd_write(self._alarm, 1)
+
     def close(self) -> None:
         if self._epoll is not None:
             self._epoll.close()
+        if self._alarm >= 0:
+            os.close(self._alarm)
+            self._alarm = -1
 
     async def run(self) -> None:
         """Serve connections until cancelled; sleep while nothing arrives."""
         if self._epoll is None:
             return
-        ready, ended, descriptor = self._ready, self._ended, self._epoll.fileno()
+        ready, ended, resumed = self._ready, self._ended, self._resumed
+        descriptor = self._epoll.fileno()
+        self._alarm = os.eventfd(0)
+        self._epoll.register(self._alarm, select.EPOLLIN | select.EPOLLET)
         while True:
-            if ready or ended:
+            if ready or ended or resumed:
                 await checkpoint()
             else:
+                self._is_sleeping = True
                 await wait_readable(descriptor)
+                self._is_sleeping = False
             self._poll(self._epoll)
             self._serve()
+            if resumed:
+                self._resume()
             if ended:
                 self._wake_ended()
 
     def _poll(self, epoll: "select.epoll") -> None:
         """Queue the connections with events: those to read from and those whose peer hung up."""
         for descriptor, events in epoll.poll(0, POLLED):
-            watched = self._watched[descriptor]
+            watched = self._watched.get(descriptor)
+            if watched is None:  # the alarm
+                continue
             if events & _ENDED and not watched.ended:
                 watched.ended = True
                 self._ended.append(watched)
@@ -168,6 +222,17 @@ class ReadinessPoller:
                 watched.on_arrival()
                 served += 1
                 if ready and (served >= SERVED or self.now() - began > TURN_S):
+                    return
+
+    def _resume(self) -> None:
+        """Serve this turn's share of the connections whose parked request may continue."""
+        resumed = self._resumed
+        began = self.now() if len(resumed) > 1 else 0.0
+        while resumed:
+            watched = resumed.popleft()
+            if not watched.is_unwatched:
+                watched.on_arrival(has_arrived=False)
+                if resumed and self.now() - began > RESUMED_S:
                     return
 
     def _wake_ended(self) -> None:

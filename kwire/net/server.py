@@ -241,6 +241,7 @@ class NetServer:
                 connection.reason,
             )
         connection.drop_waiting()
+        connection.drop_parked()
         connection.requests.on_closed()
         connection.sender.stop_draining()
         connection.sender.flush()

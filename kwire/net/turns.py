@@ -3,7 +3,9 @@
 A connection's turn is one receive and at most 16 frames or a millisecond, then other connections
 get theirs. :meth:`Turns.serve` is called when bytes have arrived, and does what needs no waiting.
 The connection's own task runs :meth:`Turns.run` and continues a turn only if something has to wait:
-an answer, the client, request memory, or an error that ends the connection.
+an answer, the client, request memory, or an error that ends the connection. While a request waits
+without a task (:class:`kwire.waits.Parked`), nothing is received; the turn goes on when the wait is
+over.
 """
 
 from collections.abc import Coroutine
@@ -37,6 +39,8 @@ class Turns:
     connection: Connection
     _begun: Begun | None = None
     """The turn that :meth:`serve` has begun and :meth:`run` has to continue."""
+    _has_arrived: bool = False
+    """True if bytes may have arrived that wait until the parked request is answered."""
 
     async def run(self) -> None:
         """Read and answer until the peer hangs up, then send the answers that still wait."""
@@ -56,29 +60,57 @@ class Turns:
         while True:  # First receive: TLS has bytes that came behind those of its handshake.
             begun, self._begun = self._begun, None
             if begun is None:
-                if connection.framer.partial:
-                    await connection.claim_growth()
-                begun = self._begin()
+                if connection.parked is not None:  # woken before the wait was over
+                    begun = True, self._finish(connection.take_over(), 1, connection.now())
+                else:
+                    if connection.framer.partial:
+                        await connection.claim_growth()
+                    begun = self._begin()
             more, rest = begun
             if rest is not None:
                 await rest
-            if more:
+            if connection.parked is not None:
+                self._has_arrived |= more
+            elif more:
                 await checkpoint()
-            else:
-                await connection.readiness.wait_data(self.serve)
+                continue
+            await connection.readiness.wait_data(self.serve)
 
-    def serve(self) -> bool:
-        """Answer what has arrived; return False if the connection's task has to continue."""
-        if self.connection.framer.partial:  # The frame may need more request memory.
-            return False
+    def serve(self, *, has_arrived: bool = True) -> bool:
+        """Answer what has arrived; return False if the connection's task has to continue.
+
+        If nothing ``has_arrived``, the wait of the parked request is over.
+        """
+        connection = self.connection
         try:
-            begun = self._begin()
+            if connection.parked is not None:
+                if has_arrived or not connection.parked.wait.is_over:
+                    self._has_arrived |= has_arrived
+                    return True
+                begun = self._resume()
+            elif not has_arrived:  # The connection's task has answered the request.
+                return True
+            elif connection.framer.partial:  # The frame may need more request memory.
+                return False
+            else:
+                begun = self._begin()
         except BaseException as error:  # noqa: BLE001  The task of the connection raises it.
             begun = False, _fail(error)
         if begun is _FINISHED:
             return True
         self._begun = begun
         return False
+
+    def _resume(self) -> Begun:
+        """Answer the parked request and, unless that has to wait, what has arrived behind it."""
+        connection = self.connection
+        rest = connection.resume()
+        if connection.parked is not None:
+            return _FINISHED
+        has_arrived, self._has_arrived = self._has_arrived, False
+        if rest is not None or connection.framer.partial:
+            return has_arrived, self._finish(rest, 1, connection.now())
+        return self._begin() if has_arrived else _FINISHED
 
     def _begin(self) -> Begun:
         """Receive once and answer what needs no waiting.
@@ -98,7 +130,7 @@ class Turns:
             count += 1
             if rest is not None or (framer.ready and _is_over(connection, count, started)):
                 return more, self._finish(rest, count, started)
-            frame = framer.take() if framer.partial else None
+            frame = framer.take() if framer.partial and connection.parked is None else None
         if connection.sender.unsent and not connection.waiting:
             return more, self._finish(None, count, started)
         return _MORE if more else _FINISHED
@@ -116,7 +148,7 @@ class Turns:
             if framer.ready and _is_over(connection, count, started):
                 await checkpoint()
                 started, count = connection.now(), 0
-            frame = framer.take() if framer.partial else None
+            frame = framer.take() if framer.partial and connection.parked is None else None
             if frame is None:
                 break
             rest = connection.answer_now(frame)

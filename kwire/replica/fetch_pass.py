@@ -32,7 +32,7 @@ from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.fetch_sessions import FetchPartition
-from kwire.replica.fetch_waits import EventWatch
+from kwire.replica.fetch_waits import SessionWatch
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.replicas import ReplicaService, check_follower
@@ -82,7 +82,7 @@ class FetchPass:
 
     replicas: ReplicaService
     options: FetchOptions
-    watch: "EventWatch | None"
+    watch: "SessionWatch | None"
     """The watch of the fetch's session, if it has one."""
     shared_reads: SharedReads | None = None
     """The reads shared by the consumers whose fetches one append has completed."""

@@ -1,17 +1,19 @@
-"""The fetches that wait for bytes, and the tasks that wake them.
+"""The fetches that wait for bytes, and what ends their waits.
 
 Rules:
 
-* A fetch sleeps on one :class:`trio.Event`, set when enough bytes become readable, a partition's
-  role changes, or the fetch's time is up. No task polls, so an idle broker sleeps.
-* Many fetches that complete together are woken a few at a time, so that other clients get their
-  turns.
+* A fetch is one :class:`kwire.waits.TimedWait`, which ends when enough bytes become readable, a
+  partition's role changes, or the fetch's time is up. As a rule no task waits: the connection
+  continues the fetch. No task polls, so an idle broker sleeps.
+* Many fetches that complete together are continued in turns, so that other clients get theirs: the
+  connections see to that, and :class:`kwire.drive.Wakes` for those in which a task waits.
 * A fetch of thousands of partitions begins its wait with :meth:`FetchWaits.begin`, adds the
   partitions with pauses, and then sleeps. An append during a pause counts if its partition was
   added; otherwise the fetch notices the change before it adds the partition.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
@@ -23,21 +25,20 @@ from kwire.replica.byte_waits import (
     ByteWait,
     ByteWaits,
     FetchIsolation,
-    SharedReads,
 )
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
-from kwire.waits import Deadlines
+from kwire.waits import Deadlines, Steps, TimedWait, Wakeable
 
 if TYPE_CHECKING:
     from kwire.replica.fetch_session_watch import FetchSessionWatch
 
-EventWatch: TypeAlias = "FetchSessionWatch[trio.Event]"
-"""The watch of a session whose requests wait on events."""
-FetchWait: TypeAlias = ByteWait[Partition, trio.Event]
+SessionWatch: TypeAlias = "FetchSessionWatch[TimedWait]"
+"""The watch of a session."""
+FetchWait: TypeAlias = ByteWait[Partition, TimedWait]
 """The wait of one request."""
 _WOKEN_AT_ONCE: Final = 16
-"""Fetches answered before other tasks run, which takes about a millisecond."""
+"""Tasks that answer fetches before other tasks run, which takes about a millisecond."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -46,15 +47,15 @@ class FetchWaits:
 
     now: Callable[[], float]
     """The clock of trio's deadlines."""
-    _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
+    _bytes: ByteWaits[Partition, TimedWait] = attrs.field(factory=ByteWaits)
     _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
-    """Complete fetches that are still to be woken."""
+    """Complete fetches whose tasks are still to be woken."""
     _deadlines: Deadlines = attrs.field(init=False)
     """The times at which fetches are answered with whatever is readable."""
-    _sessions: dict[Session, EventWatch] = attrs.field(factory=dict)
+    _sessions: dict[Session, SessionWatch] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._deadlines = Deadlines(self.now, self._to_wake.wake)
+        self._deadlines = Deadlines(self.now, self._end_all)
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -63,7 +64,7 @@ class FetchWaits:
         """Return whether a fetch waits for this partition, or a session watches it."""
         return partition in self._bytes.watched or partition in self._bytes.watches
 
-    def watch(self, session: Session, replica: int) -> EventWatch:
+    def watch(self, session: Session, replica: int) -> SessionWatch:
         """Return the watch of a session, created for the session's first request."""
         watch = self._sessions.get(session)
         if watch is None:
@@ -78,14 +79,16 @@ class FetchWaits:
             watch.end()
 
     def begin(
-        self, missing_bytes: int, isolation: FetchIsolation, watch: "EventWatch | None" = None
+        self, missing_bytes: int, isolation: FetchIsolation, watch: "SessionWatch | None" = None
     ) -> FetchWait:
-        """Begin a wait, which ends with :meth:`finish` or :meth:`discard`.
+        """Begin a wait, which ends with :meth:`end`.
 
         With ``watch`` the wait is for all partitions that the session watches, otherwise for those
         passed to :meth:`add`.
         """
-        wait: FetchWait = ByteWait(trio.Event(), isolation, missing_bytes)
+        is_first = isolation is FetchIsolation.LOG_END
+        timed = TimedWait(self._deadlines, is_first=is_first)
+        wait: FetchWait = ByteWait(timed, isolation, missing_bytes)
         if watch is not None:
             wait.watch, watch.watch.wait = watch.watch, wait
         return wait
@@ -94,29 +97,18 @@ class FetchWaits:
         """Count the bytes that become readable in these partitions from now on."""
         self._bytes.add(wait, partitions)
 
-    def discard(self, wait: FetchWait) -> None:
-        """End a wait."""
+    def end(self, wait: FetchWait) -> None:
+        """End a wait: it is over, or its fetch is cancelled."""
+        wait.waiter.end()
         self._bytes.discard(wait)
 
-    async def discard_in_turns(self, wait: FetchWait) -> None:
+    def ending(self, wait: FetchWait) -> Steps[None]:
         """End a wait, letting other tasks run if it has many partitions."""
+        wait.waiter.end()
         if len(wait.keys) > REMOVED_AT_ONCE:
-            await run_in_slices(self._bytes.discarding(wait))
+            yield partial(run_in_slices, self._bytes.discarding(wait))
         else:
             self._bytes.discard(wait)
-
-    async def finish(self, wait: FetchWait, timeout_s: float) -> SharedReads | None:
-        """Sleep until enough is readable, a role changes or the time is up.
-
-        If one append completed several fetches, all of them share the returned reads; otherwise the
-        result is None.
-        """
-        try:
-            await self._deadlines.wait(wait.waiter, self.now() + timeout_s)
-            await self.discard_in_turns(wait)
-        finally:
-            self._bytes.discard(wait)
-        return wait.shared_reads
 
     def on_readable(
         self, partition: Partition, isolations: Sequence[FetchIsolation], size_bytes: int
@@ -127,7 +119,7 @@ class FetchWaits:
             waits.mark(partition)
         elif partition not in waits.watched:
             return
-        self._to_wake.wake(waits.pop_complete(partition, isolations, size_bytes))
+        self._end_all(waits.pop_complete(partition, isolations, size_bytes))
 
     def mark(self, partition: Partition) -> None:
         """Make the next fetch of each session visit a partition, without waking any fetch."""
@@ -138,15 +130,26 @@ class FetchWaits:
 
         They check whether enough is readable, and wait again if not.
         """
-        self._to_wake.wake(self._bytes.pop_isolation(partition, FetchIsolation.STABLE))
+        self._end_all(self._bytes.pop_isolation(partition, FetchIsolation.STABLE))
 
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition, because they must check it again."""
         self._bytes.mark(partition)
-        self._to_wake.wake(self._bytes.pop_all(partition))
+        self._end_all(self._bytes.pop_all(partition))
+
+    def _end_all(self, waits: Iterable[Wakeable]) -> None:
+        """End waits: of tasks a few at a time, of connections at once, which have their turns."""
+        in_tasks = []
+        for wait in waits:
+            if isinstance(wait, TimedWait) and wait.is_parked:
+                wait.set()
+            else:
+                in_tasks.append(wait)
+        if in_tasks:
+            self._to_wake.wake(in_tasks)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Wake fetches until cancelled, then all of them."""
+        """End the waits whose time is up until cancelled, then all of them."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._to_wake.run)
             await nursery.start(self._deadlines.run)

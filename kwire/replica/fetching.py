@@ -8,6 +8,8 @@ for at most its maximum wait in total, and then gets what is there. Rules:
 * After a wait, a consumer's fetch reads only the partitions that have changed or that had records,
   unless a partition's role or log start has changed.
 * Lookups on the event loop wait for no disk: threads read what is not in the page cache.
+* The work is a generator, so a fetch that waits has no task: it yields its wait. It yields a
+  function only where it pauses or reads from a disk.
 """
 
 from functools import partial
@@ -17,7 +19,7 @@ from kwire.drive import give_way
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition
-from kwire.replica.fetch_waits import EventWatch, FetchWait
+from kwire.replica.fetch_waits import FetchWait, SessionWatch
 from kwire.replica.replicas import ReplicaService
 from kwire.waits import Steps
 
@@ -29,7 +31,7 @@ def read_partitions(
     replicas: ReplicaService,
     context: FetchContext,
     options: FetchOptions,
-    watch: "EventWatch | None",
+    watch: "SessionWatch | None",
     max_wait_ms: int,
 ) -> Steps[FetchPass]:
     """Return the pass whose answers are to be sent, in the order of ``context.partitions``.
@@ -43,13 +45,12 @@ def read_partitions(
         yield partial(_visit_in_turns, reading, context.partitions)
     if reading.cold:
         reading = yield partial(_read_cold, reading, context.partitions)
-    if max_wait_ms <= 0 or not reading.must_wait:
-        return reading
-    yield partial(_wait_for_bytes, reading, context, max_wait_ms)
+    if max_wait_ms > 0 and reading.must_wait:
+        yield from _wait_for_bytes(reading, context, max_wait_ms)
     return reading
 
 
-async def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int) -> None:
+def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int) -> Steps[None]:
     """Wait until there are enough bytes or the time is over, and read again.
 
     The caller has found that the fetch must wait.
@@ -58,17 +59,23 @@ async def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms
     deadline = replicas.now() + max_wait_ms / 1000
     must_wait = True
     while must_wait and replicas.now() < deadline:
-        wait = await _begin_wait(reading)
+        wait = yield from _begin_wait(reading)
         if wait is None:
-            await _read_again(reading, context)
+            yield from _read_again(reading, context)
             must_wait = reading.must_wait
             continue
         reading.release()
-        timeout_s = max(0.0, deadline - replicas.now())
-        shared_reads = await replicas.fetch_waits.finish(wait, timeout_s)
+        waits, timed = replicas.fetch_waits, wait.waiter
+        timed.begin(deadline)
+        try:
+            yield timed
+            yield from waits.ending(wait)
+        except BaseException:
+            waits.end(wait)
+            raise
         is_consumer = options.reader == CONSUMER
-        reading.shared_reads = shared_reads if is_consumer else None
-        await _read_again(reading, context, everything=wait.is_outdated or not is_consumer)
+        reading.shared_reads = wait.shared_reads if is_consumer else None
+        yield from _read_again(reading, context, everything=wait.is_outdated or not is_consumer)
         if options.isolation is not FetchIsolation.STABLE:
             break  # Only the end of a transaction wakes fetches that still lack bytes.
         must_wait = reading.must_wait
@@ -95,7 +102,7 @@ async def _visit_in_turns(reading: FetchPass, requested: list[FetchPartition]) -
             raise
 
 
-async def _begin_wait(reading: FetchPass) -> FetchWait | None:
+def _begin_wait(reading: FetchPass) -> Steps[FetchWait | None]:
     """Start a wait for the partitions of ``reading``; return None if any has changed meanwhile.
 
     No other task runs between comparing a partition and adding it, so no append is missed: an
@@ -115,19 +122,19 @@ async def _begin_wait(reading: FetchPass) -> FetchWait | None:
                 waits.add(wait, (partition,))
                 count += 1
                 if count % TURN_PARTITIONS == 0:
-                    await give_way()
+                    yield give_way
         if has_changed:
-            await waits.discard_in_turns(wait)
+            yield from waits.ending(wait)
     except BaseException:
-        waits.discard(wait)
+        waits.end(wait)
         reading.drop()
         raise
     return None if has_changed else wait
 
 
-async def _read_again(
+def _read_again(
     reading: FetchPass, context: FetchContext, *, everything: bool = False
-) -> None:
+) -> Steps[None]:
     """Reread the partitions that have changed since ``reading``, and replace their answers.
 
     Those that could not be read are read again, and ``everything`` is if the lease is over. A
@@ -148,10 +155,10 @@ async def _read_again(
                     if len(reading.cold) > cold_count:
                         cold.append((position, each))
                 if count % TURN_PARTITIONS == 0:
-                    await give_way()
+                    yield give_way
             if not cold:
                 break
-            await reading.replicas.warm(reading.cold)
+            yield partial(reading.replicas.warm, reading.cold)
             pending = cold
     except BaseException:
         reading.drop()

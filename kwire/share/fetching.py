@@ -174,7 +174,8 @@ class ShareFetch:
                 if wait is None:
                     wait = self._begin_wait()
                     continue
-                await self._sleep(wait, max(0.0, deadline - now()))
+                wait.waiter.begin(deadline)
+                await wait.waiter.wait()
                 self._end_wait(wait)
                 wait = None
         except BaseException:
@@ -201,13 +202,10 @@ class ShareFetch:
             led.waits[wait] = None
         return wait
 
-    async def _sleep(self, wait: FetchWait, timeout_s: float) -> None:
-        await self.service.replicas.fetch_waits.finish(wait, timeout_s)
-
     def _end_wait(self, wait: FetchWait) -> None:
         for led in self._led.values():
             led.waits.pop(wait, None)
-        self.service.replicas.fetch_waits.discard(wait)
+        self.service.replicas.fetch_waits.end(wait)
 
     # Reading.
 

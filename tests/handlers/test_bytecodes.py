@@ -61,20 +61,20 @@ from tests.support.handlers.group_node import GroupNode, group_node
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 1600,
-    "Produce, acks=all, idempotent": 1772,
-    "Fetch at the tail": 2924,
-    "Fetch that begins to wait": 2123,
-    "Fetch that is woken": 2804,
-    "Fetch of 20 partitions that begins to wait": 16028,
-    "Fetch of 20 partitions that is woken": 8830,
-    "Copy of a record to a follower": 11673,
-    "Heartbeat": 1758,
-    "OffsetCommit": 4936,
-    "Metadata of one topic": 2898,
-    "ApiVersions": 2885,
-    "FindCoordinator": 1584,
-    "Call of another node": 1011,
+    "Produce, acks=1": 1626,
+    "Produce, acks=all, idempotent": 1798,
+    "Fetch at the tail": 2950,
+    "Fetch that begins to wait": 2148,
+    "Fetch that is woken": 2932,
+    "Fetch of 20 partitions that begins to wait": 16053,
+    "Fetch of 20 partitions that is woken": 8958,
+    "Copy of a record to a follower": 11818,
+    "Heartbeat": 1784,
+    "OffsetCommit": 4962,
+    "Metadata of one topic": 2924,
+    "ApiVersions": 2911,
+    "FindCoordinator": 1610,
+    "Call of another node": 1028,
 }
 FOLLOWER: Final = 2
 

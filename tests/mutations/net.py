@@ -292,8 +292,8 @@ MUTATIONS = (
         name="producers-are-read-until-they-are-answered",
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
-        old="return self._mute(limit.excess_ms(now))",
-        new="return limit.excess_ms(now)",
+        old="return self._mute(_throttle_produced(self.context, frame_bytes))",
+        new="return _throttle_produced(self.context, frame_bytes)",
         test=QUOTAS,
     ),
     Mutation(
@@ -635,5 +635,48 @@ MUTATIONS = (
         new="    if client_id:\n",
         test="tests/handlers/test_client_quotas.py"
         "::test_endless_client_ids_have_their_quota_and_take_no_memory",
+    ),
+    Mutation(
+        name="bytes-behind-a-parked-request-are-forgotten",
+        invariants=(97,),
+        path="kwire/net/turns.py",
+        old="                    self._has_arrived |= has_arrived\n",
+        new="                    pass\n",
+        test="tests/net/test_parked.py::test_requests_behind_it_are_answered_after_it",
+    ),
+    Mutation(
+        name="parked-requests-outlive-their-connections",
+        invariants=(95,),
+        path="kwire/net/server.py",
+        old="        connection.drop_parked()\n",
+        new="",
+        test="tests/net/test_parked.py::test_hang_up_ends_the_wait",
+    ),
+    Mutation(
+        name="waits-that-end-together-are-answered-in-one-turn",
+        invariants=(10,),
+        path="kwire/net/readiness.py",
+        old="if resumed and self.now() - began > RESUMED_S:",
+        new="if False:",
+        test="tests/net/test_readiness.py"
+        "::test_waits_that_end_together_share_their_turns_with_arrivals",
+    ),
+    Mutation(
+        name="followers-are-answered-after-consumers",
+        invariants=(10,),
+        path="kwire/net/readiness.py",
+        old="            self._resumed.appendleft(watched)\n",
+        new="            self._resumed.append(watched)\n",
+        test="tests/net/test_readiness.py"
+        "::test_waits_that_end_together_share_their_turns_with_arrivals",
+    ),
+    Mutation(
+        name="waits-without-a-task-have-no-deadline",
+        invariants=(10,),
+        path="kwire/waits.py",
+        old="""        self._deadlines.add(self, self._deadline)
+        self._on_over, self.is_parked""",
+        new="        self._on_over, self.is_parked",
+        test="tests/net/test_parked.py::test_wait_ends_at_its_deadline",
     ),
 )

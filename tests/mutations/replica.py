@@ -367,7 +367,7 @@ MUTATIONS = (
         name="leave-long-polls-at-a-stop",
         invariants=(10,),
         path="kwire/waits.py",
-        old="self._wake(self._events.pop_up_to(inf))",
+        old="self._wake(self._waits.pop_up_to(inf))",
         new="pass",
         test="tests/handlers/test_fanout.py::test_long_polls_end_with_the_service",
     ),

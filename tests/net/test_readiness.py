@@ -3,7 +3,7 @@
 import gc
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from itertools import pairwise
 from typing import Final
 from weakref import ref
@@ -126,7 +126,7 @@ async def test_turn_that_has_taken_its_time_serves_no_further_connection() -> No
     served: list[int] = []
     poller = ReadinessPoller(now=lambda: time_s)
 
-    def serve() -> bool:
+    def serve(*, has_arrived: bool) -> bool:
         nonlocal time_s
         time_s += TURN_S * 0.6
         served.append(turn)
@@ -150,6 +150,31 @@ async def test_turn_that_has_taken_its_time_serves_no_further_connection() -> No
         poller.close()
     most = max(served.count(number) for number in served)
     assert most <= 4, "two in each turn, of which two may come between two of this task"
+
+
+async def test_waits_that_end_together_share_their_turns_with_arrivals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """invariant 10: a thousand long polls do not delay another client; some are answered first."""
+    monkeypatch.setattr("kwire.net.readiness.RESUMED_S", 0.0)
+    count = 30
+    async with running() as node, AsyncExitStack() as stack:
+        await node.keep_deadlines()
+        node.listen()
+        clients = []
+        for number in range(count):
+            clients.append(await stack.enter_async_context(await node.connect()))
+            await clients[-1].send_bytes(frames_of(b"park.echo" if number else b"park.first"))
+        other = await stack.enter_async_context(await node.connect())
+        await settle()
+        for session in reversed(node.sessions[:count]):
+            session.parked[0].set()
+        await other.send_bytes(frames_of(b"ours"))
+        assert await other.read_frame() == b"ours"
+        assert sum(session.answered for session in node.sessions[:count]) < count / 2
+        assert node.sessions[0].answered == 1
+        for client in clients:
+            assert await client.read_frame() in (b"echo", b"first")
 
 
 async def test_closed_connection_leaves_no_garbage() -> None:

@@ -5,6 +5,7 @@ other requests meanwhile, are left out.
 """
 
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from types import coroutine
 from typing import Any, TypeAlias, TypeVar
 
@@ -48,13 +49,13 @@ async def count_steps(
     context: Context, limit: RateLimit, work: Awaitable[T], now: Callable[[], float], started: float
 ) -> T:
     """Await a request's work that goes on now, and count its time since ``started``."""
-    quotas = context.broker.client_quotas
+    count_time(context, limit, now() - started)
+    return await measure_steps(work, now, partial(count_time, context, limit))
 
-    def count(seconds: float) -> None:
-        quotas.count_time(limit, seconds, now())
 
-    count(now() - started)
-    return await measure_steps(work, now, count)
+def count_time(context: Context, limit: RateLimit, seconds: float) -> None:
+    """Count the seconds for which a request has kept the loop busy."""
+    context.broker.client_quotas.count_time(limit, seconds, context.clock.now())
 
 
 def throttle_after(context: Context, limit: RateLimit, busy_s: float) -> int:

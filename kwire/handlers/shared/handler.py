@@ -25,7 +25,7 @@ from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers.shared.context import Context
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.waits import Slow, Steps, run_until_wait
+from kwire.waits import Parked, Slow, Steps, run_until_wait
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,13 @@ class Handler(Generic[Req, Resp]):
         """Wait and return the response, or the wait that is left after the request's work."""
         try:
             return await slow.finish()
+        except Exception as error:  # noqa: BLE001  A bug is logged.
+            return self.answer_to(error, context, request)
+
+    def resume(self, context: Context, request: Req, parked: Parked[Resp | None]) -> Result[Resp]:
+        """Return the response after the wait of a parked one, or what is left to wait for."""
+        try:
+            return parked.resume()
         except Exception as error:  # noqa: BLE001  A bug is logged.
             return self.answer_to(error, context, request)
 

@@ -16,7 +16,7 @@ from kwire.net.limits import Limits
 from kwire.net.listener import Answer
 from kwire.net.server import NetServer
 from kwire.testing.wire import TrioWireClient
-from kwire.waits import Slow
+from kwire.waits import Deadlines, Parked, Slow, TimedWait
 
 BULK_BYTES = 4000
 """Nearly the largest size of an answer that is held back and sent with the next one."""
@@ -44,12 +44,19 @@ class Echo:
     muted_s: float = 0.0
     user: str = ""
     """The user name in the client's certificate."""
+    deadlines: Deadlines | None = None
+    """Set by a test whose requests wait without a task."""
+    parked: list[TimedWait] = attrs.field(factory=list)
+    dropped: int = 0
+    """The parked requests that were cancelled."""
 
     def identify(self, user: str) -> None:
         self.user = user
 
     def answer_now(self, frame: memoryview) -> Answer:
         word = bytes(frame[:5])
+        if word == b"park.":
+            return self._park(bytes(frame))
         if word in (b"wait.", b"write"):
             return Slow(partial(self._wait, word, bytes(frame)))
         if word == b"none.":
@@ -66,6 +73,23 @@ class Echo:
         elif word == b"large":
             return [pack(">i", 50 << 20), bytes(50 << 20)]
         return self._echo(bytes(frame))
+
+    def _park(self, body: bytes) -> Answer:
+        """Wait without a task for at most a minute; the rest of the frame says what follows."""
+        assert self.deadlines is not None
+        wait = TimedWait(self.deadlines, is_first=body[5:] == b"first")
+        wait.begin(trio.current_time() + 60)
+        self.parked.append(wait)
+
+        def resume() -> Answer:
+            wait.end()
+            return self.answer_now(memoryview(body[5:])) if body[5:] else self._echo(body)
+
+        def cancel() -> None:
+            wait.end()
+            self.dropped += 1
+
+        return Parked(wait, resume, cancel)
 
     async def _wait(self, word: bytes, body: bytes) -> list[bytes]:
         self.waiting.set()
@@ -98,9 +122,15 @@ class Node:
     nursery: trio.Nursery
     started: float = attrs.field(factory=trio.current_time)
     port: int = 0
+    deadlines: Deadlines | None = None
+
+    async def keep_deadlines(self) -> None:
+        """Let the requests of later sessions wait without a task."""
+        self.deadlines = Deadlines(trio.current_time)
+        await self.nursery.start(self.deadlines.run)
 
     def session(self, listener: str, host: str) -> Echo:
-        self.sessions.append(Echo())
+        self.sessions.append(Echo(deadlines=self.deadlines))
         return self.sessions[-1]
 
     def listen(self, name: str = "A", **more: Any) -> int:

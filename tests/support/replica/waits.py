@@ -11,4 +11,8 @@ async def wait_readable(
     """Wait until one more byte is readable, the role changes, or time is up."""
     wait = waits.begin(1, isolation)
     waits.add(wait, (partition,))
-    await waits.finish(wait, timeout_s)
+    wait.waiter.begin(waits.now() + timeout_s)
+    try:
+        await wait.waiter.wait()
+    finally:
+        waits.end(wait)
