@@ -126,13 +126,13 @@ class LogSegments(Sequence[Segment]):
         self.add(segment)
         return segment
 
-    def replace(self, replaced: Sequence[Segment], new: Segment) -> None:
-        """Replace neighbours by the segment made from them; the active one is not replaced."""
+    def replace(self, replaced: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """Replace neighbours by the segments made from them; the active one is not replaced."""
         first = self.ordered.index(replaced[0])
         stop = first + len(replaced)
         assert self.ordered[first:stop] == list(replaced), "the segments have changed"
         assert stop < len(self.ordered), "the active segment is never replaced"
-        self.ordered[first:stop] = [new]
+        self.ordered[first:stop] = new
 
     def take_oldest(self, count: int) -> list[Segment]:
         """Remove the ``count`` oldest segments from the list; their files stay."""

@@ -5,7 +5,8 @@ Between two passes nothing wakes up. Without the scrub's setting this module is 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
@@ -15,7 +16,9 @@ from kwire.clock import Clock
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.directories.log_scrub import LogScrub, OnDamaged
+from kwire.log.directories.prefix_copy import PrefixCopy, copying_prefix
 from kwire.log.directories.segment_checker import SegmentChecker
+from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments.damage import DamagedRange
 from kwire.records.header import Buffer
@@ -31,6 +34,7 @@ class LogScrubber:
     """The scrub of all logs of a broker."""
 
     scrubs: Sequence[LogScrub]
+    services: Mapping[Disk, DirectoryService]
     clock: Clock
     make_checker: Callable[[], SegmentChecker]
     settings: ScrubSettings
@@ -57,6 +61,10 @@ class LogScrubber:
     ) -> bool:
         """Write intact batches to the start of a damaged range (:meth:`LogScrub.restore`)."""
         return await self._scrub_of(log).restore(log, damaged, data, end_offset)
+
+    def copying_prefix(self, log: PartitionLog) -> AbstractAsyncContextManager[PrefixCopy]:
+        """Return a context to replace the log's closed segments (:func:`copying_prefix`)."""
+        return copying_prefix(self.services[log.disk], log)
 
     async def run(self) -> None:
         """Scrub the directories until cancelled."""
@@ -114,4 +122,5 @@ def make_scrubber(
         )
         for service in services
     ]
-    return LogScrubber(scrubs, services[0].clock, make_checker, settings)
+    by_disk = {service.directory.disk: service for service in services}
+    return LogScrubber(scrubs, by_disk, services[0].clock, make_checker, settings)

@@ -2,13 +2,16 @@
 
 Rules: any replica repairs itself, whatever its role. It copies the missing batches from in-sync
 replicas, with the fetch of a consumer, which leaders and followers answer up to their high
-watermark. Nothing that is intact is removed, so the replica stays in sync and its log keeps its
-end. A repair that fails is retried; meanwhile only the damaged batches are unreadable. See
-docs/decisions/0031-damaged-batches.md.
+watermark. If a compacted log lacks a batch that no other replica has in the same form, it adopts
+all closed segments of another replica. Nothing that is intact is removed, so the replica stays in
+sync and its log keeps its end. A repair that fails is retried; meanwhile only the damaged batches
+are unreadable. See docs/decisions/0031-damaged-batches.md.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -16,14 +19,16 @@ import attrs
 from kwire.clock import Clock
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.errors import KafkaError, raise_for_code
+from kwire.log.compaction.job import CleaningFailed
 from kwire.log.deadlines import Deadlines
+from kwire.log.directories.prefix_copy import CopyVoid, PrefixCopy
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments.damage import DamagedRange
 from kwire.records.header import Buffer
 from kwire.replica.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderBroker, LeaderUnreachable
-from kwire.replica.replacement import Gap, Unsuitable, suitable_batches
+from kwire.replica.replacement import Gap, Unsuitable, prefix_batches, suitable_batches
 
 if TYPE_CHECKING:
     from kwire.replica.hosted_partitions import HostedPartitions
@@ -32,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 1 << 20
 """The number of bytes after which fetched batches are written before more are fetched."""
+PREFIX_BYTES: Final = 64 * 1024
+"""The size of the fetches that replace closed segments; their batches are checked in one turn."""
 RETRY_S: Final = 2.0
 RETRY_MAX_S: Final = 300.0
 """The largest delay before a repair is retried; the delay doubles up to it."""
@@ -54,6 +61,9 @@ class DamagedLogs(Protocol):
         self, log: PartitionLog, damaged: DamagedRange, data: Buffer, end_offset: int
     ) -> bool:
         """Write intact batches to the start of a damaged range; return whether that was done."""
+
+    def copying_prefix(self, log: PartitionLog) -> AbstractAsyncContextManager[PrefixCopy]:
+        """Return a context in which the closed segments of a log can be replaced."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -127,18 +137,31 @@ class DamageRepair:
         log = partition.log
         if not partition.is_confirmed:
             return False
+        lacking = list[tuple[DamagedRange, list[str]]]()
         for damaged in self.logs.damage_of(log):
-            reasons = []
-            for broker in self._sources(partition):
-                try:
-                    await self._copy(partition, damaged, broker)
-                except (KafkaError, LeaderUnreachable, Unsuitable) as error:
-                    reasons.append(f"broker {broker}: {error!r}")
-                else:
-                    break
-            else:
-                self._report(log, damaged, reasons)
+            reasons = await self._try_sources(partition, partial(self._copy, partition, damaged))
+            if reasons is not None:
+                lacking.append((damaged, reasons))
+        if lacking and _is_compacted(log):
+            more = await self._try_sources(partition, partial(self._copy_prefix, partition))
+            lacking = [] if more is None else [(each, old + more) for each, old in lacking]
+        for damaged, reasons in lacking:
+            self._report(log, damaged, reasons)
         return not self.logs.damage_of(log)
+
+    async def _try_sources(
+        self, partition: Partition, copy: Callable[[int], Awaitable[None]]
+    ) -> list[str] | None:
+        """Copy from one of the other in-sync brokers; if none could supply it, return why."""
+        reasons = []
+        for broker in self._sources(partition):
+            try:
+                await copy(broker)
+            except (KafkaError, LeaderUnreachable, Unsuitable, CopyVoid, CleaningFailed) as error:
+                reasons.append(f"broker {broker}: {error!r}")
+            else:
+                return None
+        return reasons
 
     def _report(self, log: PartitionLog, damaged: DamagedRange, reasons: Sequence[str]) -> None:
         level = logging.ERROR if self._failures.get(log, 0) in (0, PATIENCE) else logging.DEBUG
@@ -157,7 +180,7 @@ class DamageRepair:
         Return early if the range is no longer in the log.
         """
         log, source = partition.log, self.connect(broker)
-        is_compacted = log.config.cleanup_compact or log.clean_state.clean_end is not None
+        is_compacted = _is_compacted(log)
         while True:
             size = damaged.size
             stored = await self.logs.read_damaged(log, damaged) if is_compacted else None
@@ -165,7 +188,8 @@ class DamageRepair:
             while len(data) < min(size, PIECE_BYTES):
                 end = min(damaged.end_offset, log.high_watermark)
                 gap = Gap(end_offset, end, size - len(data))
-                records = await _fetch(source, partition, gap)
+                max_bytes = min(gap.size, PIECE_BYTES)
+                records = await _fetch(source, partition, end_offset, max_bytes)
                 rest = None if stored is None else memoryview(stored)[len(data) :]
                 taken, end_offset = suitable_batches(records, gap, log.epochs, rest)
                 data += memoryview(records)[:taken]
@@ -173,10 +197,28 @@ class DamageRepair:
             if not is_restored or len(data) >= size:
                 return
 
+    async def _copy_prefix(self, partition: Partition, broker: int) -> None:
+        """Replace the closed segments of a compacted log by the batches of another broker."""
+        log, source = partition.log, self.connect(broker)
+        async with self.logs.copying_prefix(log) as copy:
+            has_all = False
+            while not has_all and copy.next_offset < copy.end_offset:
+                offset = max(copy.next_offset, log.log_start)
+                records = await _fetch(source, partition, offset, PREFIX_BYTES)
+                batches, has_all = prefix_batches(
+                    records, copy.next_offset, copy.end_offset, log.epochs
+                )
+                await copy.append(records, batches)
+            await copy.finish()
 
-async def _fetch(source: LeaderBroker, partition: Partition, gap: Gap) -> Buffer:
-    """Fetch from the start of a gap as a consumer does; raises KafkaError, LeaderUnreachable."""
-    max_bytes = min(gap.size, PIECE_BYTES)
+
+def _is_compacted(log: PartitionLog) -> bool:
+    """Return whether a pass has cleaned the log, or may clean it on another replica."""
+    return log.config.cleanup_compact or log.clean_state.clean_end is not None
+
+
+async def _fetch(source: LeaderBroker, partition: Partition, offset: int, max_bytes: int) -> Buffer:
+    """Fetch from ``offset`` as a consumer does; raises KafkaError and LeaderUnreachable."""
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         replica_id=_CONSUMER,
@@ -192,7 +234,7 @@ async def _fetch(source: LeaderBroker, partition: Partition, gap: Gap) -> Buffer
                 partitions=[
                     topic.FetchPartition(
                         partition=partition.partition,
-                        fetch_offset=gap.first_offset,
+                        fetch_offset=offset,
                         partition_max_bytes=max_bytes,
                     )
                 ],

@@ -8,7 +8,8 @@ Compaction breaks the second rule: each replica compacts by itself, and a batch 
 removed records must not replace the original. Otherwise a tombstone could vanish here while an
 older value of its key is still in the log. So a compacted log accepts only the very same batch: its
 checksum is the one stored in the damaged batch or, if that is damaged, all that the checksum covers
-is equal.
+is equal. If there is no such batch, the other replica's batches replace all closed segments
+together (:mod:`kwire.log.directories.prefix_copy`).
 """
 
 from typing import NamedTuple
@@ -64,6 +65,31 @@ def suitable_batches(
     if not size or size > gap.size:
         raise Unsuitable(f"{size} bytes for a gap of {gap.size} bytes at {gap.first_offset}")
     return size, end_offset
+
+
+def prefix_batches(
+    records: Buffer, first_offset: int, end_offset: int, epochs: LeaderEpochs
+) -> tuple[list[tuple[int, BatchHeader]], bool]:
+    """Return the fetched batches below ``end_offset``, and whether a later batch follows them.
+
+    They continue batches that end at ``first_offset``; the other replica may have removed batches
+    between them. Raises :class:`Unsuitable`.
+    """
+    batches = list[tuple[int, BatchHeader]]()
+    try:
+        for position, header in headers(records):
+            if header.base_offset >= end_offset:
+                return batches, True
+            if not header.can_follow(first_offset) or header.next_offset > end_offset:
+                raise Unsuitable(f"offsets {header.base_offset} to {header.last_offset}")
+            _check(records, position, header, epochs)
+            batches.append((position, header))
+            first_offset = header.next_offset
+    except CorruptMessage as error:
+        raise Unsuitable(str(error)) from error
+    if not batches:
+        raise Unsuitable(f"no batch from {first_offset} onwards")
+    return batches, False
 
 
 def _check(records: Buffer, position: int, header: BatchHeader, epochs: LeaderEpochs) -> None:

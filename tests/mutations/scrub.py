@@ -7,6 +7,7 @@ CHECKS = "tests/log/scrub/test_segment_check.py"
 SCRUBS = "tests/log/scrub/test_scrub.py"
 READS = "tests/log/test_known_damage.py"
 REPAIRS = "tests/replica/test_damage_repair.py"
+PREFIXES = "tests/log/compaction/test_prefix_copy.py"
 
 MUTATIONS = (
     Mutation(
@@ -103,6 +104,54 @@ MUTATIONS = (
         path="kwire/replica/damage_repair.py",
         old="set(state.isr) - {self.node}",
         new="set(state.replicas) - {self.node}",
+        test=REPAIRS,
+    ),
+    Mutation(
+        name="copied-prefix-counts-as-cleaned",
+        invariants=(87,),
+        path="kwire/log/directories/prefix_copy.py",
+        old="        state.clean_end = self._sources[0]\n",
+        new="",
+        test=PREFIXES,
+    ),
+    Mutation(
+        name="copied-prefix-outlives-its-tombstones",
+        invariants=(87,),
+        path="kwire/log/directories/prefix_copy.py",
+        old="elapsed_s * 1000 < log.config.delete_retention_ms",
+        new="elapsed_s >= 0",
+        test=PREFIXES,
+    ),
+    Mutation(
+        name="copied-prefix-replaces-segments-of-a-cut-log",
+        invariants=(23, 87),
+        path="kwire/log/directories/prefix_copy.py",
+        old="log.clean_state.removal_count == self._removal_count",
+        new="self._removal_count >= 0",
+        test=PREFIXES,
+    ),
+    Mutation(
+        name="copied-prefix-ends-before-the-active-segment",
+        invariants=(83, 87),
+        path="kwire/log/directories/prefix_copy.py",
+        old="            await self._fill()\n",
+        new="            pass\n",
+        test=PREFIXES,
+    ),
+    Mutation(
+        name="copied-prefix-is-swapped-in-from-its-start",
+        invariants=(83, 87),
+        path="kwire/log/directories/segment_swap.py",
+        old="reversed(self.segments):\n                for file in files:",
+        new="self.segments:\n                for file in files:",
+        test=PREFIXES,
+    ),
+    Mutation(
+        name="copied-prefix-has-batches-of-another-epoch",
+        invariants=(23, 25),
+        path="kwire/replica/replacement.py",
+        old="            _check(records, position, header, epochs)\n            batches.append",
+        new="            batches.append",
         test=REPAIRS,
     ),
 )

@@ -100,8 +100,11 @@ class _Pass:
         """Write the segment that replaces a group."""
         base_offset = group[0].base_offset
         records = BatchFilter(self._job, self._keys)
+        job = self._job
         aborted: list[AbortedTxn] = []
-        writer = GroupWriter(self._disk, self._job, base_offset, self._pace)
+        writer = GroupWriter(
+            self._disk, job.directory, job.config, base_offset, job.buffer_bytes, self._pace
+        )
         try:
             for segment in group:
                 end_offset = self._ends[segment.base_offset]

@@ -5,33 +5,66 @@ the end; they get the same entries as those of an appended segment. The log's ow
 touched.
 """
 
+from typing import Final
+
 from kwire.log.compaction.batch_filter import KeptBatch
-from kwire.log.compaction.job import CleaningFailed, CleaningJob
+from kwire.log.compaction.job import CleaningFailed
 from kwire.log.compaction.source import Pace
+from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
-from kwire.log.formats import names
+from kwire.log.formats import names, offset_index, time_index
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.segments.segment import Segment
+
+UNLIMITED: Final = 1 << 62
+
+
+def _ignore(size: int) -> None: ...
 
 
 class GroupWriter:
     """A segment that is being written."""
 
-    __slots__ = ("_buffer", "_directory", "_disk", "_job", "_log", "_pace", "_segment", "_written")
+    __slots__ = (
+        "_buffer",
+        "_buffer_bytes",
+        "_config",
+        "_disk",
+        "_log",
+        "_pace",
+        "_segment",
+        "_written",
+    )
 
-    def __init__(self, disk: Disk, job: CleaningJob, base_offset: int, pace: Pace) -> None:
-        """Create the log file, or truncate one that an earlier pass left behind."""
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        base_offset: int,
+        buffer_bytes: int = UNLIMITED,
+        pace: Pace = _ignore,
+    ) -> None:
+        """Create the log file, or truncate one that an earlier pass left behind.
+
+        Without ``buffer_bytes``, batches are written by :meth:`write` and :meth:`finish` alone.
+        """
         self._disk = disk
-        self._job = job
+        self._config = config
+        self._buffer_bytes = buffer_bytes
         self._pace = pace
         # Only keeps account of the batches; its own files are not opened.
-        self._segment = Segment(disk, job.directory, base_offset, 0, job.config)
+        self._segment = Segment(disk, directory, base_offset, 0, config)
         self._segment.start_indexes()
         self._buffer = bytearray()
         self._written = 0
         self._log = disk.open(self._path(names.LOG), create=True)
         if self._log.size():
             self._log.truncate(0)
+
+    @property
+    def base_offset(self) -> int:
+        return self._segment.base_offset
 
     @property
     def size(self) -> int:
@@ -43,22 +76,35 @@ class GroupWriter:
         """The largest timestamp and its offset; without one, -1 and the base offset."""
         return self._segment.max_timestamp, self._segment.max_timestamp_offset
 
+    def has_room(self, size: int, last_offset: int) -> bool:
+        """Return whether a log would append such a batch to this segment, or begin another."""
+        segment, config = self._segment, self._config
+        offsets, times = segment.indexes.offsets, segment.indexes.times
+        assert offsets is not None
+        assert times is not None
+        return (
+            segment.size + size <= config.segment_bytes
+            and last_offset <= segment.last_offset_max
+            and offsets.size <= config.segment_index_bytes - offset_index.ENTRY_SIZE
+            and times.size <= config.segment_index_bytes - 2 * time_index.ENTRY_SIZE
+        )
+
     def append(self, batch: KeptBatch) -> None:
         """Append a batch; raises :class:`CleaningFailed` if the indexes cannot hold its offset."""
         segment = self._segment
         if batch.next_offset - 1 > segment.last_offset_max:
             raise CleaningFailed(
                 f"offset {batch.next_offset - 1} is too far from the segment's base offset "
-                f"{segment.base_offset}: directory={self._job.directory}"
+                f"{segment.base_offset}: directory={segment.files.directory}"
             )
-        if self._buffer and len(self._buffer) + len(batch.data) > self._job.buffer_bytes:
-            self._write()
+        if self._buffer and len(self._buffer) + len(batch.data) > self._buffer_bytes:
+            self.write()
         self._buffer += batch.data
         segment.note(len(batch.data), batch.next_offset, batch.max_timestamp, segment.interval)
 
     def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> tuple[str, ...]:
         """Write the remaining batches and the indexes, sync all files; return their suffixes."""
-        self._write()
+        self.write()
         segment = self._segment
         segment.close_indexes()
         segment.indexes.aborted.replace(aborted)
@@ -70,13 +116,14 @@ class GroupWriter:
             self._disk.write(self._path(suffix), data)
             self._disk.sync(self._path(suffix))
             self._pace(len(data))
-        self._disk.sync_directory(self._job.directory)
+        self._disk.sync_directory(segment.files.directory)
         return (names.LOG, *files)
 
     def close(self) -> None:
         self._log.close()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the batches that are still in the buffer."""
         if self._buffer:
             self._log.write([self._buffer], self._written)
             self._written += len(self._buffer)

@@ -75,13 +75,10 @@ class CleaningJob:
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class CleanedGroup:
-    """The files that replace a group of segments, all written as ``.cleaned`` and synced."""
+class NewSegment:
+    """The files of a segment that is to replace others, all written as ``.cleaned`` and synced."""
 
     base_offset: int
-    """The base offset of the new segment, and of the first of :attr:`sources`."""
-    sources: tuple[int, ...]
-    """The base offsets of the segments that it replaces."""
     size: int
     """Bytes of the new log file; 0 if no record of the segments is kept."""
     suffixes: tuple[str, ...]
@@ -92,6 +89,14 @@ class CleanedGroup:
     """The last offset of the first batch with that timestamp; without one, the base offset."""
     modified_ms: int
     """The modification time for the new log file: that of the last source segment."""
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class CleanedGroup(NewSegment):
+    """The segment that replaces a group of segments; it begins where the first of them does."""
+
+    sources: tuple[int, ...]
+    """The base offsets of the segments that it replaces."""
     bytes_read: int
     bytes_written: int
     records_read: int

@@ -1,11 +1,13 @@
-"""Replaces segments of a log by the compacted segment that was made from them.
+"""Replaces segments of a log by the compacted segments that were made from them.
 
 Rules: a crash leaves no mixture of old and new files, and no reader sees one. The ``.cleaned``
 files are renamed to ``.swap`` and the directory is synced; from then on every start completes the
-swap. The sources are renamed to ``.deleted``, in ascending order, so that a crash leaves the newest
-of them: a value never outlives its tombstone. Then the ``.swap`` files get their final names, and
-the directory is synced. Reads that hold a source continue with its renamed files until the files
-are removed.
+swap. Of several new segments the first is renamed last: while one of its files is ``.cleaned``, a
+start ignores them all. Each ends at the offset where the next begins, and the last where the
+sources end, because a start computes from its batches which sources it replaces. The sources are
+renamed to ``.deleted``, in ascending order, so that a crash leaves the newest of them: a value
+never outlives its tombstone. Then the ``.swap`` files get their final names, and the directory is
+synced. Reads that hold a source continue with its renamed files until the files are removed.
 
 An error after the first and before the last of these renames takes the directory offline: the log
 lacks files, and anything written to it before a start completes the swap would be overwritten.
@@ -17,6 +19,7 @@ renames, and the syncs, run in a thread of the directory. The list of segments c
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -25,7 +28,7 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.compaction.job import CleanedGroup
+from kwire.log.compaction.job import CleanedGroup, NewSegment
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.removal import Removals
@@ -52,12 +55,12 @@ def remove_cleaned(disk: Disk, directory: str) -> None:
 
 @attrs.define(eq=False, repr=False)
 class _Renames:
-    """The renames of one group's new files, in a thread."""
+    """The renames of the new files, in a thread."""
 
     disk: Disk
     directory: str
-    files: Sequence[str]
-    """The final names of the files; the log file comes first."""
+    segments: Sequence[Sequence[str]]
+    """The final names of each new segment's files; the log file comes first."""
     is_final: bool = False
     """True once all files have their final names."""
 
@@ -68,9 +71,10 @@ class _Renames:
         with them, recovery would treat the group as incomplete.
         """
         try:
-            for file in self.files:
-                path = f"{self.directory}/{file}"
-                self.disk.rename(path + names.CLEANED, path + names.SWAP)
+            for files in reversed(self.segments):
+                for file in files:
+                    path = f"{self.directory}/{file}"
+                    self.disk.rename(path + names.CLEANED, path + names.SWAP)
             remove_cleaned(self.disk, self.directory)
             self.disk.sync_directory(self.directory)
         except OSError:
@@ -81,11 +85,17 @@ class _Renames:
     def _undo(self) -> None:
         """Remove the ``.swap`` files; if one stays, fail the directory: a start would use it.
 
-        The log file is removed last: without it, another ``.swap`` file would count as a source's.
+        A segment's log file is removed last: without it, another ``.swap`` file would count as a
+        source's. The first of several segments is voided before the others are removed.
         """
+        first = f"{self.directory}/{self.segments[0][0]}"
         try:
-            for file in reversed(self.files):
-                self.disk.remove(f"{self.directory}/{file}{names.SWAP}")
+            if len(self.segments) > 1:
+                with suppress(FileNotFoundError):
+                    self.disk.rename(first + names.SWAP, first + names.CLEANED)
+            for files in reversed(self.segments):
+                for file in reversed(files):
+                    self.disk.remove(f"{self.directory}/{file}{names.SWAP}")
         except OSError as error:
             self.disk.fail(error)
             raise
@@ -93,9 +103,10 @@ class _Renames:
     def finish(self) -> None:
         """Rename ``.swap`` to the final names and make that durable; can be called repeatedly."""
         if not self.is_final:
-            for file in self.files:
-                path = f"{self.directory}/{file}"
-                self.disk.rename(path + names.SWAP, path)
+            for files in self.segments:
+                for file in files:
+                    path = f"{self.directory}/{file}"
+                    self.disk.rename(path + names.SWAP, path)
             self.is_final = True
         self.disk.sync_directory(self.directory)
 
@@ -115,26 +126,34 @@ class SegmentSwap:
     async def swap(
         self, log: PartitionLog, group: CleanedGroup, is_valid: Callable[[], bool]
     ) -> None:
-        """Replace the sources of a group; once started, a swap cannot be cancelled.
+        """Replace the sources of a group (see :meth:`replace`)."""
+        await self.replace(log, group.sources, [group], is_valid)
+
+    async def replace(
+        self,
+        log: PartitionLog,
+        source_bases: Sequence[int],
+        new: Sequence[NewSegment],
+        is_valid: Callable[[], bool],
+    ) -> None:
+        """Replace neighbouring segments by new ones; once started, a swap cannot be cancelled.
 
         ``is_valid`` is called last before the swap. Raises :class:`PassVoid`, OSError or
-        KafkaStorageError. After an error the group is either replaced or unchanged, or the
+        KafkaStorageError. After an error the segments are either replaced or unchanged, or the
         directory is offline.
         """
         async with self.busy.claim(log, by_compaction=True):
             if not self.directory.holds(log) or not is_valid():
                 raise PassVoid
-            sources = _sources(log, group)
+            sources = _sources(log, source_bases, new[0].base_offset)
             with trio.CancelScope(shield=True):
-                await self._swap(log, group, sources)
+                await self._swap(log, new, sources)
 
     async def _swap(
-        self, log: PartitionLog, group: CleanedGroup, sources: Sequence[Segment]
+        self, log: PartitionLog, new: Sequence[NewSegment], sources: Sequence[Segment]
     ) -> None:
-        disk, stem = log.disk, names.stem(group.base_offset)
-        suffixes = sorted(group.suffixes, key=_RENAMED.index)
-        files = [stem + suffix for suffix in suffixes]
-        renames = _Renames(disk, log.segments.directory, files)
+        disk = log.disk
+        renames = _Renames(disk, log.segments.directory, [_file_names(segment) for segment in new])
         await self.in_thread(disk, renames.prepare)
         try:
             paths = await self._rename_sources(log, sources)
@@ -145,7 +164,7 @@ class SegmentSwap:
             raise
         finally:
             if renames.is_final:
-                log.segments.replace(sources, _new_segment(log, group))
+                log.segments.replace(sources, [_new_segment(log, segment) for segment in new])
                 self.removals.add(disk, paths, log.config.file_delete_delay_ms, sources)
 
     async def _rename_sources(self, log: PartitionLog, sources: Sequence[Segment]) -> list[str]:
@@ -171,13 +190,18 @@ _RENAMED: Final = names.SEGMENT_SUFFIXES
 own."""
 
 
-def _sources(log: PartitionLog, group: CleanedGroup) -> list[Segment]:
+def _file_names(segment: NewSegment) -> list[str]:
+    stem = names.stem(segment.base_offset)
+    return [stem + suffix for suffix in sorted(segment.suffixes, key=_RENAMED.index)]
+
+
+def _sources(log: PartitionLog, bases: Sequence[int], base_offset: int) -> list[Segment]:
     """Return the segments to replace; raise :class:`PassVoid` if the log has changed."""
-    first = log.segments.index_of(group.base_offset)
-    sources = log.segments[first : first + len(group.sources)]
-    if tuple(segment.base_offset for segment in sources) != group.sources:
+    first = log.segments.index_of(base_offset)
+    sources = log.segments[first : first + len(bases)]
+    if [segment.base_offset for segment in sources] != list(bases):
         raise PassVoid
-    if log.segments.active in sources or group.base_offset != group.sources[0]:
+    if log.segments.active in sources or base_offset != bases[0]:
         raise PassVoid
     return sources
 
@@ -197,11 +221,11 @@ def _rename_source(log: PartitionLog, segment: Segment, mark: str, *, is_first: 
         return segment.mark_deleted(suffixes, mark)
 
 
-def _new_segment(log: PartitionLog, group: CleanedGroup) -> Segment:
+def _new_segment(log: PartitionLog, new: NewSegment) -> Segment:
     segments = log.segments
-    new = Segment(segments.disk, segments.directory, group.base_offset, group.size, log.config)
-    new.created_ms = new.modified_ms = group.modified_ms
-    new.max_timestamp = group.largest_timestamp_ms
-    new.max_timestamp_offset = group.largest_timestamp_offset
-    new.indexes.aborted.has_no_file = names.TXN_INDEX not in group.suffixes
-    return new
+    segment = Segment(segments.disk, segments.directory, new.base_offset, new.size, log.config)
+    segment.created_ms = segment.modified_ms = new.modified_ms
+    segment.max_timestamp = new.largest_timestamp_ms
+    segment.max_timestamp_offset = new.largest_timestamp_offset
+    segment.indexes.aborted.has_no_file = names.TXN_INDEX not in new.suffixes
+    return segment
