@@ -587,7 +587,7 @@ def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
 
 def format_(options: argparse.Namespace) -> None:
     from kwire.configs.declare import ConfigError
-    from kwire.raftmeta.controller.features import RAISABLE
+    from kwire.raftmeta.controller.features import SUPPORTED
     from kwire.storage_format.directories import CannotOpenError, format_node
     from kwire.storage_format.releases import BadLevelError, feature_levels
     from kwire.storage_format.scram_users import scram_records
@@ -598,7 +598,7 @@ def format_(options: argparse.Namespace) -> None:
         how = "standalone" if options.standalone else how
         how = "none" if options.no_initial_controllers else how
         features = feature_levels(
-            options.release_version, options.feature, RAISABLE, dynamic=not config.voters
+            options.release_version, options.feature, SUPPORTED, dynamic=not config.voters
         )
         for line in format_node(
             config,

@@ -14,6 +14,7 @@ from tests.support.authorization.cases import CASES, Case  # noqa: E402
 from tests.support.authorization.share_groups import SHARE_GROUPS  # noqa: E402
 from tests.support.authorization.share_partitions import SHARES  # noqa: E402
 from tests.support.authorization.share_states import SHARE_STATES  # noqa: E402
+from tests.support.authorization.streams_groups import STREAMS_GROUPS  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "authorization.md"
 ANSWERS: Final = ROOT / "tests" / "vectors" / "authorization.json"
@@ -26,7 +27,7 @@ def authorization() -> str:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     answers = json.loads(ANSWERS.read_text())
-    cases = (*CASES, *SHARE_GROUPS, *SHARE_STATES, *SHARES)
+    cases = (*CASES, *SHARE_GROUPS, *SHARE_STATES, *SHARES, *STREAMS_GROUPS)
     rows = "".join(_row(case, answers[case.name]["denied"]) for case in cases)
     head = "| request | permissions | answer without any |\n|---|---|---|\n"
     return f"{before}{BEGIN}\n\n{head}{rows}\n{END}{after}"

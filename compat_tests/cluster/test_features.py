@@ -46,10 +46,6 @@ REFUSED = [
     (("disable", "--feature", "metadata.version"), "only supports versions 7-30"),
     (("disable", "--feature", "foo"), "Feature foo not found"),
 ]
-NOT_SERVED = [
-    ((UP, "--feature", "streams.version=1"), "not more than 0 works yet"),
-]
-"""Changes that kwire refuses for a reason of its own: it does not serve streams groups."""
 
 
 @pytest.fixture
@@ -69,7 +65,7 @@ def wait_for_directory_ids(jvm, how: tuple[str, str]) -> None:
     eventually(lambda: jvm.tool(FEATURES, *attempt).code == 0, "every voter has sent its id")
 
 
-def test_static_quorum(jvm, static, broker_kind):
+def test_static_quorum(jvm, static):
     """A new static cluster shows Kafka's levels and refuses invalid changes as Kafka does."""
     how = by_broker(static)
     initial = feature_levels(jvm, how)
@@ -79,13 +75,13 @@ def test_static_quorum(jvm, static, broker_kind):
         "kraft.version": ("0", "1", "0"),
         "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
         "share.version": ("0", "1", "1"),
-        "streams.version": ("0", "1", "0"),
+        "streams.version": ("0", "1", "1"),
         "transaction.version": ("0", "2", "2"),
     }
     for node in static.controllers:
         assert feature_levels(jvm, by_controller(node)) == initial
     wait_for_directory_ids(jvm, how)
-    for arguments, why in [*REFUSED, *(NOT_SERVED if broker_kind == "kwire" else [])]:
+    for arguments, why in REFUSED:
         ran = jvm.tool(FEATURES, *how, *arguments)
         assert ran.code == 1, arguments
         assert why in ran.out + ran.err, arguments

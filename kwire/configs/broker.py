@@ -37,6 +37,7 @@ from kwire.configs.listeners import (
     per_address,
 )
 from kwire.configs.share import ShareConfig
+from kwire.configs.streams_groups import StreamsGroupConfig
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def family(name: str) -> tuple[str, ...]:
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
-class BrokerConfig(ConsumerGroupConfig, ShareConfig):
+class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig):
     """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off

@@ -365,9 +365,13 @@ def _check_times(config: BrokerConfig) -> None:
         config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,
         "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
     )
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         _check_groups(config, kind)
     _check_share_partitions(config)
+    _require(
+        config.group_streams_num_standby_replicas <= config.group_streams_max_standby_replicas,
+        "group.streams.num.standby.replicas must not be above group.streams.max.standby.replicas",
+    )
     _check_per_address(config)
 
 
@@ -385,7 +389,7 @@ def _check_share_partitions(config: BrokerConfig) -> None:
 
 
 def _check_groups(config: BrokerConfig, kind: str) -> None:
-    """Reject intervals of consumer groups or share groups that are outside their own bounds."""
+    """Reject intervals of one kind of groups that are outside their own bounds."""
     group = f"group.{kind}"
 
     def value(name: str) -> int:

@@ -39,19 +39,30 @@ class GroupConfig(Config):
     share_renew_acknowledge_enable = boolean(True, "Whether members may renew their locks.")
     share_session_timeout_ms = integer(
         45000, "How long a member of a share group may be silent.", low=1)
-    streams_assignment_interval_ms = integer(1000, effective=False, low=0)
-    streams_heartbeat_interval_ms = integer(5000, effective=False, low=1)
-    streams_initial_rebalance_delay_ms = integer(3000, effective=False, low=0)
-    streams_num_standby_replicas = integer(0, effective=False, low=0)
-    streams_session_timeout_ms = integer(45000, effective=False, low=1)
+    streams_assignment_interval_ms = integer(
+        1000, "The shortest time between two assignments of a streams group.", low=0)
+    streams_heartbeat_interval_ms = integer(
+        5000, "How often members of a streams group send heartbeats.", low=1)
+    streams_initial_rebalance_delay_ms = integer(
+        3000, "How long the first assignment of a streams group waits for further members.", low=0)
+    streams_num_standby_replicas = integer(
+        0, "Standby tasks of each task that keeps state.", low=0)
+    streams_session_timeout_ms = integer(
+        45000, "How long a member of a streams group may be silent.", low=1)
     # fmt: on
 
 
 def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Reject settings of a group that are outside the bounds of the broker's settings."""
     check_limits(settings, broker)
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         _check_intervals(kind, settings, broker)
+    standby_count = settings.get("streams.num.standby.replicas")
+    if standby_count is not None and int(standby_count) > broker.group_streams_max_standby_replicas:
+        raise ConfigError(
+            "streams.num.standby.replicas must be less than or equal to "
+            "group.streams.max.standby.replicas"
+        )
 
 
 def _check_intervals(kind: str, settings: Mapping[str, str], broker: "BrokerConfig") -> None:

@@ -7,7 +7,6 @@ acts on it. This module is loaded when a file or a request names one of them.
 from typing import Final
 
 from kwire.configs.declare import (
-    INT_MAX,
     LONG_MAX,
     Check,
     Config,
@@ -58,19 +57,6 @@ class InertConfig(Config):
     group_share_persister_class_name = string(
         "org.apache.kafka.server.share.persister.DefaultStatePersister", internal=True
     )
-    group_streams_assignment_interval_ms = integer(1000, low=0, scope=CLUSTER_WIDE)
-    group_streams_heartbeat_interval_ms = integer(5000, low=1)
-    group_streams_initial_rebalance_delay_ms = integer(3000, low=0)
-    group_streams_max_assignment_interval_ms = integer(15000, low=0)
-    group_streams_max_heartbeat_interval_ms = integer(15000, low=1)
-    group_streams_max_session_timeout_ms = integer(60000, low=1)
-    group_streams_max_size = integer(INT_MAX, low=1)
-    group_streams_max_standby_replicas = integer(2, low=0)
-    group_streams_min_assignment_interval_ms = integer(0, low=0)
-    group_streams_min_heartbeat_interval_ms = integer(5000, low=1)
-    group_streams_min_session_timeout_ms = integer(45000, low=1)
-    group_streams_num_standby_replicas = integer(0, low=0)
-    group_streams_session_timeout_ms = integer(45000, low=1)
     internal_metadata_delete_delay_millis = long(60000, internal=True)
     internal_metadata_max_batch_size_in_bytes = integer(8388608, internal=True)
     kafka_metrics_polling_interval_secs = integer(10, low=1)

@@ -4,7 +4,7 @@ Checks that need no state come first, as in Kafka, so that a bad request gets th
 from every node.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -23,7 +23,6 @@ from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
 from kwire.coordinator.listing import read_each
-from kwire.coordinator.partitioning import partition_for
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.drive import Slices, give_way, run_in_slices
 from kwire.errors import (
@@ -34,6 +33,8 @@ from kwire.errors import (
 )
 from kwire.group import requests
 from kwire.group.decision_builder import Client
+from kwire.group.kind_settings import KindSettings
+from kwire.group.kinds import GroupKinds
 from kwire.group.offsets import GroupChange
 from kwire.group.settings import GroupSettings, follow_config
 from kwire.group.shard import GroupShard
@@ -49,10 +50,8 @@ if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.coordinator.ports import CoordinatorLog, LedPartition
     from kwire.group.consumer.requests import DescribedGroup as DescribedConsumerGroup
-    from kwire.group.consumer.settings import ConsumerSettings
     from kwire.group.consumer.topics import Topics
-    from kwire.group.share.coordinator import ShareGroups, SharePorts
-    from kwire.group.share.settings import ShareSettings
+    from kwire.group.share.coordinator import SharePorts
 
 
 ListedGroup = ListGroupsResponse.ListedGroup
@@ -62,18 +61,10 @@ FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseT
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class GroupCoordinator:
+class GroupCoordinator(GroupKinds):
     """The groups of this node."""
 
-    service: CoordinatorRuntime[GroupShard]
     settings: Callable[[], GroupSettings]
-    partitions: Callable[[], int]
-    """Returns the number of partitions that `__consumer_offsets` has or will be created with."""
-    topics: "Callable[[], Topics]"
-    """Returns the topics in the newest metadata, for consumer groups."""
-    share_ports: "Callable[[], SharePorts]"
-    """Returns what share groups use of the node."""
-    _share: "ShareGroups | None" = attrs.field(default=None, init=False)
 
     @classmethod
     def build(
@@ -87,23 +78,14 @@ class GroupCoordinator:
         topic_ids: Callable[[], Mapping[str, bytes] | None],
         topics: "Callable[[], Topics]",
         share_ports: "Callable[[], SharePorts]",
+        spawn: Callable[[Callable[[], Awaitable[None]]], object],
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> "GroupCoordinator":
         """Return the coordinator with its service; the caller runs ``service.run``.
 
         ``overrides`` returns the settings of a group that differ from the broker's.
         """
-        settings = follow_config(config)
-
-        def consumer_settings(group_id: str) -> "ConsumerSettings":
-            from kwire.group.consumer.settings import ConsumerSettings
-
-            return ConsumerSettings.of(config(), overrides(group_id))
-
-        def share_settings(group_id: str) -> "ShareSettings":
-            from kwire.group.share.settings import ShareSettings
-
-            return ShareSettings.of(config(), overrides(group_id))
+        settings, of_kinds = follow_config(config), KindSettings(config, overrides)
 
         def make_shard(_: int) -> GroupShard:
             return GroupShard(
@@ -111,8 +93,9 @@ class GroupCoordinator:
                 settings=settings,
                 topic_ids=topic_ids,
                 topics=topics,
-                consumer_settings=consumer_settings,
-                share_settings=share_settings,
+                consumer_settings=of_kinds.consumer,
+                share_settings=of_kinds.share,
+                streams_settings=of_kinds.streams,
             )
 
         service = CoordinatorRuntime(
@@ -128,21 +111,9 @@ class GroupCoordinator:
             partitions=partitions,
             topics=topics,
             share_ports=share_ports,
+            spawn=spawn,
+            clock=clock,
         )
-
-    @property
-    def share(self) -> "ShareGroups":
-        """The share groups; their modules are loaded on first use."""
-        if self._share is None:
-            from kwire.group.share.coordinator import ShareGroups
-
-            self._share = ShareGroups(
-                service=self.service,
-                partition_of=self.partition_of,
-                topics=self.topics,
-                ports=self.share_ports(),
-            )
-        return self._share
 
     def on_role_changed(self, partition: "LedPartition") -> None:
         """Load a partition that this broker now leads, or drop it; the replica layer calls this."""
@@ -152,9 +123,6 @@ class GroupCoordinator:
             self.service.on_elected(partition.partition, partition.leader_epoch)
         else:
             self.service.on_resigned(partition.partition)
-
-    def partition_of(self, group_id: str) -> int:
-        return partition_for(group_id, self.partitions())
 
     async def join(self, request: JoinGroupRequest, client: Client) -> JoinGroupResponse:
         _check_id(request.group_id)

@@ -8,7 +8,7 @@ Every function yields steps; each step checks a bounded number of offsets, in th
 it is taken.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -22,6 +22,8 @@ from kwire.types import ZERO_UUID
 if TYPE_CHECKING:
     from kwire.group.consumer.model import ConsumerGroup
     from kwire.group.consumer.shard import ConsumerShard
+    from kwire.group.streams.model import StreamsGroup
+    from kwire.group.streams.shard import StreamsShard
 
 STEP_OFFSETS: Final = 100
 """The number of offsets per step, about 1 ms of work if all of them are removed."""
@@ -44,6 +46,14 @@ class ShardState(Protocol):
     def consumer(self) -> "ConsumerShard": ...
 
     def consumer_group(self, group_id: str) -> "ConsumerGroup | None": ...
+
+    @property
+    def streams(self) -> "StreamsShard": ...
+
+    @property
+    def streams_groups(self) -> "Iterable[StreamsGroup]": ...
+
+    def streams_group(self, group_id: str) -> "StreamsGroup | None": ...
 
     @property
     def offsets(self) -> Offsets: ...
@@ -69,22 +79,25 @@ def expire(shard: ShardState) -> Iterator[Step]:
                     for partitions in _chunks(shard, group_id, topic):
                         yield partial(_expire_offsets, shard, group, since, topic, partitions)
         yield partial(_expire_group, shard, group_id)
+    group_ids = [group.group_id for group in shard.streams_groups]
     if shard.has_consumer_groups:
-        yield from _expire_consumer_groups(shard)
+        group_ids += shard.consumer.groups
+    yield from _expire_subscribers(shard, group_ids)
 
 
-def _expire_consumer_groups(shard: ShardState) -> Iterator[Step]:
-    for group_id in list(shard.consumer.groups):
+def _expire_subscribers(shard: ShardState, group_ids: Iterable[str]) -> Iterator[Step]:
+    """Remove the expired offsets of consumer groups and streams groups, and the empty groups."""
+    for group_id in group_ids:
         for topic in list(shard.offsets.of(group_id)):
             for partitions in _chunks(shard, group_id, topic):
-                yield partial(_expire_consumer_offsets, shard, group_id, topic, partitions)
-        yield partial(_expire_consumer_group, shard, group_id)
+                yield partial(_expire_subscriber_offsets, shard, group_id, topic, partitions)
+        yield partial(_expire_subscriber, shard, group_id)
 
 
-def _expire_consumer_offsets(
+def _expire_subscriber_offsets(
     shard: ShardState, group_id: str, topic: str, partitions: list[int], moment: Moment
 ) -> Decision:
-    group = shard.consumer_group(group_id)
+    group = shard.consumer_group(group_id) or shard.streams_group(group_id)
     if group is None or group.is_subscribed_to(topic):
         return NOTHING
     retention_ms = shard.settings().offsets_retention_ms
@@ -95,11 +108,15 @@ def _expire_consumer_offsets(
     return _remove(shard, group_id, topic, partitions, is_over)
 
 
-def _expire_consumer_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
-    group = shard.consumer_group(group_id)
+def _expire_subscriber(shard: ShardState, group_id: str, moment: Moment) -> Decision:
+    consumer, streams = shard.consumer_group(group_id), shard.streams_group(group_id)
+    group = consumer or streams
     if group is None or group.members or _has_offsets(shard, group_id):
         return NOTHING
-    return Decision(records=tuple(shard.consumer.tombstones(group)))
+    if consumer is not None:
+        return Decision(records=tuple(shard.consumer.tombstones(consumer)))
+    assert streams is not None
+    return Decision(records=tuple(shard.streams.tombstones(streams)))
 
 
 def _has_offsets(shard: ShardState, group_id: str) -> bool:

@@ -21,6 +21,8 @@ CONSUMER: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
 SHARE: Final = "share"
 """The protocol type of share groups."""
+STREAMS: Final = "streams"
+"""The protocol type of streams groups."""
 NONE: Final[Map[str, Never]] = Map()
 _ARRIVAL: Final = attrgetter("order")
 

@@ -1,16 +1,14 @@
 """The records of `__consumer_offsets`: their types and their encoding.
 
 A key is a type number followed by the key's fields; a value is a version number followed by the
-value's fields. The records of consumer groups and share groups are in their own modules
-(:mod:`kwire.group.consumer.records`, :mod:`kwire.group.share.records`), which are loaded with the
-first of them. kwire does not decode the values of streams groups: it recognises their records by
-the type of the key.
+value's fields. The records of consumer, share and streams groups are in their own modules
+(:mod:`kwire.group.consumer.records`, :mod:`kwire.group.share.records`,
+:mod:`kwire.group.streams.records`), which are loaded with the first of them.
 """
 
 import struct
 from collections.abc import Generator
-from importlib import import_module
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from immutables import Map
 
@@ -46,24 +44,8 @@ _CONSUMER_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 """The key types of consumer groups."""
 _SHARE_TYPES: Final = frozenset(range(10, 16))
 """The key types of share groups."""
-
-_FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
-    17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
-}
-"""Module, key class and kind of group, for the key types of streams groups."""
-
-
-class _GroupKey(Protocol):
-    """The field that the keys of these groups have in common."""
-
-    group_id: str
-
-
-class ForeignGroup(NamedTuple):
-    """The key of a record of a streams group."""
-
-    group: str
-    kind: str
+_STREAMS_TYPES: Final = frozenset({17, 19, 20, 21, 22, 23})
+"""The key types of streams groups."""
 
 
 def store(record: Record) -> tuple[bytes, bytes | None]:
@@ -82,8 +64,8 @@ def load(key: bytes, value: bytes | None) -> Record | None:
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
-    if kind not in _VALUES and kind not in _CONSUMER_TYPES and kind not in _SHARE_TYPES:
-        return _load_foreign(kind, key, value)
+    if kind not in _VALUES and kind not in _CONSUMER_TYPES | _SHARE_TYPES | _STREAMS_TYPES:
+        return None
     key_type, value_type, _ = _values(kind)
     decoded_key: object = decode(key_type, key[2:], 0)
     if value is None:
@@ -95,11 +77,15 @@ def load(key: bytes, value: bytes | None) -> Record | None:
 
 
 def _values(kind: int) -> tuple[type, type, int]:
-    """Return the entry of a key type, including those of consumer groups and share groups."""
+    """Return the entry of a key type, including those of consumer, share and streams groups."""
     if kind in _SHARE_TYPES and kind not in _VALUES:
         from kwire.group.share.records import VALUES as SHARE_VALUES
 
         _VALUES.update(SHARE_VALUES)
+    elif kind in _STREAMS_TYPES and kind not in _VALUES:
+        from kwire.group.streams.records import VALUES as STREAMS_VALUES
+
+        _VALUES.update(STREAMS_VALUES)
     elif kind not in _VALUES:
         from kwire.group.consumer.records import VALUES
 
@@ -112,14 +98,9 @@ def is_of_share_group(key: object) -> bool:
     return spec_of(type(key)).record_type in _SHARE_TYPES
 
 
-def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:
-    entry = _FOREIGN.get(kind)
-    if entry is None:
-        return None
-    module, name, group_kind = entry
-    key_type = getattr(import_module(f"kwire.codec.messages.{module}"), name)
-    decoded: _GroupKey = decode(key_type, key[2:], 0)
-    return Record(ForeignGroup(decoded.group_id, group_kind), None if value is None else True)
+def is_of_streams_group(key: object) -> bool:
+    """Return whether a decoded key is of a record of a streams group."""
+    return spec_of(type(key)).record_type in _STREAMS_TYPES
 
 
 def group_record(group: ClassicGroup) -> Record:

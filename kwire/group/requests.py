@@ -29,7 +29,7 @@ from kwire.errors import (
     UnstableOffsetCommit,
 )
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.model import CONSUMER, SHARE, ClassicGroup, State
+from kwire.group.model import CONSUMER, SHARE, STREAMS, ClassicGroup, State
 from kwire.group.offsets import NO_EXPIRY, Committed, Packed, is_of_deleted_topic
 from kwire.group.records import (
     OFFSET_WITH_EXPIRY_VERSION,
@@ -43,6 +43,9 @@ from kwire.types import ZERO_UUID
 if TYPE_CHECKING:
     from kwire.group.consumer.model import ConsumerGroup
     from kwire.group.share.model import ShareGroup
+    from kwire.group.streams.model import StreamsGroup
+
+    AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 CommitPartition = CommitTopic.OffsetCommitRequestPartition
@@ -119,13 +122,12 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
         shard.schedule_expiry(builder)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
-    if request.group_id in shard.foreign:
-        if generation >= 0 or member_id:
-            raise UnknownMemberId
-        return
     _check_has_offsets(shard, request.group_id)
     if (consumer := shard.consumer_group(request.group_id)) is not None:
         shard.consumer.check_commit(consumer, request)
+        return
+    if (streams := shard.streams_group(request.group_id)) is not None:
+        shard.streams.check_commit(streams, request)
         return
     if group is None:
         if generation >= 0:
@@ -173,17 +175,19 @@ def _check_commit_in_transaction(
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     has_member = generation >= 0 or bool(member_id) or request.group_instance_id is not None
     group = shard.groups.get(request.group_id)
-    if request.group_id in shard.foreign:
-        if has_member:
-            raise UnknownMemberId
-        return
     _check_has_offsets(shard, request.group_id)
-    if (consumer := shard.consumer_group(request.group_id)) is not None:
-        if has_member:
-            try:
+    consumer = shard.consumer_group(request.group_id)
+    streams = shard.streams_group(request.group_id)
+    if consumer is not None or streams is not None:
+        if not has_member:
+            return
+        try:
+            if consumer is not None:
                 shard.consumer.check_commit(consumer, request)
-            except StaleMemberEpoch as error:
-                raise IllegalGeneration from error
+            elif streams is not None:
+                shard.streams.check_commit(streams, request)
+        except StaleMemberEpoch as error:
+            raise IllegalGeneration from error
         return
     if group is None:
         if generation >= 0:
@@ -297,10 +301,12 @@ def read_offsets(
 ) -> OffsetsRead:
     """Take a snapshot of the committed offsets of these partitions; ``topics`` None means all.
 
-    A member of a consumer group must name its present epoch.
+    A member of a consumer group or streams group must name its present epoch.
     """
     if (consumer := shard.consumer_group(group_id)) is not None:
         shard.consumer.check_fetch(consumer, member_id, member_epoch)
+    if (streams := shard.streams_group(group_id)) is not None:
+        shard.streams.check_fetch(streams, member_id, member_epoch)
     stored = shard.offsets.of(group_id)
     committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
     if topics is None:
@@ -369,12 +375,12 @@ def delete_offsets(
 def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[str]:
     """Return the topics of an OffsetDelete that the group still reads.
 
-    Raises GroupIdNotFound, or NonEmptyGroup if the group has members but is not a consumer group,
+    Raises GroupIdNotFound, or NonEmptyGroup if a classic group has members but no consumers,
     so that its subscriptions are unknown.
     """
-    consumer = shard.consumer_group(request.group_id)
-    if consumer is not None:
-        return frozenset(t.name for t in request.topics if consumer.is_subscribed_to(t.name))
+    subscriber = shard.consumer_group(request.group_id) or shard.streams_group(request.group_id)
+    if subscriber is not None:
+        return frozenset(t.name for t in request.topics if subscriber.is_subscribed_to(t.name))
     group = _existing(shard, request.group_id)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise NonEmptyGroup
@@ -392,25 +398,25 @@ Listing = tuple[str, str, str, str]
 """The id, protocol type, state and kind of a group."""
 
 
-def list_groups(
-    shard: GroupShard, states: Iterable[str], kinds: Iterable[str]
-) -> "list[ClassicGroup | ConsumerGroup | ShareGroup]":
+def list_groups(shard: GroupShard, states: Iterable[str], kinds: Iterable[str]) -> "list[AnyGroup]":
     """Return the groups in any of these states and of any of these kinds; empty means all."""
     state_filter = {state.lower() for state in states}
     kind_filter = {kind.lower() for kind in kinds}
-    groups: list[ClassicGroup | ConsumerGroup | ShareGroup] = []
+    groups: list[AnyGroup] = []
     if not kind_filter or "classic" in kind_filter:
         groups += shard.groups.values()
     if shard.has_consumer_groups and (not kind_filter or CONSUMER in kind_filter):
         groups += shard.consumer.groups.values()
     if not kind_filter or SHARE in kind_filter:
         groups += shard.share_groups
+    if not kind_filter or STREAMS in kind_filter:
+        groups += shard.streams_groups
     if not state_filter:
         return groups
     return [group for group in groups if group.state.value.lower() in state_filter]
 
 
-def listing_of(group: "ClassicGroup | ConsumerGroup | ShareGroup") -> Listing:
+def listing_of(group: "AnyGroup") -> Listing:
     """Return what a list of groups says of one."""
     if isinstance(group, ClassicGroup):
         return group.group_id, group.protocol_type or "", group.state.value, "classic"
@@ -431,7 +437,7 @@ def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -
     Raises GroupIdNotFound or NonEmptyGroup.
     """
     consumer = shard.consumer_group(group_id)
-    if group_id in shard.foreign or (consumer is not None and consumer.members):
+    if consumer is not None and consumer.members:
         raise NonEmptyGroup
     if consumer is not None:
         return shard.consumer.tombstones(consumer)
@@ -440,6 +446,12 @@ def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -
         raise NonEmptyGroup
     if share is not None:
         return shard.share.tombstones(share)
+    streams = shard.streams_group(group_id)
+    if streams is not None and streams.members:
+        raise NonEmptyGroup
+    if streams is not None:
+        builder.timers.append((("streams-delay", group_id), None))
+        return shard.streams.tombstones(streams)
     group = _existing(shard, group_id)
     if group.state is not State.EMPTY:
         raise NonEmptyGroup

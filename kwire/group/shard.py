@@ -1,16 +1,15 @@
 """All groups of one partition of `__consumer_offsets`: a decider and its state.
 
-It serves classic groups; a :class:`ConsumerShard` has the consumer groups, and a
-:class:`ShareShard` the share groups. If the log holds a streams group, the shard records only its
-kind: the group's offsets are kept and can be fetched, but the group cannot be joined or deleted.
-Invariants: a group id is in one of ``groups``, ``foreign``, the consumer shard and the share shard;
-the ``expiry`` deadline is set while there is a group whose offsets may expire.
+It serves classic groups; a :class:`ConsumerShard` has the consumer groups, a :class:`ShareShard`
+the share groups and a :class:`StreamsShard` the streams groups. Invariants: a group id is in one of
+``groups`` and these shards; the ``expiry`` deadline is set while there is a group whose offsets may
+expire.
 """
 
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
 
 import attrs
 
@@ -38,19 +37,20 @@ from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.model import ClassicGroup
 from kwire.group.offsets import GroupChange
 from kwire.group.records import (
-    ForeignGroup,
     group_from,
     group_record,
-    is_of_share_group,
 )
 from kwire.group.tables import GroupTables
 from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
+    from kwire.group.consumer.model import Partitions
     from kwire.group.consumer.shard import GroupUpdate
     from kwire.group.consumer.target import TargetChange
     from kwire.group.share.shard import ShareUpdate
+    from kwire.group.streams.model import TaskSet
+    from kwire.group.streams.shard import StreamsUpdate
 
 Args = TypeVarTuple("Args")
 
@@ -71,19 +71,16 @@ class GroupShard(GroupTables):
                 self._apply_offset(record, producer_id)
             case GroupMetadataKey(group=group_id):
                 self._apply_group(group_id, record.value)
-            case ForeignGroup(group=group_id, kind=kind):
-                self._apply_foreign(group_id, kind, exists=record.value is not None)
             case LegacyOffsetCommitKey():
                 logger.debug("offset in a legacy format ignored group=%s", record.key.group)
-            case _ if is_of_share_group(record.key):
-                self._apply_to_share_group(record)
             case _:
-                self._apply_to_consumer_group(record)
+                self._apply_to_shard(record)
 
-    def apply_change(self, change: "GroupChange | TargetChange") -> None:
+    def apply_change(
+        self, change: "GroupChange | TargetChange[Partitions] | TargetChange[TaskSet]"
+    ) -> None:
         if not isinstance(change, GroupChange):
-            is_share = self.share_group(change.group_id) is not None
-            (self.share if is_share else self.consumer).apply_target(change)
+            self._apply_target(change)
             return
         group_id = change.group_id
         if change.committed:
@@ -93,10 +90,22 @@ class GroupShard(GroupTables):
         for tombstone in change.tombstones:
             self.apply(tombstone)
 
+    # Any: what a target has of each member depends on the kind of group.
+    def _apply_target(self, change: "TargetChange[Any]") -> None:
+        if self.share_group(change.group_id) is not None:
+            self.share.apply_target(change)
+        elif self.streams_group(change.group_id) is not None:
+            self.streams.apply_target(change)
+        else:
+            self.consumer.apply_target(change)
+
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
 
-    def adopt(self, state: "tuple[ClassicGroup | GroupUpdate | ShareUpdate, ...] | None") -> None:
+    def adopt(
+        self,
+        state: "tuple[ClassicGroup | GroupUpdate | ShareUpdate | StreamsUpdate, ...] | None",
+    ) -> None:
         for group in state or ():
             if isinstance(group, ClassicGroup):
                 self.groups[group.group_id] = group
@@ -119,31 +128,13 @@ class GroupShard(GroupTables):
         else:
             self.groups[group_id] = group_from(group_id, value)
 
-    def _apply_foreign(self, group_id: str, kind: str, *, exists: bool) -> None:
-        if exists:
-            self.foreign[group_id] = kind
+    def _apply_to_shard(self, record: Record) -> None:
+        """Apply a record of another kind of group, which replaces a classic one without records."""
+        group_id = record.key.group_id
+        if record.value is not None:
             self.groups.pop(group_id, None)
-            return
-        self.foreign.pop(group_id, None)
+        self.shard_of(record.key).apply(record)
         if self.offsets.of(group_id):
-            self._exists(group_id)
-
-    def _apply_to_consumer_group(self, record: Record) -> None:
-        """Apply a record of a consumer group, which replaces a classic group without records."""
-        group_id = record.key.group_id
-        if record.value is not None:
-            self.groups.pop(group_id, None)
-        self.consumer.apply(record)
-        if self.consumer_group(group_id) is None and self.offsets.of(group_id):
-            self._exists(group_id)
-
-    def _apply_to_share_group(self, record: Record) -> None:
-        """Apply a record of a share group, which replaces a classic group without records."""
-        group_id = record.key.group_id
-        if record.value is not None:
-            self.groups.pop(group_id, None)
-        self.share.apply(record)
-        if self.share_group(group_id) is None and self.offsets.of(group_id):
             self._exists(group_id)
 
     # Deadlines
@@ -156,6 +147,8 @@ class GroupShard(GroupTables):
             yield from self._consumer.on_loaded()
         if self._share is not None:
             yield from self._share.on_loaded()
+        if self._streams is not None:
+            yield from self._streams.on_loaded()
         if self.has_groups:
             yield self._check_topics
 
@@ -188,6 +181,10 @@ class GroupShard(GroupTables):
                 return self._of(builder, group_id, rebalance.on_sync_timeout)
             case ("share-session", str(group_id), str(member_id)):
                 return self.share.due(group_id, member_id, moment)
+            case ("streams-delay", str(group_id)):
+                return self.streams.on_delay_over(group_id, moment)
+            case ("streams-session" | "streams-revocation" as kind, str(group_id), str(member_id)):
+                return self.streams.due(kind, group_id, member_id, moment)
             case (str(kind), str(group_id), str(member_id)):
                 return self.consumer.due(kind, group_id, member_id, moment)
         return self._expire(builder)
@@ -234,7 +231,10 @@ class GroupShard(GroupTables):
         group, consumer = self.groups.get(request.group_id), self.consumer_group(request.group_id)
         if consumer is not None and consumer.members:
             return self.consumer.join(consumer, request, client, builder, self.new_id())
-        if request.group_id in self.foreign or self.share_group(request.group_id) is not None:
+        streams = self.streams_group(request.group_id)
+        if self.share_group(request.group_id) is not None or (
+            streams is not None and streams.members
+        ):
             builder.answer(ticket, join_error(InconsistentGroupProtocol))
             return builder.build()
         if group is None and request.member_id:
@@ -247,7 +247,9 @@ class GroupShard(GroupTables):
         joined = classic.join(builder, created, request, client, fresh_id)
         if joined is created:
             return builder.build()
-        former = () if consumer is None else self.consumer.tombstones(consumer)
+        former = [] if consumer is None else self.consumer.tombstones(consumer)
+        if streams is not None:
+            former += self.streams.tombstones(streams)
         builder.records[:0] = [*former, group_record(created)]
         return builder.build(joined)
 

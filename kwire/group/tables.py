@@ -1,6 +1,6 @@
 """The groups of all kinds in one partition of `__consumer_offsets`, by their ids.
 
-The modules of consumer groups and share groups are loaded with the first group of their kind.
+The modules of consumer, share and streams groups are loaded with the first group of their kind.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ import attrs
 from kwire.coordinator.decision import Record
 from kwire.group.model import ClassicGroup
 from kwire.group.offsets import Offsets
-from kwire.group.records import load, store
+from kwire.group.records import is_of_share_group, is_of_streams_group, load, store
 from kwire.group.settings import GroupSettings
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from kwire.group.share.model import ShareGroup
     from kwire.group.share.settings import ShareSettings
     from kwire.group.share.shard import ShareShard
+    from kwire.group.streams.model import StreamsGroup
+    from kwire.group.streams.settings import StreamsSettings
+    from kwire.group.streams.shard import StreamsShard
 
 
 @attrs.define(eq=False, repr=False)
@@ -40,12 +43,13 @@ class GroupTables:
     """Returns the settings of a consumer group, by its id."""
     share_settings: "Callable[[str], ShareSettings]" = attrs.field(kw_only=True, default=None)
     """Returns the settings of a share group, by its id."""
+    streams_settings: "Callable[[str], StreamsSettings]" = attrs.field(kw_only=True, default=None)
+    """Returns the settings of a streams group, by its id."""
     groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
-    foreign: dict[str, str] = attrs.field(factory=dict, init=False)
-    """The kind of each group of another protocol, by group id."""
     offsets: Offsets = attrs.field(factory=Offsets, init=False)
     _consumer: "ConsumerShard | None" = attrs.field(default=None, init=False)
     _share: "ShareShard | None" = attrs.field(default=None, init=False)
+    _streams: "StreamsShard | None" = attrs.field(default=None, init=False)
 
     @property
     def consumer(self) -> "ConsumerShard":
@@ -77,13 +81,37 @@ class GroupTables:
     def share_groups(self) -> "Iterable[ShareGroup]":
         return () if self._share is None else self._share.groups.values()
 
+    @property
+    def streams(self) -> "StreamsShard":
+        """The streams groups; their modules are loaded on first use."""
+        if self._streams is None:
+            from kwire.group.streams.shard import StreamsShard
+
+            self._streams = StreamsShard(
+                self.settings, self.streams_settings, self.topics, self.encode
+            )
+        return self._streams
+
+    def streams_group(self, group_id: str) -> "StreamsGroup | None":
+        return None if self._streams is None else self._streams.groups.get(group_id)
+
+    @property
+    def streams_groups(self) -> "Iterable[StreamsGroup]":
+        return () if self._streams is None else self._streams.groups.values()
+
+    def shard_of(self, key: object) -> "ConsumerShard | ShareShard | StreamsShard":
+        """Return the groups to which a record's key belongs; it must not be of a classic group."""
+        if is_of_share_group(key):
+            return self.share
+        return self.streams if is_of_streams_group(key) else self.consumer
+
     def has_group(self, group_id: str) -> bool:
         """Return whether a group of any kind has this id."""
         return (
             group_id in self.groups
-            or group_id in self.foreign
             or self.consumer_group(group_id) is not None
             or self.share_group(group_id) is not None
+            or self.streams_group(group_id) is not None
         )
 
     @property
@@ -93,7 +121,7 @@ class GroupTables:
     @property
     def has_groups(self) -> bool:
         """True if there is a group whose offsets may expire."""
-        return bool(self.groups) or self.has_consumer_groups
+        return bool(self.groups) or self.has_consumer_groups or bool(self.streams_groups)
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         return store(record)

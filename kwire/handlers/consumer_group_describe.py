@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (API key 69): consumer groups and their members; each group fails alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kwire.codec.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -32,9 +32,7 @@ async def consumer_group_describe(
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _topics_of(member: Group.Member) -> Iterator[str]:
-    return (
-        topic.topic_name
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    )
+def _topics_of(group: Group) -> Iterator[Iterable[str]]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            yield (topic.topic_name for topic in assignment.topic_partitions)

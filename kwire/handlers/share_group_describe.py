@@ -1,6 +1,6 @@
 """ShareGroupDescribe (API key 77): share groups and their members; each group fails alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kwire.codec.messages.share_group_describe import (
     ShareGroupDescribeRequest,
@@ -35,5 +35,6 @@ async def share_group_describe(
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _topics_of(member: Group.Member) -> Iterator[str]:
-    return (topic.topic_name for topic in member.assignment.topic_partitions)
+def _topics_of(group: Group) -> Iterator[Iterable[str]]:
+    for member in group.members:
+        yield (topic.topic_name for topic in member.assignment.topic_partitions)

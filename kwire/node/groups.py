@@ -13,7 +13,7 @@ from kwire.configs.resource_types import GROUP
 from kwire.types import CONSUMER_OFFSETS, random_uuid, uuid_hex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     import trio
 
@@ -95,6 +95,7 @@ class NodeGroups:
             topic_ids=lambda: core.publisher.image.topic_ids if self._knows_topics else None,
             topics=self._topics,
             share_ports=self._share_ports,
+            spawn=self._spawn,
             overrides=lambda group_id: core.publisher.image.config(GROUP, group_id),
         )
 
@@ -108,12 +109,15 @@ class NodeGroups:
         others = OtherBrokers(config.node_id, config.inter_broker_listener, lambda: publisher.image)
         publisher.subscribe(lambda image, _: others.on_image_published(image))
         pool = self.core.broker_pool(config.request_timeout_ms / 1000)
-        assert self.nursery is not None
         return SharePorts(
             persister=self.persister,
             end_offsets=EndOffsets(self.log.replicas, others, pool).ask,
-            spawn=self.nursery.start_soon,
+            spawn=self._spawn,
         )
+
+    def _spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        assert self.nursery is not None
+        self.nursery.start_soon(task)
 
     def _topics(self) -> ImageTopics:
         """Return the topics of the newest metadata."""

@@ -22,15 +22,17 @@ BOOTSTRAP: Final = "bootstrap.checkpoint"
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
+STREAMS_VERSION: Final = "streams.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 DEFAULT_FEATURES: Final[Mapping[str, int]] = {
     METADATA_VERSION: NEWEST,
     ELR: 1,
     GROUP_VERSION: 1,
     SHARE_VERSION: 1,
+    STREAMS_VERSION: 1,
     TRANSACTION_VERSION: 2,
 }
-"""All other features stay at 0 until they work, and level 0 is not written."""
+"""All other features stay at 0, and level 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)
 

@@ -15,6 +15,7 @@ from kwire.storage_format.format import (
     GROUP_VERSION,
     KRAFT_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     TRANSACTION_VERSION,
 )
 
@@ -39,6 +40,7 @@ _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
     ELR: ("4.1-IV0",),
     GROUP_VERSION: ("4.0-IV0",),
     SHARE_VERSION: ("4.2-IV0",),
+    STREAMS_VERSION: ("4.2-IV1",),
 }
 """The releases from which a new cluster starts with level 1, 2 … of a feature, as in Kafka."""
 

@@ -8,14 +8,13 @@ from kwire.coordinator.decision import Record
 from kwire.coordinator.partitioning import partition_for
 from kwire.group.model import ClassicGroup, Member
 from kwire.group.records import (
-    ForeignGroup,
     group_from,
     load,
     store,
     subscribed_topics,
 )
 from kwire.group.settings import GroupSettings, follow_config
-from tests.support.group.sim import Sim, subscription
+from tests.support.group.sim import subscription
 
 
 @pytest.mark.parametrize(
@@ -60,26 +59,6 @@ def test_records_of_unknown_types_are_ignored() -> None:
     assert load(b"\x00\x63", b"\0\0") is None
     with pytest.raises(ValueError, match="type"):
         load(b"", b"")
-
-
-def test_group_of_another_protocol_keeps_its_offsets_and_cannot_be_joined() -> None:
-    """It cannot be joined or deleted as a classic one; its offsets can be read."""
-    sim = Sim()
-    sim.commit("c", {("t", 0): 5})
-    key = b"\0\x11\0\1g"
-    record = load(key, b"\0\0")
-    assert record is not None
-    assert record.key == ForeignGroup("g", "streams")
-    sim.groups.apply(record)
-    assert sim.groups.foreign == {"g": "streams"}
-    assert "g" not in sim.groups.groups
-    assert sim.fetch_offsets() == {"t-0": 5}
-    assert sim.reply(sim.join("c")).error_code == 23
-    tombstone = load(key, None)
-    assert tombstone is not None
-    sim.groups.apply(tombstone)
-    assert sim.groups.foreign == {}
-    assert sim.groups.groups["g"].state.value == "Empty"
 
 
 def member(metadata: bytes) -> Member:

@@ -64,7 +64,7 @@ class MemberUpdate:
     """True if the change asks for another target at once."""
     expressions: tuple[str, ...] = ()
     """The regular expressions of the group, if they have to be resolved again."""
-    large_target: LargeTarget[ConsumerGroup] | None = None
+    large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
     """The computation of a large target that the change starts."""
 
     def __attrs_post_init__(self) -> None:

@@ -35,7 +35,7 @@ from kwire.group.consumer import (
     records,
 )
 from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor
-from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState
+from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
 from kwire.group.consumer.regexes import Resolution
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.target import (
@@ -62,7 +62,7 @@ class GroupUpdate(NamedTuple):
     group_id: str
     checked_version: object
     """The version of the topics with which the metadata hash was compared."""
-    large_target: LargeTarget[ConsumerGroup] | None = None
+    large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
     """The computation that the decision starts."""
     waiting: "WaitingJoin | None" = None
     """A join that is answered once the group's first target is installed."""
@@ -105,7 +105,7 @@ class ConsumerShard:
     def apply(self, record: Record) -> None:
         records.apply(self.groups, record)
 
-    def apply_target(self, change: TargetChange) -> None:
+    def apply_target(self, change: TargetChange[Partitions]) -> None:
         """Apply the records of a large target."""
         group = self.groups[change.group_id]
         group.target.update(change.targets)
@@ -146,7 +146,7 @@ class ConsumerShard:
         return preferred_assignor(group.assignors, self.settings_of(group.group_id))
 
     @property
-    def target_records(self) -> TargetRecords:
+    def target_records(self) -> TargetRecords[Partitions]:
         return records
 
     def computing_target(self, group: ConsumerGroup) -> Generator[None, None, Targets]:

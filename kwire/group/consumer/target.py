@@ -25,6 +25,9 @@ from kwire.group.consumer.topics import Topics
 logger = logging.getLogger(__name__)
 
 G = TypeVar("G", bound="TargetGroup")
+T = TypeVar("T")
+"""The part of a target that one member gets: partitions or tasks."""
+T_contra = TypeVar("T_contra", contravariant=True)
 
 AT_ONCE: Final = 1_000
 """The largest number of members and partitions of a target that is computed in the decision."""
@@ -36,13 +39,13 @@ Targets = dict[str, Partitions]
 """The partitions that each member shall have, by member id."""
 
 
-class TargetChange(NamedTuple):
+class TargetChange(NamedTuple, Generic[T]):
     """A target that was computed in slices; the shard applies it once it is written."""
 
     group_id: str
     epoch: int
     computed_ms: int
-    targets: Targets
+    targets: dict[str, T]
 
 
 def computing(
@@ -105,29 +108,29 @@ class TargetGroup(Protocol):
     def members(self) -> Mapping[str, object]: ...
 
     @property
-    def target(self) -> Mapping[str, Partitions]: ...
+    def target(self) -> Mapping[str, object]: ...
 
 
-class TargetRecords(Protocol):
+class TargetRecords(Protocol[T_contra]):
     """The functions that build the records of a target, one set for each kind of group."""
 
-    def target_record(self, group_id: str, member_id: str, partitions: Partitions) -> Record: ...
+    def target_record(self, group_id: str, member_id: str, target: T_contra, /) -> Record: ...
 
     def target_tombstone(self, group_id: str, member_id: str) -> Record: ...
 
     def target_epoch_record(self, group_id: str, epoch: int, computed_ms: int) -> Record: ...
 
 
-class GroupSource(Protocol[G]):
+class GroupSource(Protocol[G, T]):
     """The shard of one kind of groups, as the computation of a large target uses it."""
 
     @property
     def groups(self) -> Mapping[str, G]: ...
 
     @property
-    def target_records(self) -> TargetRecords: ...
+    def target_records(self) -> TargetRecords[T]: ...
 
-    def computing_target(self, group: G) -> Generator[None, None, Targets]:
+    def computing_target(self, group: G) -> Generator[None, None, dict[str, T]]:
         """Compute the target of all members; yields after each small piece of work."""
 
     def store(self, record: Record) -> tuple[bytes, bytes | None]: ...
@@ -137,12 +140,12 @@ class GroupSource(Protocol[G]):
 
 
 @attrs.define(eq=False, repr=False)
-class LargeTarget(Generic[G]):
+class LargeTarget(Generic[G, T]):
     """The computation of one large target, as steps."""
 
-    shard: GroupSource[G]
+    shard: GroupSource[G, T]
     group_id: str
-    _work: Generator[None, None, Draft[TargetChange] | None] | None = None
+    _work: Generator[None, None, Draft[TargetChange[T]] | None] | None = None
     _group: G | None = None
     """The group from which the target is computed; a recreated group is another one."""
     _is_done: bool = False
@@ -162,14 +165,14 @@ class LargeTarget(Generic[G]):
                 next(self._work)
         except StopIteration as end:
             self._work = None
-            draft: Draft[TargetChange] | None = end.value
+            draft: Draft[TargetChange[T]] | None = end.value
             return self._install(draft)
         except Exception:
             self._is_done = True
             raise
         return NOTHING
 
-    def _computing(self, moment: Moment) -> Generator[None, None, Draft[TargetChange] | None]:
+    def _computing(self, moment: Moment) -> Generator[None, None, Draft[TargetChange[T]] | None]:
         group = self.shard.groups.get(self.group_id)
         if group is None or not group.members or group.assignment_epoch >= group.epoch:
             return None
@@ -178,16 +181,16 @@ class LargeTarget(Generic[G]):
         targets = yield from self.shard.computing_target(group)
         change = TargetChange(self.group_id, epoch, moment.wall_ms, targets)
         draft, records = Draft(moment.wall_ms, change), self.shard.target_records
-        for member_id, partitions in targets.items():
-            if former.get(member_id) != partitions:
-                record = records.target_record(self.group_id, member_id, partitions)
+        for member_id, target in targets.items():
+            if former.get(member_id) != target:
+                record = records.target_record(self.group_id, member_id, target)
                 draft.add(*self.shard.store(record))
             yield
         last = records.target_epoch_record(self.group_id, epoch, moment.wall_ms)
         draft.add(*self.shard.store(last))
         return draft
 
-    def _install(self, draft: Draft[TargetChange] | None) -> Decision:
+    def _install(self, draft: Draft[TargetChange[T]] | None) -> Decision:
         """Return the decision that installs the target, unless the group has a newer one."""
         self._is_done = True
         group = self.shard.groups.get(self.group_id)

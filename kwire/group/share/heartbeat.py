@@ -85,7 +85,7 @@ class Beat:
     epoch: int
     """The group epoch after the change."""
     bumps_epoch: bool = False
-    large_target: LargeTarget[ShareGroup] | None = None
+    large_target: LargeTarget[ShareGroup, Partitions] | None = None
     """The computation of a large target that the change starts."""
     to_initialize: dict[bytes, TopicState] = attrs.field(factory=dict)
     """The partitions whose state has to be initialized."""

@@ -18,7 +18,7 @@ from kwire.codec.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse as Response,
 )
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
-from kwire.group.consumer.model import LEAVE_EPOCH
+from kwire.group.consumer.model import LEAVE_EPOCH, Partitions
 from kwire.group.consumer.target import LargeTarget, TargetChange, TargetRecords, Targets
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder
@@ -44,7 +44,7 @@ class ShareUpdate(NamedTuple):
     """The version of the topics for which nothing is left to initialize, if that was found."""
     initializing_ms: int | None = None
     """The time of the decision, if it changed the share partitions."""
-    large_target: LargeTarget[ShareGroup] | None = None
+    large_target: LargeTarget[ShareGroup, Partitions] | None = None
     """The computation that the decision starts."""
 
     def adopt_in(self, shard: "GroupShard") -> None:
@@ -88,7 +88,7 @@ class ShareShard:
     def apply(self, record: Record) -> None:
         records.apply(self.groups, record)
 
-    def apply_target(self, change: TargetChange) -> None:
+    def apply_target(self, change: TargetChange[Partitions]) -> None:
         """Apply the records of a large target."""
         group = self.groups[change.group_id]
         group.apply_target(change.targets)
@@ -113,7 +113,7 @@ class ShareShard:
         return group_id in self._computing
 
     @property
-    def target_records(self) -> TargetRecords:
+    def target_records(self) -> TargetRecords[Partitions]:
         return records
 
     def computing_target(self, group: ShareGroup) -> Generator[None, None, Targets]:

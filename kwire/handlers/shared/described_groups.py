@@ -5,7 +5,7 @@ describe.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kwire.drive import Slices
 from kwire.errors import GroupIdNotFound, KafkaError, TopicAuthorizationFailed
@@ -27,7 +27,8 @@ class _Group(Protocol):
 
 
 G = TypeVar("G", bound=_Group)
-M = TypeVar("M")
+
+_REFUSAL: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def refuse_group(new_group: Callable[..., G], group_id: str, error: KafkaError) -> G:
@@ -50,15 +51,20 @@ async def describe_groups(
     request: _Request,
     new_group: Callable[..., G],
     describe: Callable[[str], Awaitable[G]],
-    topics_of: Callable[[M], Iterable[str]],
+    topics_of: Callable[[G], Iterable[Iterable[str]]],
+    refusal: str = _REFUSAL,
 ) -> list[G]:
-    """Describe the groups of a request; ``topics_of`` returns the topics that a member names."""
+    """Describe the groups of a request.
+
+    ``topics_of`` returns the topics that a description names, ``refusal`` is the text for a client
+    that may not describe one of them.
+    """
 
     async def answer(group_id: str) -> G:
         try:
             context.check_allowed("Describe", "Group", group_id)
             group = await describe(group_id)
-            await _check_topics(context, map(topics_of, group.members))
+            await _check_topics(context, topics_of(group), refusal)
         except KafkaError as error:
             return refuse_group(new_group, group_id, error)
         if request.include_authorized_operations:
@@ -73,16 +79,13 @@ async def describe_groups(
     return groups
 
 
-async def _check_topics(context: Context, of_members: Iterable[Iterable[str]]) -> None:
+async def _check_topics(context: Context, named: Iterable[Iterable[str]], refusal: str) -> None:
     checked: set[str] = set()
     slices = Slices()
-    for of_member in of_members:
-        topics = set(of_member)
+    for names in named:
+        topics = set(names)
         for name in topics - checked:
             if not context.is_allowed("Describe", "Topic", name):
-                raise TopicAuthorizationFailed(
-                    "The group has described topic(s) that the client "
-                    "is not authorized to describe."
-                )
+                raise TopicAuthorizationFailed(refusal)
         checked |= topics
         await slices.pause()

@@ -1,7 +1,7 @@
 """Topics that a client's Metadata request or a coordinator creates on first use."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +15,9 @@ from kwire.raftmeta.metadata.internal_topics import creatable
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 
 if TYPE_CHECKING:
-    from kwire.codec.messages.create_topics import CreateTopicsResponse
+    from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
+    Topic = CreateTopicsRequest.CreatableTopic
     Created = CreateTopicsResponse.CreatableTopicResult
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,19 @@ class AutoTopicCreation:
         Internal topics get their own settings. Concurrent requests for a topic share one creation,
         which is charged to the first requester, or to this broker.
         """
+
+        def creatable_of(name: str) -> "Topic":
+            return creatable(name, self.active.local.state.cluster_config())
+
+        return await self.create(names, creatable_of, requester)
+
+    async def create(
+        self,
+        names: Sequence[str],
+        creatable_of: "Callable[[str], Topic]",
+        requester: Requester | None = None,
+    ) -> "dict[str, Created]":
+        """Create topics that do not exist, each as ``creatable_of`` returns it, like the above."""
         while under_way := [self._creating[name] for name in names if name in self._creating]:
             await under_way[0].wait()
         missing = [name for name in names if self.publisher.applied.topic(name) is None]
@@ -57,7 +71,7 @@ class AutoTopicCreation:
         done = trio.Event()
         self._creating.update(dict.fromkeys(missing, done))
         try:
-            topics = [creatable(name, config) for name in missing]
+            topics = [creatable_of(name) for name in missing]
             request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
             broker = Requester(("User", "ANONYMOUS"), str(config.node_id))
             permit = controller.permit(requester or broker, strict=True)

@@ -10,7 +10,7 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller.features import WORKING, elr_safety_records
+from kwire.raftmeta.controller.features import elr_safety_records
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
 
@@ -96,10 +96,6 @@ def _update(
         raise refusal("A feature version cannot be less than 0.")
     _check_supported(state, name, level, refusal)
     _check_direction(name, level, current, upgrade_type, refusal)
-    if current < level and WORKING.get(name, level) < level:
-        raise refusal(
-            f"Data at this version is served, but not more than {WORKING[name]} works yet."
-        )
     if name == KRAFT_VERSION:
         return []
     if level and metadata < (needed_level := NEEDS.get(name, 0)):

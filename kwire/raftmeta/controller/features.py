@@ -19,15 +19,6 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 }
 """The feature levels at which this node can serve existing data directories."""
 
-WORKING: Final[Mapping[str, int]] = {
-    "streams.version": 0,
-}
-"""The highest levels to which features may be raised; above them, data opens but is unusable."""
-RAISABLE: Final[Mapping[str, tuple[int, int]]] = {
-    name: (low, WORKING.get(name, high)) for name, (low, high) in SUPPORTED.items()
-}
-"""The levels with which a new cluster may be formatted."""
-
 
 def bootstrap_records(
     state: ControllerState, checkpoint: list[r.MetadataRecord]

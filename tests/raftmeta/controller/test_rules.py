@@ -170,16 +170,6 @@ def test_group_version_is_raised_and_lowered() -> None:
     assert "group.version" not in cluster.state.image.features
 
 
-@pytest.mark.parametrize("name", ["streams"])
-def test_unsupported_feature_is_not_raised(name: str) -> None:
-    """Clients would send requests that this node does not serve."""
-    cluster = Cluster()
-    reply = update_feature(cluster, feature(f"{name}.version", 1))
-    assert reply.error_code == errors.InvalidUpdateVersion.code
-    assert "not more than 0 works yet" in reply.error_message
-    assert not cluster.records
-
-
 def test_unsupported_feature_level_of_apache_kafka_may_be_lowered() -> None:
     """Log directories that Apache Kafka formatted have such levels."""
     cluster = Cluster()

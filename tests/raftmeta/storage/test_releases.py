@@ -35,6 +35,7 @@ def test_levels() -> None:
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "share.version": 1,
+        "streams.version": 1,
         "transaction.version": 2,
     }
     features = ["group.version=1", "kraft.version=1"]
@@ -43,6 +44,7 @@ def test_levels() -> None:
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
         "share.version": 0,
+        "streams.version": 0,
         "transaction.version": 2,
     }
 
@@ -65,6 +67,8 @@ TRANSACTIONS, ELIGIBLE = "transaction.version", "eligible.leader.replicas.versio
         ("4.3", ELIGIBLE, 1),
         ("4.1", "share.version", 0),
         ("4.2-IV0", "share.version", 1),
+        ("4.2-IV0", "streams.version", 0),
+        ("4.2-IV1", "streams.version", 1),
     ],
 )
 def test_feature_begins_at_the_level_of_its_release(release: str, name: str, level: int) -> None:

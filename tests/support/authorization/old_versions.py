@@ -21,6 +21,7 @@ from tests.support.authorization.cases import (
 from tests.support.authorization.share_groups import SHARE_GROUPS
 from tests.support.authorization.share_partitions import SHARES
 from tests.support.authorization.share_states import SHARE_STATES
+from tests.support.authorization.streams_groups import STREAMS_GROUPS
 
 
 def _oldest(api: str, version: int, body: Json, *needs: str) -> Case:
@@ -72,4 +73,4 @@ OLDEST: Final = (
             f"Describe {CLUSTER}"),
 )  # fmt: skip
 
-ALL_CASES: Final = (*CASES, *SHARE_STATES, *SHARE_GROUPS, *SHARES, *OLDEST)
+ALL_CASES: Final = (*CASES, *SHARE_STATES, *SHARE_GROUPS, *SHARES, *STREAMS_GROUPS, *OLDEST)

@@ -1,6 +1,6 @@
 """A coordinator of groups over a log in memory."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import NoReturn, TypeVar
 
@@ -157,6 +157,10 @@ def no_share_groups() -> NoReturn:
     raise AssertionError("these tests have no share groups")
 
 
+def no_tasks(task: Callable[[], Awaitable[None]]) -> NoReturn:
+    raise AssertionError("these tests have no tasks in the background")
+
+
 def make_node(
     log: FakeLog | None = None, clock: Clock | JumpingClock | None = None, **overrides: int
 ) -> Node:
@@ -178,6 +182,8 @@ def make_node(
         partitions=lambda: settings.offsets_topic_num_partitions,
         topics=FakeTopics,
         share_ports=no_share_groups,
+        spawn=no_tasks,
+        clock=service.clock,
     )
     return Node(log, service, groups, settings)
 

@@ -23,6 +23,7 @@ from kwire.group.decision_builder import Client
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
 from kwire.group.share.settings import ShareSettings
+from kwire.group.streams.settings import StreamsSettings
 from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
 from kwire.replica.transaction_ports import TransactionMarker
@@ -102,6 +103,9 @@ class Sim:
     share_settings: ShareSettings = attrs.field(
         factory=lambda: ShareSettings(assignment_interval_ms=0)
     )
+    streams_settings: StreamsSettings = attrs.field(
+        factory=lambda: StreamsSettings(assignment_interval_ms=0, initial_rebalance_delay_ms=0)
+    )
     shard: Shard[GroupShard] = attrs.field(init=False)
     waits: dict[int, tuple[str, Wait]] = attrs.field(factory=dict)
     tickets: Iterator[int] = attrs.field(factory=count)
@@ -117,6 +121,7 @@ class Sim:
             topics=lambda: self.topics,
             consumer_settings=lambda _: self.consumer_settings,
             share_settings=lambda _: self.share_settings,
+            streams_settings=lambda _: self.streams_settings,
         )
         return Shard(PARTITION, 1, machine)
 

@@ -175,6 +175,7 @@ async def group_node(
             end_offsets=end_offsets,
             spawn=lambda task: nursery.start_soon(task),
         ),
+        spawn=lambda task: nursery.start_soon(task),
     )
 
     async def end_offsets(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -1,0 +1,1 @@
+"""Streams groups (KIP-1071): applications of Kafka Streams whose tasks the coordinator assigns."""

@@ -1,0 +1,393 @@
+"""The decision on a StreamsGroupHeartbeat: a member joins, stays or changes.
+
+Five steps, as in Kafka: the member and the topology are created or updated; the topics of the
+topology are found again if they have changed; the group epoch grows if the input of the assignment
+has changed; the target assignment follows the group epoch, after the initial delay and at most once
+in `group.streams.assignment.interval.ms`; the member moves towards its target. All records of the
+steps are one batch.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire.codec.messages.streams_group_heartbeat import Status as ResponseStatus
+from kwire.codec.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest as Request,
+)
+from kwire.codec.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatResponse as Response,
+)
+from kwire.codec.messages.streams_group_heartbeat import TaskIds
+from kwire.drive import run_steps
+from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, InvalidRequest
+from kwire.group.consumer.target import AT_ONCE, LargeTarget
+from kwire.group.consumer.topics import group_hash
+from kwire.group.decision_builder import Client, DecisionBuilder
+from kwire.group.streams import timers
+from kwire.group.streams.configuration import Configuration, Status, StatusCode, configure
+from kwire.group.streams.model import (
+    NO_EPOCH,
+    Endpoint,
+    MemberState,
+    StreamsGroup,
+    StreamsMember,
+    TaskSet,
+)
+from kwire.group.streams.reconciliation import reconcile
+from kwire.group.streams.records import (
+    current_record,
+    epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+    topology_record,
+)
+from kwire.group.streams.settings import StreamsSettings
+from kwire.group.streams.target import NO_TASKS, Targets, computing, target_size
+from kwire.group.streams.topology import Topology, topology_from
+
+if TYPE_CHECKING:
+    from kwire.group.streams.shard import StreamsShard
+
+logger = logging.getLogger(__name__)
+
+JOIN_EPOCH = 0
+
+
+@attrs.define(eq=False, repr=False)
+class Beat:
+    """The change of one member by its heartbeat, before any of it is written."""
+
+    shard: "StreamsShard"
+    builder: DecisionBuilder
+    group: StreamsGroup
+    """The group before the change."""
+    settings: StreamsSettings
+    old: StreamsMember
+    """The member before the change; an empty one if it is new."""
+    new: StreamsMember
+    topology: Topology
+    """The group's topology after the change."""
+    configuration: Configuration
+    epoch: int = attrs.field(init=False)
+    """The group epoch after the change."""
+    statuses: list[Status] = attrs.field(factory=list)
+    is_delayed: bool = attrs.field(init=False)
+    """True while the first assignment waits for further members."""
+    large_target: LargeTarget[StreamsGroup, TaskSet] | None = None
+    """The computation of a large target that the change starts."""
+
+    def __attrs_post_init__(self) -> None:
+        self.epoch, self.is_delayed = self.group.epoch, self.group.is_delayed
+
+    def write_member(self) -> None:
+        """Write the member and the topology if they have changed."""
+        group_id, records = self.group.group_id, self.builder.records
+        if self.new != self.old:
+            records.append(member_record(group_id, self.new))
+        if self.group.topology is None:
+            records.append(topology_record(group_id, self.topology))
+        elif self.new.topology_epoch < self.topology.epoch:
+            text = (
+                f"The member's topology epoch {self.new.topology_epoch} is behind the group's "
+                f"topology epoch {self.topology.epoch}."
+            )
+            self.statuses.append(Status(StatusCode.STALE_TOPOLOGY, text))
+
+    def bump_epoch(self, metadata_hash: int) -> None:
+        """Bump the group epoch if the input of the assignment has changed."""
+        group, configs = self.group, self.settings.assignment_configs
+        validated_epoch = self.topology.epoch if self.configuration.is_ready else NO_EPOCH
+        if (
+            self.new == self.old
+            and metadata_hash == group.metadata_hash
+            and validated_epoch == group.validated_epoch
+            and configs == group.assignment_configs
+        ):
+            return
+        self.epoch += 1
+        record = epoch_record(group.group_id, self.epoch, metadata_hash, validated_epoch, configs)
+        self.builder.records.append(record)
+        logger.info("group epoch bumped group=%s epoch=%d", group.group_id, self.epoch)
+
+    def delay(self) -> None:
+        """Give further members time to join before the first assignment of an empty group."""
+        delay_ms = self.settings.initial_rebalance_delay_ms
+        if self.group.members or self.is_delayed or not delay_ms:
+            return
+        self.is_delayed = True
+        timers.start_delay(self.builder, self.group.group_id, delay_ms)
+
+    def follow_epoch(self) -> tuple[int, TaskSet]:
+        """Compute the target if it is behind the group epoch; return the member's, with its epoch.
+
+        The last target stands while it is younger than the assignment interval, and while a large
+        target is computed.
+        """
+        group, moment, member_id = self.group, self.builder.moment, self.new.member_id
+        if self.is_delayed:
+            self._note_delay("the configured initial rebalance delay")
+            return group.assignment_epoch, NO_TASKS
+        last = group.assignment_epoch, group.target.get(member_id, NO_TASKS)
+        if group.assignment_epoch >= self.epoch:
+            return last
+        if is_too_early(group, self.settings, moment.wall_ms):
+            self._note_delay("the configured assignment interval")
+            return last
+        if target_size(group, self.configuration, self.settings.standby_count) > AT_ONCE:
+            if not self.shard.is_computing(group.group_id):
+                self.large_target = LargeTarget(self.shard, group.group_id)
+            self._note_delay("the size of the group")
+            return last
+        targets = compute_target(
+            self.builder,
+            group,
+            {member_id: self.new},
+            self.topology,
+            self.configuration,
+            self.settings.standby_count,
+            self.epoch,
+        )
+        return self.epoch, targets[member_id]
+
+    def _note_delay(self, reason: str) -> None:
+        text = f"Assignment delayed due to {reason}."
+        self.statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, text))
+
+    def move(self, epoch: int, target: TaskSet, owned: TaskSet | None) -> None:
+        """Move the member towards its target of this epoch, and write what has changed."""
+        if self.new.is_reconciled_to(epoch):
+            return
+        moved = reconcile(self.group, self.new, epoch, target, owned)
+        if moved != self.new:
+            group_id, builder = self.group.group_id, self.builder
+            builder.records.append(current_record(group_id, moved))
+            if moved.state == MemberState.UNREVOKED:
+                timers.start_revocation(builder, group_id, moved)
+            else:
+                timers.end_revocation(builder, group_id, moved.member_id)
+        self.new = moved
+
+    @property
+    def has_new_tasks(self) -> bool:
+        return self.new.assigned != self.old.assigned
+
+
+def is_too_early(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> bool:
+    """Return whether the last target is younger than the interval between two targets.
+
+    A target from the future, after the wall clock was set back, counts as old.
+    """
+    since_ms = group.assignment_ms
+    return bool(since_ms) and 0 <= now_ms - since_ms < settings.assignment_interval_ms
+
+
+def compute_target(
+    builder: DecisionBuilder,
+    group: StreamsGroup,
+    changes: Mapping[str, StreamsMember],
+    topology: Topology,
+    configuration: Configuration,
+    standby_count: int,
+    epoch: int,
+) -> Targets:
+    """Compute the target of a small group, and write what has changed, then its epoch."""
+    group_id, records = group.group_id, builder.records
+    targets = run_steps(computing(group, changes, topology, configuration, standby_count))
+    for member_id, tasks in targets.items():
+        if group.target.get(member_id) != tasks:
+            records.append(target_record(group_id, member_id, tasks))
+    records.append(target_epoch_record(group_id, epoch, builder.moment.wall_ms))
+    return targets
+
+
+def beat(
+    shard: "StreamsShard",
+    builder: DecisionBuilder,
+    group: StreamsGroup,
+    request: Request,
+    client: Client,
+) -> Beat:
+    """Decide on a heartbeat of a member that joins or stays."""
+    settings = shard.settings_of(group.group_id)
+    owned = owned_tasks(request)
+    old = _member(group, request, settings, owned)
+    topology = _topology(group, request)
+    metadata_hash, configuration = _configuration(shard, group, topology)
+    if configuration.is_ready and owned is not None:
+        _check_tasks(configuration, owned)
+    new = _with_request(old, request, client)
+    change = Beat(shard, builder, group, settings, old, new, topology, configuration)
+    change.write_member()
+    change.bump_epoch(metadata_hash)
+    change.delay()
+    change.move(*change.follow_epoch(), owned)
+    timers.start_session(builder, group.group_id, old.member_id, settings)
+    return change
+
+
+def owned_tasks(request: Request) -> TaskSet | None:
+    """Return the tasks that the member says it has, None if it does not say."""
+    if request.active_tasks is None or request.standby_tasks is None:
+        return None
+    return TaskSet(
+        _read(request.active_tasks),
+        _read(request.standby_tasks),
+        _read(request.warmup_tasks or ()),
+    )
+
+
+def _read(tasks: Iterable[TaskIds]) -> dict[str, frozenset[int]]:
+    return {each.subtopology_id: frozenset(each.partitions) for each in tasks}
+
+
+def _member(
+    group: StreamsGroup, request: Request, settings: StreamsSettings, owned: TaskSet | None
+) -> StreamsMember:
+    """Return the member before the change; reject one that may not join or stay."""
+    member_id = request.member_id
+    if request.member_epoch == JOIN_EPOCH:
+        if len(group.members) >= settings.max_size:
+            raise GroupMaxSizeReached(
+                "The streams group has reached its maximum capacity of "
+                f"{settings.max_size} members."
+            )
+        return group.members.get(member_id) or StreamsMember(member_id)
+    member = group.require_member(member_id)
+    _check_epoch(member, request.member_epoch, owned)
+    return member
+
+
+def _check_epoch(member: StreamsMember, epoch: int, owned: TaskSet | None) -> None:
+    """Fence a member whose epoch is not the present one.
+
+    The previous epoch is accepted if the member has nothing but what is assigned to it: it may not
+    have received the response with the present epoch.
+    """
+    if epoch == member.epoch:
+        return
+    if epoch > member.epoch:
+        raise FencedMemberEpoch(
+            f"The streams group member has a greater member epoch ({epoch}) than the one known by "
+            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
+            "and rejoin."
+        )
+    if epoch != member.previous_epoch or not _is_assigned(member, owned):
+        raise FencedMemberEpoch(
+            f"The streams group member has a smaller member epoch ({epoch}) than the one known by "
+            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
+            "and rejoin."
+        )
+
+
+def _is_assigned(member: StreamsMember, owned: TaskSet | None) -> bool:
+    """Return whether the member has only tasks that are assigned to it."""
+    return owned is not None and all(
+        numbers <= frozenset(assigned.get(subtopology_id, ()))
+        for tasks, assigned in zip(owned, member.assigned, strict=True)
+        for subtopology_id, numbers in tasks.items()
+    )
+
+
+def _topology(group: StreamsGroup, request: Request) -> Topology:
+    """Return the group's topology after the change; the first member brings it."""
+    if request.topology is None:
+        if group.topology is None:
+            raise InvalidRequest("The group has no topology.")
+        return group.topology
+    requested = topology_from(request.topology)
+    if group.topology is None:
+        return requested
+    if group.topology.epoch <= requested.epoch and not group.topology.is_equal_to(requested):
+        raise InvalidRequest("Topology updates are not supported yet.")
+    return group.topology
+
+
+def _configuration(
+    shard: "StreamsShard", group: StreamsGroup, topology: Topology
+) -> tuple[int, Configuration]:
+    """Return the hash of the topology's topics, and the topology with its topics."""
+    topics, current = shard.topics(), group.configuration
+    if current is not None and group.checked_version is topics.version:
+        return group.metadata_hash, current
+    metadata_hash = group_hash(topics, topology.required)
+    if current is not None and metadata_hash == group.metadata_hash:
+        return metadata_hash, current
+    return metadata_hash, configure(topology, topics)
+
+
+def _check_tasks(configuration: Configuration, owned: TaskSet) -> None:
+    """Reject tasks that the topology does not have."""
+    for tasks in owned:
+        for subtopology_id, numbers in tasks.items():
+            count = configuration.task_counts.get(subtopology_id)
+            if count is None:
+                raise InvalidRequest(
+                    f"Subtopology {subtopology_id} does not exist in the topology."
+                )
+            for number in numbers:
+                if not 0 <= number < count:
+                    raise InvalidRequest(
+                        f"Task {number} for subtopology {subtopology_id} is invalid. Number of "
+                        f"tasks for this subtopology: {count}"
+                    )
+
+
+def _with_request(member: StreamsMember, request: Request, client: Client) -> StreamsMember:
+    """Return the member with what the request says; fields that are not sent stay."""
+    timeout_ms, topology, endpoint = (
+        request.rebalance_timeout_ms,
+        request.topology,
+        request.user_endpoint,
+    )
+    tags = request.client_tags
+    return member._replace(
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        client_id=client.client_id,
+        client_host=client.client_host,
+        topology_epoch=member.topology_epoch if topology is None else topology.epoch,
+        process_id=member.process_id if request.process_id is None else request.process_id,
+        endpoint=member.endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        tags=member.tags if tags is None else tuple(sorted((t.key, t.value) for t in tags)),
+    )
+
+
+def response(request: Request, change: Beat, endpoint_epoch: int) -> Response:
+    """Return the response; it has the tasks if they have changed, or for a member that joins."""
+    new, group = change.new, change.group
+    reply = Response(
+        member_id=new.member_id,
+        member_epoch=new.epoch,
+        heartbeat_interval_ms=change.settings.heartbeat_interval_ms,
+        task_offset_interval_ms=0,
+        endpoint_information_epoch=endpoint_epoch,
+    )
+    if request.member_epoch == JOIN_EPOCH or change.has_new_tasks:
+        reply.active_tasks = _task_ids(new.assigned.active)
+        reply.standby_tasks = _task_ids(new.assigned.standby)
+        reply.warmup_tasks = _task_ids(new.assigned.warmup)
+    statuses = list(change.statuses)
+    if change.configuration.problem is not None:
+        statuses.append(change.configuration.problem)
+    shutdown_by = group.shutdown_by or (new.member_id if request.shutdown_application else None)
+    if shutdown_by is not None:
+        text = (
+            f"Streams group member {shutdown_by} encountered a fatal error and requested a "
+            "shutdown for the entire application."
+        )
+        statuses.append(Status(StatusCode.SHUTDOWN_APPLICATION, text))
+    reply.status = [
+        ResponseStatus(status_code=each.code, status_detail=each.text) for each in statuses
+    ]
+    return reply
+
+
+def _task_ids(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
+    return [
+        TaskIds(subtopology_id=subtopology_id, partitions=sorted(numbers))
+        for subtopology_id, numbers in tasks.items()
+    ]

@@ -1,0 +1,211 @@
+"""The streams group (KIP-1071): its members and their tasks, its topology, its target assignment.
+
+Only applying a record changes what is written about a group, so a replayed group equals a live one.
+A member is an immutable value; the group keeps indexes over its members, so that no heartbeat
+visits all of them.
+
+A task processes one partition number of a subtopology. It is active on one member; on others it may
+be a standby, which keeps a copy of the state. Members of one process share a state directory, so a
+process has each task at most once.
+
+The epochs are those of consumer groups: the group epoch grows when the input of the assignment
+changes, the assignment epoch is the group epoch of the target, and a member's epoch is the
+assignment epoch that the member has reached.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+import attrs
+
+from kwire.errors import UnknownMemberId
+from kwire.group.consumer.model import FIRST_EPOCH
+from kwire.group.model import STREAMS
+from kwire.group.streams.owners import TaskOwners
+
+if TYPE_CHECKING:
+    from kwire.group.streams.configuration import Configuration
+    from kwire.group.streams.topology import Topology
+
+Tasks = Mapping[str, frozenset[int]]
+"""Tasks as partition numbers, by subtopology id."""
+EpochTasks = Mapping[str, Mapping[int, int]]
+"""Tasks by subtopology id, each with the epoch in which it was assigned to its member."""
+
+NO_EPOCH: Final = -1
+NO_TASKS: Final[Tasks] = {}
+NO_EPOCH_TASKS: Final[EpochTasks] = {}
+
+
+class MemberState(IntEnum):
+    """A member's progress towards its target assignment, with the numbers of the records."""
+
+    STABLE = 1
+    UNREVOKED = 2
+    """The member has to give up tasks."""
+    UNRELEASED = 3
+    """Other members still have to give up tasks that this member waits for."""
+    UNKNOWN = 127
+
+
+class GroupState(Enum):
+    """The state of a group, with the names that Kafka's tools print."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    """The topics of the topology are missing, or do not fit together."""
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class TaskSet(NamedTuple):
+    """The tasks that a member shall have, by role."""
+
+    active: Tasks = NO_TASKS
+    standby: Tasks = NO_TASKS
+    warmup: Tasks = NO_TASKS
+
+
+class OwnedTasks(NamedTuple):
+    """The tasks that a member has, or has to give up, by role."""
+
+    active: EpochTasks = NO_EPOCH_TASKS
+    standby: Tasks = NO_TASKS
+    warmup: Tasks = NO_TASKS
+
+    def overlaps(self, tasks: TaskSet) -> bool:
+        """Return whether any of these tasks is among ``tasks``, in the same role."""
+        return any(
+            not tasks_of_role[i].isdisjoint(numbers)
+            for owned, tasks_of_role in zip(self, tasks, strict=True)
+            for i, numbers in owned.items()
+            if i in tasks_of_role
+        )
+
+
+NOTHING: Final = OwnedTasks()
+
+
+class Endpoint(NamedTuple):
+    """The address at which a member answers interactive queries."""
+
+    host: str
+    port: int
+
+
+class StreamsMember(NamedTuple):
+    """One member of a streams group."""
+
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: int = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    topology_epoch: int = NO_EPOCH
+    process_id: str = ""
+    endpoint: Endpoint | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    """Names and values of the client's tags, in order."""
+    assigned: OwnedTasks = NOTHING
+    revoking: OwnedTasks = NOTHING
+    """Tasks that the member still has, but has to give up."""
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Return whether the member has reached the target assignment of this epoch."""
+        return self.state == MemberState.STABLE and self.epoch == epoch
+
+    def move_to(self, epoch: int) -> "StreamsMember":
+        """Return the member in another epoch; the present one becomes the previous epoch."""
+        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+
+
+@attrs.define(eq=False, repr=False)
+class StreamsGroup:
+    """One streams group; only its `apply` methods change what is written about it."""
+
+    kind: ClassVar = STREAMS
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    """The hash of the required topics' metadata at the last group epoch."""
+    validated_epoch: int = NO_EPOCH
+    """The epoch of the topology whose topics were found complete at the last group epoch."""
+    assignment_configs: Mapping[str, str] = {}
+    """The settings of the assignor at the last group epoch."""
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_ms: int = 0
+    """The wall-clock time at which the target was computed; 0 before the first time."""
+    topology: "Topology | None" = None
+    members: dict[str, StreamsMember] = attrs.field(factory=dict)
+    target: dict[str, TaskSet] = attrs.field(factory=dict)
+    """The tasks that each member shall have, by member id."""
+    owners: TaskOwners = attrs.field(factory=TaskOwners)
+    """The processes that have tasks."""
+    stable_counts: dict[int, int] = attrs.field(factory=dict)
+    """The number of stable members by member epoch."""
+    configuration: "Configuration | None" = None
+    """The topology with its topics as they were last found; not written, like what follows."""
+    checked_version: object = None
+    """The version of the topics for which the metadata hash was last compared."""
+    endpoint_epoch: int = 0
+    """Grows when the tasks of a member with an endpoint change."""
+    shutdown_by: str | None = None
+    """The member that asked all others to shut down."""
+    is_delayed: bool = False
+    """True while the first assignment waits for further members."""
+
+    # Reading
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_epoch:
+            return GroupState.NOT_READY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if self.stable_counts.get(self.assignment_epoch, 0) < len(self.members):
+            return GroupState.RECONCILING
+        return GroupState.STABLE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Return whether members of the group read the topic."""
+        return bool(self.members) and self.topology is not None and topic in self.topology.sources
+
+    def require_member(self, member_id: str) -> StreamsMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    # Applying records
+
+    def apply_member(self, member: StreamsMember) -> None:
+        """Add a member, or replace it."""
+        self._forget(self.members.get(member.member_id))
+        self.members[member.member_id] = member
+        self.owners.add(member.process_id, member.assigned, member.revoking)
+        if member.state == MemberState.STABLE:
+            self.stable_counts[member.epoch] = self.stable_counts.get(member.epoch, 0) + 1
+
+    def apply_removal(self, member_id: str) -> None:
+        """Remove a member; a request to shut down ends with the last member."""
+        self._forget(self.members.pop(member_id, None))
+        if not self.members:
+            self.shutdown_by = None
+
+    def _forget(self, member: StreamsMember | None) -> None:
+        """Remove a member from the indexes."""
+        if member is None:
+            return
+        self.owners.remove(member.process_id, member.assigned, member.revoking)
+        if member.state == MemberState.STABLE:
+            count = self.stable_counts.pop(member.epoch) - 1
+            if count:
+                self.stable_counts[member.epoch] = count

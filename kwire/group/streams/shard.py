@@ -1,0 +1,290 @@
+"""The streams groups of one partition of `__consumer_offsets`: their state and their decisions.
+
+:class:`~kwire.group.shard.GroupShard` creates it with the first record of a streams group, or the
+first request about one. A group id belongs to one kind of group only.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import attrs
+
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest as Request,
+)
+from kwire.codec.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatResponse as Response,
+)
+from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
+from kwire.group.consumer.target import AT_ONCE, LargeTarget, TargetChange, TargetRecords
+from kwire.group.consumer.topics import Topics
+from kwire.group.decision_builder import Client, DecisionBuilder
+from kwire.group.settings import GroupSettings
+from kwire.group.streams import commits, heartbeat, records, timers
+from kwire.group.streams.configuration import Configuration, InternalTopic
+from kwire.group.streams.heartbeat import Beat
+from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember, TaskSet
+from kwire.group.streams.settings import StreamsSettings
+from kwire.group.streams.target import Targets, computing, target_size
+from kwire.group.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from kwire.group.shard import GroupShard
+
+logger = logging.getLogger(__name__)
+
+
+class StreamsUpdate(NamedTuple):
+    """State of a group that is not written; adopted with the decision that caused it."""
+
+    group_id: str
+    configuration: Configuration | None = None
+    """The topology with its topics, if they were looked for."""
+    checked_version: object = None
+    """The version of the topics in which they were found."""
+    endpoint_epoch: int | None = None
+    shutdown_by: str | None = None
+    """A member that asked all others to shut down."""
+    is_delayed: bool | None = None
+    large_target: LargeTarget[StreamsGroup, TaskSet] | None = None
+    """The computation that the decision starts."""
+
+    def adopt_in(self, shard: "GroupShard") -> None:
+        shard.streams.adopt(self)
+
+
+class Endpoints(NamedTuple):
+    """The members with an endpoint, of which a response tells where their partitions are."""
+
+    members: Sequence[StreamsMember]
+    topology: Topology
+
+
+class Beaten(NamedTuple):
+    """The result of a heartbeat: its response, and what has to be done beside it."""
+
+    response: Response
+    missing: Sequence[InternalTopic] = ()
+    """Internal topics that have to be created."""
+    endpoints: Endpoints | None = None
+    """The endpoints to add to the response, if the member does not know them."""
+
+
+@attrs.define(eq=False, repr=False)
+class StreamsShard:
+    """The streams groups of one partition."""
+
+    settings: Callable[[], GroupSettings]
+    settings_of: Callable[[str], StreamsSettings]
+    """Returns the settings of a group, by its id."""
+    topics: Callable[[], Topics]
+    """Returns the topics in the newest metadata."""
+    store: Callable[[Record], tuple[bytes, bytes | None]]
+    """Encodes a record's key and value."""
+    groups: dict[str, StreamsGroup] = attrs.field(factory=dict, init=False)
+    _computing: set[str] = attrs.field(factory=set, init=False)
+    """The groups whose large target is being computed."""
+
+    # Records
+
+    def apply(self, record: Record) -> None:
+        records.apply(self.groups, record)
+
+    def apply_target(self, change: TargetChange[TaskSet]) -> None:
+        """Apply the records of a large target."""
+        group = self.groups[change.group_id]
+        group.target.update(change.targets)
+        group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
+
+    def adopt(self, update: StreamsUpdate) -> None:
+        if update.large_target is not None:
+            self._computing.add(update.group_id)
+        group = self.groups.get(update.group_id)
+        if group is None:
+            return
+        if update.configuration is not None:
+            group.configuration = update.configuration
+            group.checked_version = update.checked_version
+        if update.endpoint_epoch is not None:
+            group.endpoint_epoch = update.endpoint_epoch
+        if update.shutdown_by is not None and group.members:
+            group.shutdown_by = group.shutdown_by or update.shutdown_by
+        if update.is_delayed is not None:
+            group.is_delayed = update.is_delayed
+
+    # Targets
+
+    def is_computing(self, group_id: str) -> bool:
+        """Return whether a large target of the group is being computed."""
+        return group_id in self._computing
+
+    @property
+    def target_records(self) -> TargetRecords[TaskSet]:
+        return records
+
+    def computing_target(self, group: StreamsGroup) -> Generator[None, None, Targets]:
+        """Compute the target of all members, as steps."""
+        assert group.topology is not None
+        assert group.configuration is not None
+        standby_count = self.settings_of(group.group_id).standby_count
+        return computing(group, {}, group.topology, group.configuration, standby_count)
+
+    def finish_target(self, group_id: str) -> Iterator[Step]:
+        """Note that the large target of the group is installed or given up."""
+        self._computing.discard(group_id)
+        return iter(())
+
+    # Members
+
+    def heartbeat(
+        self, group: StreamsGroup, request: Request, client: Client, builder: DecisionBuilder
+    ) -> Decision:
+        """Decide on a heartbeat of a member that joins, stays or changes."""
+        change = heartbeat.beat(self, builder, group, request, client)
+        epoch = group.endpoint_epoch
+        if change.new.endpoint is not None and (
+            request.member_epoch == heartbeat.JOIN_EPOCH or change.has_new_tasks
+        ):
+            epoch += 1
+        reply = heartbeat.response(request, change, epoch)
+        endpoints = None
+        if epoch != request.endpoint_information_epoch:
+            endpoints = _endpoints(group, change)
+        missing = change.configuration.missing
+        builder.answer(builder.ticket, Beaten(reply, missing, endpoints))
+        update = StreamsUpdate(
+            group.group_id,
+            change.configuration,
+            self.topics().version,
+            endpoint_epoch=epoch,
+            shutdown_by=change.new.member_id if request.shutdown_application else None,
+            is_delayed=change.is_delayed,
+            large_target=change.large_target,
+        )
+        steps: Iterable[Step] = () if change.large_target is None else change.large_target.steps()
+        return builder.build()._replace(state=(update,), steps=steps)
+
+    def leave(self, group: StreamsGroup, request: Request, builder: DecisionBuilder) -> Decision:
+        """Decide on the last heartbeat of a member."""
+        member = group.require_member(request.member_id)
+        logger.info("member left group=%s member=%s", group.group_id, member.member_id)
+        reply = Response(
+            member_id=member.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=0,
+            task_offset_interval_ms=0,
+            endpoint_information_epoch=0,
+        )
+        builder.answer(builder.ticket, Beaten(reply))
+        _remove(builder, group, member)
+        shutdown_by = member.member_id if request.shutdown_application else None
+        update = StreamsUpdate(group.group_id, shutdown_by=shutdown_by)
+        return builder.build()._replace(state=(update,))
+
+    # Deadlines
+
+    def on_loaded(self) -> Iterator[Step]:
+        """Yield the steps after a load, which start the deadlines of all members."""
+        for group_id in list(self.groups):
+            yield partial(self._wait_for_members, group_id)
+
+    def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
+        builder = DecisionBuilder(moment, self.settings())
+        settings = self.settings_of(group_id)
+        for member_id, member in self.groups[group_id].members.items():
+            timers.start_session(builder, group_id, member_id, settings)
+            if member.state == MemberState.UNREVOKED:
+                timers.start_revocation(builder, group_id, member)
+        return builder.build()
+
+    def due(self, kind: str, group_id: str, member_id: str, moment: Moment) -> Decision:
+        """Fence a member that has passed a deadline."""
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return NOTHING
+        is_of_revocation = kind == "streams-revocation"
+        if is_of_revocation and member.state != MemberState.UNREVOKED:
+            return NOTHING
+        reason = "revocation" if is_of_revocation else "session"
+        logger.info("member fenced group=%s member=%s reason=%s", group_id, member_id, reason)
+        builder = DecisionBuilder(moment, self.settings())
+        _remove(builder, group, member)
+        return builder.build()
+
+    def on_delay_over(self, group_id: str, moment: Moment) -> Decision:
+        """Compute the first target of a group."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return NOTHING
+        builder = DecisionBuilder(moment, self.settings())
+        configuration, topology = group.configuration, group.topology
+        settings = self.settings_of(group_id)
+        large_target = None
+        if (
+            group.members
+            and configuration is not None
+            and topology is not None
+            and group.assignment_epoch < group.epoch
+            and not heartbeat.is_too_early(group, settings, moment.wall_ms)
+        ):
+            if target_size(group, configuration, settings.standby_count) > AT_ONCE:
+                large_target = LargeTarget(self, group_id)
+            else:
+                heartbeat.compute_target(
+                    builder,
+                    group,
+                    {},
+                    topology,
+                    configuration,
+                    settings.standby_count,
+                    group.epoch,
+                )
+        update = StreamsUpdate(group_id, is_delayed=False, large_target=large_target)
+        steps: Iterable[Step] = () if large_target is None else large_target.steps()
+        return builder.build()._replace(state=(update,), steps=steps)
+
+    # Offsets
+
+    def check_commit(self, group: StreamsGroup, request: OffsetCommitRequest) -> None:
+        """Reject a commit by a client that is not a member of the group in its present epoch."""
+        commits.check_commit(group, request)
+
+    def check_fetch(self, group: StreamsGroup, member_id: str | None, epoch: int) -> None:
+        """Reject a fetch of offsets by a member in another epoch."""
+        commits.check_fetch(group, member_id, epoch)
+
+    def tombstones(self, group: StreamsGroup) -> list[Record]:
+        """Return the tombstones that delete a group without members."""
+        return list(records.group_tombstones(group.group_id))
+
+
+def _endpoints(group: StreamsGroup, change: Beat) -> Endpoints:
+    """Return the members with an endpoint; the one of the heartbeat comes last."""
+    members = [
+        member
+        for member_id, member in group.members.items()
+        if member.endpoint is not None and member_id != change.new.member_id
+    ]
+    if change.new.endpoint is not None:
+        members.append(change.new)
+    return Endpoints(members, change.topology)
+
+
+def _remove(builder: DecisionBuilder, group: StreamsGroup, member: StreamsMember) -> None:
+    """Remove a member and bump the group epoch."""
+    group_id = group.group_id
+    builder.records.extend(records.member_tombstones(group_id, member.member_id))
+    builder.records.append(
+        records.epoch_record(
+            group_id,
+            group.epoch + 1,
+            group.metadata_hash,
+            group.validated_epoch,
+            group.assignment_configs,
+        )
+    )
+    timers.end_member_timers(builder, group_id, member.member_id)

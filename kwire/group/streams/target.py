@@ -1,0 +1,47 @@
+"""The target assignment of a streams group: which tasks each member shall have."""
+
+from collections.abc import Generator, Mapping
+
+from kwire.group.streams.assignor import TaskMember, TaskPlan, assign_sticky
+from kwire.group.streams.configuration import Configuration
+from kwire.group.streams.model import StreamsGroup, StreamsMember, TaskSet
+from kwire.group.streams.topology import Topology
+
+Targets = dict[str, TaskSet]
+"""The tasks that each member shall have, by member id."""
+
+NO_TASKS = TaskSet()
+
+
+def computing(
+    group: StreamsGroup,
+    changes: Mapping[str, StreamsMember],
+    topology: Topology,
+    configuration: Configuration,
+    standby_count: int,
+) -> Generator[None, None, Targets]:
+    """Compute the target of all members; ``changes`` are those of the present decision.
+
+    The group is read before the first yield only. Yields after each small piece of work. While the
+    topology is not ready, nobody gets tasks.
+    """
+    members = {**group.members, **changes}
+    targets = dict(group.target)
+    yield
+    if not configuration.is_ready:
+        return dict.fromkeys(members, NO_TASKS)
+    task_members = []
+    for member_id, member in members.items():
+        current = targets.get(member_id, NO_TASKS)
+        task_members.append(TaskMember(member_id, member.process_id, current))
+        yield
+    subtopologies = topology.subtopologies.items()
+    stateful = frozenset(i for i, each in subtopologies if each.state_changelog_topics)
+    plan = TaskPlan(configuration.task_counts, stateful, standby_count)
+    return (yield from assign_sticky(task_members, plan))
+
+
+def target_size(group: StreamsGroup, configuration: Configuration, standby_count: int) -> int:
+    """Return how many members and tasks the target of a group has."""
+    tasks = sum(configuration.task_counts.values())
+    return len(group.members) + tasks * (1 + standby_count)

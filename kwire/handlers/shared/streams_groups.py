@@ -1,0 +1,16 @@
+"""Whether this cluster serves streams groups (KIP-1071)."""
+
+from typing import Final
+
+from kwire.errors import UnsupportedVersion
+from kwire.handlers.shared.context import Context
+
+_FEATURE: Final = "streams.version"
+_PROTOCOL: Final = "streams"
+
+
+def check_enabled(context: Context) -> None:
+    """Reject a request if `streams.version` is 0, or this broker does not serve the protocol."""
+    protocols = context.config.group_coordinator_rebalance_protocols
+    if _PROTOCOL not in protocols or not context.image.features.get(_FEATURE, 0):
+        raise UnsupportedVersion

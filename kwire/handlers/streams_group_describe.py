@@ -1,0 +1,51 @@
+"""StreamsGroupDescribe (API key 89): streams groups and their members; each group fails alone."""
+
+from collections.abc import Iterable, Iterator
+
+from kwire.codec.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from kwire.errors import InvalidGroupId, KafkaError
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.described_groups import describe_groups, refuse_group
+from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.streams_groups import check_enabled
+
+Group = StreamsGroupDescribeResponse.DescribedGroup
+
+
+def refuse(request: StreamsGroupDescribeRequest, error: KafkaError) -> StreamsGroupDescribeResponse:
+    groups = [refuse_group(Group, group_id, error) for group_id in request.group_ids]
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+@handles(StreamsGroupDescribeRequest, refuse=refuse)
+async def streams_group_describe(
+    context: Context, request: StreamsGroupDescribeRequest
+) -> StreamsGroupDescribeResponse:
+    check_enabled(context)
+
+    async def describe(group_id: str) -> Group:
+        if not group_id:
+            raise InvalidGroupId
+        return await context.groups.streams.describe(group_id)
+
+    groups = await describe_groups(
+        context,
+        request,
+        Group,
+        describe,
+        _topics_of,
+        "The described group uses topics that the client is not authorized to describe.",
+    )
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+def _topics_of(group: Group) -> Iterator[Iterable[str]]:
+    subtopologies = None if group.topology is None else group.topology.subtopologies
+    for each in subtopologies or ():
+        yield each.source_topics
+        yield each.repartition_sink_topics
+        yield (topic.name for topic in each.repartition_source_topics)
+        yield (topic.name for topic in each.state_changelog_topics)
