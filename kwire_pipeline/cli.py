@@ -19,9 +19,10 @@ import attrs
 
 from kwire_pipeline.commands.check import preflight
 from kwire_pipeline.config.document import ConfigError
-from kwire_pipeline.config.load import TABLE, Flag, find_key, load
+from kwire_pipeline.config.load import TABLE, Flag, find_key
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.config.template import common_of, load_any
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.explain import run_on_spark
 from kwire_pipeline.signals import (
@@ -43,20 +44,26 @@ class Command:
     """The command's own flags with their meanings; they are false by default."""
     texts: tuple[tuple[str, str], ...] = ()
     """The flags that take a text, with their meanings."""
+    names: tuple[tuple[str, str], ...] = ()
+    """The flags that take a name, with their meanings."""
     places: tuple[tuple[str, str], ...] = ()
     """The arguments after FILE, with their meanings."""
     needs_brokers: bool = True
     """False for a command that uses neither brokers nor tables."""
 
 
+ONE_TABLE: Final = (("--table", "one of the tables, if each topic has its own"),)
 COMMANDS: Final[Mapping[str, Command]] = {
     "init": Command("Write a first FILE, with comments, to be edited."),
     "check": Command(
         "Say what is wrong with FILE, Java, pyspark, folders, brokers and topics; write nothing.",
     ),
-    "plan": Command("Show every key in force and the packages of the session; write nothing."),
+    "plan": Command(
+        "Show every key in force and the packages of the session; write nothing.",
+        names=ONE_TABLE,
+    ),
     "run": Command(
-        "Write records to the table until the end of the topics, or forever at an interval.",
+        "Write records to the tables until the end of the topics, or forever at an interval.",
         (
             ("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
             ("--from-start", "start over at source.start although the table has rows"),
@@ -68,22 +75,29 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 'the topics no longer have them: {"TOPIC":{"PARTITION":[FIRST,END]}}',
             ),
         ),
+        ONE_TABLE,
     ),
     "status": Command(
         "Show offsets, lag, the last batch, dead letters and the table's size.",
-        (("--json", "print one JSON object"),),
+        (("--json", "print one JSON object, or a line of JSON for each of many tables"),),
+        names=ONE_TABLE,
     ),
-    "verify": Command("Check that each committed offset is once in the table or dead letters."),
-    "replay": Command("Put dead letters through today's schema and expectations."),
+    "verify": Command(
+        "Check that each committed offset is once in the table or dead letters.", names=ONE_TABLE
+    ),
+    "replay": Command("Put dead letters through today's schema and expectations.", names=ONE_TABLE),
     "test": Command(
         "Turn samples of records into rows and dead letters, and compare them with expected ones.",
         (("--write", "write the results that a sample does not name into its file"),),
+        names=(("--topic", "the samples' topic, if each topic has its own table"),),
         places=(("samples", "a folder of samples, or one; see docs/pipeline.md"),),
         needs_brokers=False,
     ),
-    "maintain": Command("Compact small files, expire snapshots, remove orphan files."),
+    "maintain": Command(
+        "Compact small files, expire snapshots, remove orphan files.", names=ONE_TABLE
+    ),
 }
-HEAD_TEXT: Final = "Turn topics of Kafka into a table, each record once."
+HEAD_TEXT: Final = "Turn topics of Kafka into tables, each record once."
 EXITS: Final = (
     "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up or a refusal, which a "
     "rerun meets again, 143 or 130 stopped by SIGTERM or SIGINT before the end."
@@ -124,6 +138,8 @@ def parser() -> Parser:
             )
         for option, meaning in command.texts:
             inner.add_argument(option, metavar="OFFSETS", help=meaning, dest=argument_name(option))
+        for option, meaning in command.names:
+            inner.add_argument(option, metavar="NAME", help=meaning, dest=argument_name(option))
     inner = commands.add_parser(
         "jars",
         help="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
@@ -154,7 +170,8 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
     for word in words:
         name, sign, text = word.removeprefix("--").partition("=")
         name = name.replace("-", "_")
-        if not word.startswith("--") or not ("." in name or find_key(name)):
+        is_key = "." in name or (name != "table" and find_key(name) is not None)
+        if not word.startswith("--") or not is_key:
             rest.append(word)
             continue
         value = text if sign else next(words, None)
@@ -230,13 +247,14 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         code = module.jars(default_pipeline(), options.folder, "FILE.yaml", environment, print)
         return code
     try:
-        pipeline = load(options.file, flags, environment)
+        loaded = load_any(options.file, flags, environment)
     except ConfigError as error:
         if name != "check":
             raise
         for line in str(error).splitlines():
             print(f"wrong file      {line}")
         return EXIT_REFUSAL
+    pipeline = common_of(loaded)
     secrets.update(secrets_of(pipeline))
     write = writer(secrets)
     # A transform is beside the file, or on PYTHONPATH.
@@ -246,12 +264,13 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         return code
     if name == "check":
         write(f"ok    file      {options.file}")
-        code = module.check(pipeline, environment, write)
+        code = module.check(loaded, environment, write)
         return code
-    preflight(pipeline, environment, needs_brokers=COMMANDS[name].needs_brokers)
-    own = (*COMMANDS[name].options, *COMMANDS[name].texts, *COMMANDS[name].places)
+    preflight(loaded, environment, needs_brokers=COMMANDS[name].needs_brokers)
+    chosen = COMMANDS[name]
+    own = (*chosen.options, *chosen.texts, *chosen.names, *chosen.places)
     names = [argument_name(option) for option, _ in own]
-    call = functools.partial(getattr(module, name), pipeline)
+    call = functools.partial(getattr(module, name), loaded)
     command = functools.partial(call, **{n: getattr(options, n) for n in names})
     return run_on_spark(command, pipeline.transform)
 

@@ -84,19 +84,30 @@ def run_on_spark(command: Callable[[], int], transform: str | None = None) -> in
             return command()
     except (Refusal, Failure, BrokenPipeError):  # A closed stdout has nothing to do with Spark.
         raise
-    except ConnectionError:  # py4j raises this when the JVM has ended.
-        raise Failure("Spark's JVM ended during the command: run it again") from None
     except Exception as error:
-        place = None if transform is None else place_in(transform.partition(":")[0], error)
-        if place is not None:
-            raise Refusal(
-                f"transform: {place} raises {type(error).__name__}: {sentence(str(error))}"
-            ) from None
-        if NO_CLASS in str(error):
-            raise Refusal(f"Spark lacks a class of the pipeline: {ADD}") from None
-        if not type(error).__module__.startswith(SPARK):
+        problem = explain(error, transform)
+        if problem is None:
             raise
-        raise problem_of(error) from None
+        raise problem from None
+
+
+def explain(error: Exception, transform: str | None) -> Refusal | Failure | None:
+    """Convert an error of Spark or of the user's transform; None for a defect."""
+    if isinstance(error, Refusal | Failure):
+        return error
+    if is_lost_jvm(error):
+        return Failure("Spark's JVM ended during the command: run it again")
+    place = None if transform is None else place_in(transform.partition(":")[0], error)
+    if place is not None:
+        return Refusal(f"transform: {place} raises {type(error).__name__}: {sentence(str(error))}")
+    if NO_CLASS in str(error):
+        return Refusal(f"Spark lacks a class of the pipeline: {ADD}")
+    return problem_of(error) if type(error).__module__.startswith(SPARK) else None
+
+
+def is_lost_jvm(error: Exception) -> bool:
+    """Return whether py4j found that the JVM has ended."""
+    return isinstance(error, ConnectionError) and not isinstance(error, BrokenPipeError)
 
 
 def place_in(module: str, error: Exception) -> str | None:

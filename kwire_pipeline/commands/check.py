@@ -7,18 +7,23 @@ is written; nothing here needs a JVM or Maven.
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import urlparse
 
+import attrs
+
 from kwire_pipeline import versions
-from kwire_pipeline.broker import TIMEOUT_S, connect, look_up
-from kwire_pipeline.config.model import Pipeline, RecordFormat
+from kwire_pipeline.broker import TIMEOUT_S, connect, look_up, python_pattern
+from kwire_pipeline.config.model import Pipeline, RecordFormat, Source
+from kwire_pipeline.config.template import Loaded, Template, common_of
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.jars import jar_files
 from kwire_pipeline.java import check_java
+from kwire_pipeline.many.plan import TablePlan, plan_tables
 from kwire_pipeline.registry import Client, UnknownSchema
 
 REGISTRY: Final = "registry"
@@ -31,12 +36,11 @@ Check: TypeAlias = Callable[[], str]
 """Returns a description of what is right; raises Refusal or Failure."""
 
 
-def check(
-    pipeline: Pipeline, environment: Mapping[str, str], write: Callable[[str], object]
-) -> int:
+def check(loaded: Loaded, environment: Mapping[str, str], write: Callable[[str], object]) -> int:
     """Write a line for each check; return the exit code, 2 if a rerun cannot cure a problem."""
     code = 0
-    for name, run in checks(pipeline, environment):
+    tables = tables_of(loaded) if isinstance(loaded, Template) else ()
+    for name, run in chain(checks(loaded, environment), tables):
         try:
             write(f"ok    {name:<9} {run()}")
         except Refusal as error:
@@ -50,20 +54,24 @@ def check(
 
 
 def preflight(
-    pipeline: Pipeline, environment: Mapping[str, str], *, needs_brokers: bool = True
+    loaded: Loaded, environment: Mapping[str, str], *, needs_brokers: bool = True
 ) -> None:
     """Raise a set-up's first problem at once, instead of having Spark find it after a minute.
 
     A command that does not need brokers does not need the master, the folders and the tables
     either.
     """
-    for name, run in checks(pipeline, environment):
+    for name, run in checks(loaded, environment):
         if needs_brokers or name in WITHOUT_BROKERS:
             run()
 
 
-def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:
-    """Yield the checks in the order in which a run would meet their problems."""
+def checks(loaded: Loaded, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:
+    """Yield the checks in the order in which a run would meet their problems.
+
+    Those of one of many tables are not among them, because the others do not depend on it.
+    """
+    pipeline = common_of(loaded)
     yield "pyspark", lambda: check_pyspark(pipeline)
     if GATEWAY not in environment:
         yield "java", lambda: f"Java {check_java(versions.installed_pyspark(), environment)}"
@@ -75,9 +83,12 @@ def checks(pipeline: Pipeline, environment: Mapping[str, str]) -> Iterator[tuple
             yield key, functools.partial(check_folder, name)
     if pipeline.transform is not None:
         yield "transform", lambda: check_transform(pipeline.transform or "")
-    yield "broker", lambda: check_broker(pipeline)
+    if isinstance(loaded, Template):
+        yield "broker", lambda: check_brokers(loaded)
+    else:
+        yield "broker", lambda: check_broker(pipeline)
     if Format.AVRO_REGISTRY in (pipeline.key.format, pipeline.value.format):
-        yield REGISTRY, lambda: check_registry(pipeline)
+        yield REGISTRY, lambda: check_registry(loaded)
 
 
 def check_pyspark(pipeline: Pipeline) -> str:
@@ -145,12 +156,55 @@ def check_broker(pipeline: Pipeline) -> str:
     return f"{brokers.address}, cluster {brokers.cluster_id}: {counts}{also}"
 
 
-def check_registry(pipeline: Pipeline) -> str:
+def check_brokers(template: Template) -> str:
+    """Return a description of the brokers, whatever topics they have."""
+    brokers = look_up(all_topics(template))
+    if brokers.cluster_id is None:
+        return f"{brokers.address} accepts connections ({brokers.untried} was not tried)"
+    return f"{brokers.address}, cluster {brokers.cluster_id}"
+
+
+def all_topics(template: Template) -> Source:
+    """Return the source of a file for many tables, with all topics of the brokers."""
+    return attrs.evolve(template.common.source, topics=(), pattern=".*")
+
+
+def tables_of(template: Template) -> Iterator[tuple[str, Check]]:
+    """Yield a check for each of many tables; none if the brokers cannot be asked here."""
+    try:
+        brokers = look_up(all_topics(template))
+    except (Refusal, Failure):
+        return
+    source = template.common.source
+    names: Iterable[str] = source.topics
+    if source.pattern is not None:
+        pattern = python_pattern(source.pattern)
+        if pattern is None:
+            return
+        names = filter(pattern.fullmatch, brokers.topics)
+    if brokers.cluster_id is not None:
+        for plan in plan_tables(template, names, ()):
+            yield "table", functools.partial(check_table, plan, brokers.topics)
+
+
+def check_table(plan: TablePlan, topics: Mapping[str, int]) -> str:
+    """Return the table of a topic; raise Refusal if the table cannot be written."""
+    if plan.problem is not None:
+        raise Refusal(f"{plan.table}: {plan.problem}")
+    if plan.topic not in topics:
+        raise Refusal(f"{plan.table}: the topic {plan.topic} does not exist: create it")
+    return f"{plan.table} (topic {plan.topic})"
+
+
+def check_registry(loaded: Loaded) -> str:
     """Return a description of the registry's subjects; a subject named in the file must exist."""
+    pipeline = common_of(loaded)
     client = Client.of(pipeline.registry)
     words = []
     for part, record in (("key", pipeline.key), ("value", pipeline.value)):
         if record.format is not Format.AVRO_REGISTRY:
+            continue
+        if isinstance(loaded, Template):
             continue
         for subject in subjects_of(part, record, pipeline):
             try:

@@ -11,24 +11,26 @@ import datetime
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands.show import show
+from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.engine import upkeep
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.lease import Lease, hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 
 
-def maintain(pipeline: Pipeline) -> int:
-    """Maintain both tables of a pipeline and print what was done."""
-    spark = open_session(pipeline)
-    try:
-        lines = maintain_tables(spark, pipeline, datetime.datetime.now(datetime.UTC))
-    finally:
-        spark.stop()
+def maintain(loaded: Loaded, *, table: str | None = None) -> int:
+    """Maintain the tables and their dead letters, and print what was done."""
+    return on_tables(loaded, table, maintain_table)
+
+
+def maintain_table(spark: SparkSession, pipeline: Pipeline) -> int:
+    """Maintain both tables of one pipeline."""
+    lines = maintain_tables(spark, pipeline, datetime.datetime.now(datetime.UTC))
     show(pipeline, lines)
     return 0
 

@@ -9,7 +9,9 @@ pipelines, and stay.
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.config.values import Action, Mode, TableFormat
 from kwire_pipeline.engine.batch import count, rejections
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
@@ -18,7 +20,6 @@ from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.query import prepare_tables, set_session
 from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
-from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
@@ -28,13 +29,14 @@ from kwire_pipeline.tables.table import LETTERS, Table, of_topics, other_writers
 SPOT = LETTERS.spot
 
 
-def replay(pipeline: Pipeline) -> int:
-    """Replay a pipeline's dead letters and print how many became rows."""
-    spark = open_session(pipeline)
-    try:
-        count, rest = replay_letters(spark, pipeline)
-    finally:
-        spark.stop()
+def replay(loaded: Loaded, *, table: str | None = None) -> int:
+    """Replay the dead letters and print how many became rows."""
+    return on_tables(loaded, table, replay_table)
+
+
+def replay_table(spark: SparkSession, pipeline: Pipeline) -> int:
+    """Replay the dead letters of one table."""
+    count, rest = replay_letters(spark, pipeline)
     print(f"{count:,} dead letters became rows, {rest:,} still do not fit")
     return 0
 

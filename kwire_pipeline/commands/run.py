@@ -1,63 +1,132 @@
-"""`kwire-pipeline run`: write records to the table until the end, or forever at an interval."""
+"""`kwire-pipeline run`: write records to tables until the end, or forever at an interval."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
+import attrs
+from pyspark.sql import SparkSession
+
+from kwire_pipeline.commands.tables import check_name
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.config.template import Loaded, Template, common_of
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.losses import GIVE_UP, parse_given_up
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
-from kwire_pipeline.engine.reporting.metrics import Metrics
+from kwire_pipeline.engine.reporting.metrics import Metrics, Server
 from kwire_pipeline.engine.reporting.reports import Reporter
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.many.engine import SparkEngine
+from kwire_pipeline.many.runs import Order, Outcome, Outside, TableRuns
 from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_line
 
 
 def run(
-    pipeline: Pipeline,
+    loaded: Loaded,
     *,
     adopt: bool = False,
     from_start: bool = False,
     give_up: str | None = None,
+    table: str | None = None,
 ) -> int:
     """Run a pipeline in its own session, and print its progress and tally.
 
     Return 0, also after a requested stop of a run at an interval, which normally ends that way.
-    Return the signal's code if a run until the end of the topics has left offsets unread.
+    Return the signal's code if a run until the end of the topics has left offsets unread. Raise
+    the problem of a pipeline, or at the end those of many.
     """
     intent = intent_of(adopt=adopt, from_start=from_start)
-    given_up = given_up_of(give_up, intent)
-    secrets = secrets_of(pipeline)
-    reporter = Reporter(pipeline.progress, sys.stdout, lambda text: redact(text, secrets))
+    order = Order(table, intent, given_up_of(give_up, intent))
+    common = common_of(loaded)
+    if isinstance(loaded, Pipeline):
+        check_name(loaded, table)
+    secrets = secrets_of(common)
+    reporter = Reporter(common.progress, sys.stdout, lambda text: redact(text, secrets))
     request = StopRequest()
+
+    def warn(text: str) -> None:
+        print(f"kwire-pipeline: {redact(text, secrets)}", file=sys.stderr)
+
     with ExitStack() as closing:
-        metrics = None
-        if pipeline.metrics.port is not None:
-            metrics = closing.enter_context(serve_metrics(pipeline, pipeline.metrics.port))
+        server = None
+        if common.metrics.port is not None:
+            server = closing.enter_context(serve_metrics(common, common.metrics.port))
+        controls = Controls(
+            reporter, warn, request.is_stopping, server, is_many=isinstance(loaded, Template)
+        )
+        spark = open_session(common)
+        closing.enter_context(handle_with(request.on_signal))
+        closing.callback(spark.stop)
+        if isinstance(loaded, Pipeline):
+            control = controls.control_of(loaded)
+            tally = run_pipeline(spark, loaded, order.intent, control, order.given_up)
+            reporter.on_end(tally)
+            return end_of(request, tally)
+        outcome = run_tables(spark, loaded, order, controls)
+        reporter.on_end(outcome.tally)
+    if (error := outcome.error()) is not None:
+        raise error
+    return end_of(request, outcome.tally)
+
+
+@attrs.define
+class Controls:
+    """The connections of runs to the outside: one for each pipeline of the process."""
+
+    reporter: Reporter
+    warn: Callable[[str], None]
+    is_stopping: Callable[[], bool]
+    server: Server | None
+    is_many: bool = attrs.field(kw_only=True)
+    _metrics: dict[str, Metrics] = attrs.field(factory=dict)
+
+    def control_of(self, pipeline: Pipeline) -> Control:
+        """Return the control of a pipeline's run."""
+        table = pipeline.table.name if self.is_many else None
+        metrics = self._metrics.get(pipeline.name)
+        if metrics is None and self.server is not None:
+            metrics = self._metrics[pipeline.name] = Metrics(pipeline.name, self.server)
 
         def report(batch: Batch) -> None:
             if metrics is not None:
                 metrics.on_batch(batch)
-            reporter.on_batch(batch)
+            self.reporter.on_batch(batch, table)
 
         def warn(text: str) -> None:
-            print(f"kwire-pipeline: {redact(text, secrets)}", file=sys.stderr)
+            self.warn(text if table is None else f"{table}: {text}")
 
-        spark = open_session(pipeline)
-        closing.enter_context(handle_with(request.on_signal))
-        closing.callback(spark.stop)
-        on_restart = (lambda: None) if metrics is None else metrics.on_restart
-        control = Control(
-            report=report, warn=warn, on_restart=on_restart, is_stopping=request.is_stopping
+        return Control(
+            report=report,
+            warn=warn,
+            on_restart=(lambda: None) if metrics is None else metrics.on_restart,
+            is_stopping=self.is_stopping,
         )
-        tally = run_pipeline(spark, pipeline, intent, control, given_up)
-        reporter.on_end(tally)
-    return end_of(request, tally)
+
+
+def run_tables(
+    spark: SparkSession, template: Template, order: Order, controls: Controls
+) -> Outcome:
+    """Run the tables of a file, several at the same time."""
+    engine = SparkEngine(spark, template)
+    try:
+        return TableRuns(
+            template=template,
+            engine=engine,
+            outside=Outside(
+                control_of=controls.control_of,
+                warn=controls.warn,
+                is_stopping=controls.is_stopping,
+            ),
+            executor=ThreadPoolExecutor(template.common.limits.parallel_tables),
+            order=order,
+        ).run()
+    finally:
+        engine.close()
 
 
 def end_of(request: StopRequest, tally: Tally) -> int:
@@ -70,15 +139,15 @@ def end_of(request: StopRequest, tally: Tally) -> int:
 
 
 @contextmanager
-def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Metrics]:
+def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Server]:
     """Serve figures for Prometheus while the block runs."""
-    metrics = Metrics(pipeline.name)
-    address = metrics.start(pipeline.metrics.host, port)
+    server = Server()
+    address = server.start(pipeline.metrics.host, port)
     print(f"kwire-pipeline: metrics on http://{address}/metrics", file=sys.stderr)
     try:
-        yield metrics
+        yield server
     finally:
-        metrics.stop()
+        server.stop()
 
 
 def intent_of(*, adopt: bool, from_start: bool) -> Intent:

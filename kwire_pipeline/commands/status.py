@@ -7,14 +7,22 @@ import attrs
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands.show import show
+from kwire_pipeline.commands.tables import (
+    Chosen,
+    check_name,
+    choose,
+    on_table,
+    session_of,
+)
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.engine import offsets, source
 from kwire_pipeline.engine.batch import by_reason
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.errors import EXIT_REFUSAL
 from kwire_pipeline.tables.table import Size, of_topics
 
 
@@ -23,6 +31,7 @@ class Status:
     """The state of a pipeline and of its tables."""
 
     name: str
+    table: str
     position: Offsets
     ends: Offsets
     lag: int
@@ -35,6 +44,8 @@ class Status:
     bytes: int
     dead_letters: Mapping[str, int]
     """The dead letters by reason."""
+    problem: str | None = None
+    """The reason for which the last run of many tables did not write this one."""
 
     def words(self) -> list[str]:
         """Return the lines for a human reader."""
@@ -49,18 +60,45 @@ class Status:
                 lines.append(f"  {topic}-{partition}: offset {position:,} of {end:,}")
         lines.append(f"dead letters: {sum(self.dead_letters.values()):,}")
         lines += [f"  {count:,}: {reason}" for reason, count in sorted(self.dead_letters.items())]
+        if self.problem is not None:
+            lines.append(f"the last run failed: {self.problem}")
         return lines
 
 
-def status(pipeline: Pipeline, *, as_json: bool = False) -> int:
-    """Print the status of a pipeline; nothing is written."""
-    spark = open_session(pipeline)
-    try:
-        result = read_status(spark, pipeline)
-    finally:
-        spark.stop()
+def status(loaded: Loaded, *, as_json: bool = False, table: str | None = None) -> int:
+    """Print the status of a pipeline, or of each table of many; nothing is written."""
+    if isinstance(loaded, Pipeline):
+        check_name(loaded, table)
+        with session_of(loaded) as spark:
+            show_status(read_status(spark, loaded), loaded, as_json=as_json)
+        return 0
+    code = 0
+    with session_of(loaded) as spark:
+        for chosen in choose(spark, loaded, table):
+            code = max(code, show_chosen(spark, loaded.common, chosen, as_json=as_json))
+    return code
+
+
+def show_status(result: Status, pipeline: Pipeline, *, as_json: bool) -> None:
     show(pipeline, [json.dumps(attrs.asdict(result))] if as_json else result.words())
-    return 0
+
+
+def show_chosen(spark: SparkSession, common: Pipeline, chosen: Chosen, *, as_json: bool) -> int:
+    """Print the status of one of many tables; a table that was never written has its problem."""
+
+    def act(spark: SparkSession, pipeline: Pipeline) -> int:
+        result = attrs.evolve(read_status(spark, pipeline), problem=chosen.problem)
+        show_status(result, pipeline, as_json=as_json)
+        return 0
+
+    plan = chosen.plan
+    problem = plan.problem or chosen.problem
+    if chosen.is_started and plan.pipeline is not None:
+        return on_table(spark, common, chosen, act, is_quiet=as_json)
+    words = "not written yet" if problem is None else f"not written: {problem}"
+    text = f"{plan.table} (topic {plan.topic}): {words}"
+    show(common, [json.dumps({"table": plan.table, "problem": problem}) if as_json else text])
+    return 0 if problem is None else EXIT_REFUSAL
 
 
 def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
@@ -80,6 +118,7 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
     size = table.size() if table.exists() else Size(rows=0, files=0, bytes=0)
     return Status(
         name=pipeline.name,
+        table=pipeline.table.name,
         position=state.position,
         ends=ends,
         lag=offsets.lag(state.position, ends),

@@ -7,6 +7,7 @@ after the other; nothing is written but, with ``--write``, results that a sample
 import tempfile
 
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.trial import Trial, without_tables
@@ -14,8 +15,9 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.samples import Results, differences, fill_in, find_samples, read_sample
 
 
-def test(pipeline: Pipeline, samples: str, *, write: bool) -> int:
+def test(loaded: Loaded, samples: str, *, write: bool, topic: str | None) -> int:
     """Run the samples of a folder; raise Refusal if results differ from what they name."""
+    pipeline = pipeline_of(loaded, topic)
     topic = pipeline.source.topics[0] if pipeline.source.topics else "topic"
     cases = [read_sample(path, topic) for path in find_samples(samples)]
     local = without_tables(pipeline)
@@ -40,6 +42,17 @@ def test(pipeline: Pipeline, samples: str, *, write: bool) -> int:
     if wrong:
         raise Refusal(f"{wrong} of {len(cases)} samples differ: correct the pipeline or the sample")
     return 0
+
+
+def pipeline_of(loaded: Loaded, topic: str | None) -> Pipeline:
+    """Return the pipeline of the samples' topic."""
+    if isinstance(loaded, Pipeline):
+        if topic is not None:
+            raise Refusal("--topic is for a file with {topic} in table.name")
+        return loaded
+    if topic is None:
+        raise Refusal("each topic has its own table: add --topic and the topic of the samples")
+    return loaded.pipeline_of(topic)
 
 
 def in_words(results: Results) -> str:

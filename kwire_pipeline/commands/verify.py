@@ -10,7 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.commands.show import show
+from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.config.values import Action, Mode, Tombstones
 from kwire_pipeline.engine import proof, source
 from kwire_pipeline.engine.cluster import Cluster
@@ -22,7 +24,6 @@ from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import schemas_of
-from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upsert import all_changes
 from kwire_pipeline.errors import EXIT_FAILURE, Refusal
@@ -31,13 +32,14 @@ from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.table import other_writers
 
 
-def verify(pipeline: Pipeline) -> int:
-    """Compare topics and tables and print the result; 0 only if each offset is there once."""
-    spark = open_session(pipeline)
-    try:
-        result = prove(spark, pipeline)
-    finally:
-        spark.stop()
+def verify(loaded: Loaded, *, table: str | None = None) -> int:
+    """Compare topics and tables and print the results; 0 only if each offset is there once."""
+    return on_tables(loaded, table, verify_table)
+
+
+def verify_table(spark: SparkSession, pipeline: Pipeline) -> int:
+    """Verify one table and print the result."""
+    result = prove(spark, pipeline)
     show(pipeline, result.words())
     return 0 if result.is_clean else EXIT_FAILURE
 

@@ -11,6 +11,7 @@ import attrs
 
 from kwire_pipeline.config.model import (
     Catalog,
+    Limits,
     Metrics,
     Pipeline,
     Problem,
@@ -51,6 +52,11 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
     default = attrs.fields_dict(Pipeline)["min_bad_records"].default
     if pipeline.max_bad_share in (0, 1) and pipeline.min_bad_records != default:
         yield "min_bad_records", "it has no effect without a max_bad_share between 0 and 1"
+    limits = pipeline.limits
+    if limits.parallel_tables != attrs.fields_dict(Limits)["parallel_tables"].default:
+        yield "limits.parallel_tables", "it has no effect without {topic} in table.name"
+    if pipeline.table.names:
+        yield "table.names", "it has no effect without {topic} in table.name"
     yield from _table(pipeline)
 
 

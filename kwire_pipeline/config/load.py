@@ -5,7 +5,7 @@ and the key, or the flag, and shows no secret; all problems of a file are report
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Final, TypeVar
 
@@ -32,7 +32,7 @@ from kwire_pipeline.config.document import (
     texts_of,
 )
 from kwire_pipeline.config.gaps import gaps
-from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.model import Pipeline, Problem
 from kwire_pipeline.config.rules import problems
 from kwire_pipeline.config.secrets import redact
 
@@ -50,26 +50,46 @@ class Flag:
 
 def load(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> Pipeline:
     """Read a pipeline's file; raise ConfigError with every problem, one per line."""
+    return build(read_file(file, environment), flags, environment)
+
+
+def read_file(file: str, environment: Mapping[str, str]) -> Document:
+    """Read the values of a file; raise ConfigError if it is not YAML."""
     try:
         text = FilePath(file).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: not YAML: it is not UTF-8") from None
-    return build(read_document(file, text, environment), flags, environment)
+    return read_document(file, text, environment)
 
 
 def build(
     document: Document, flags: Sequence[Flag] = (), environment: Mapping[str, str] | None = None
 ) -> Pipeline:
     """Return the configuration of a document, overridden by flags."""
-    top = reveal(overlay_flags(document.top, flags, environment or {}), Pipeline)
+    top = overlay_flags(document.top, flags, environment or {})
+    return build_values(attrs.evolve(document, top=top), flags)
+
+
+def all_problems(pipeline: Pipeline) -> Iterable[Problem]:
+    """Return the problems of a configuration whose values are individually valid."""
+    return (*problems(pipeline), *gaps(pipeline))
+
+
+def build_values(
+    document: Document,
+    flags: Sequence[Flag] = (),
+    find: Callable[[Pipeline], Iterable[Problem]] = all_problems,
+) -> Pipeline:
+    """Return the configuration of a document that already has the values of the flags."""
+    top = reveal(document.top, Pipeline)
     paths = {_path(flag.key) for flag in flags}
     builder = _Builder(FilePath(document.name).parent)
     pipeline = builder.section(Pipeline, top, ())
     errors = list(builder.errors)
     if pipeline is not None:
-        errors = [(_path(key), text) for key, text in (*problems(pipeline), *gaps(pipeline))]
+        errors = [(_path(key), text) for key, text in find(pipeline)]
     if pipeline is None or errors:
         secrets = frozenset(t for t in texts_of(top) if isinstance(t, Secret))
         lines = [

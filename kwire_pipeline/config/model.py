@@ -186,7 +186,15 @@ class Table:
     """The table, and how records change it."""
 
     format: TableFormat = choice("The table's format.", default=TableFormat.ICEBERG)
-    name: str = text("The table's name, `namespace.table`.", is_public=True)
+    name: str = text(
+        "The table's name, `namespace.table`; with `{topic}` in it each topic has its own table.",
+        is_public=True,
+    )
+    names: Mapping[str, str] = parsed_mapping(
+        "The names of the tables of some topics, by topic, in place of `name` with `{topic}`.",
+        "text",
+        str,
+    )
     warehouse: str | None = optional_text(
         "The folder of all tables; it may be a URL that Spark can write to.", is_public=True
     )
@@ -254,6 +262,12 @@ class Limits:
         low=1,
     )
     min_partitions: int | None = optional_integer("The minimum number of tasks per batch.", low=1)
+    parallel_tables: int = integer(
+        "How many tables a run writes at the same time, if each topic has its own table.",
+        default=4,
+        low=1,
+        high=64,
+    )
 
 
 @attrs.frozen(kw_only=True)

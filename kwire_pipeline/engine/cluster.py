@@ -5,6 +5,7 @@ here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
@@ -86,15 +87,16 @@ class Cluster:
     def cluster_id(self) -> str:
         return str(self._call(lambda: self._admin.describeCluster().clusterId().get()))
 
-    def matching(self, pattern: str) -> list[str]:
-        """Return the names of the topics that match a Java regular expression."""
+    def matching(self, pattern: str, former: Iterable[str] = ()) -> list[str]:
+        """Return the names of the topics, and of ``former`` ones, that match a Java pattern."""
         try:
             matches = self._jvm.java.util.regex.Pattern.compile(pattern)
         except IllegalArgumentException as error:
             reason = sentence(str(error))
             raise Refusal(f"source.pattern: Java does not read {pattern!r}: {reason}") from None
         names = self._call(lambda: self._admin.listTopics().names().get())
-        return sorted(str(name) for name in names if matches.matcher(name).matches())
+        all_names = {*map(str, names), *former}
+        return sorted(name for name in all_names if matches.matcher(name).matches())
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Describe topics; raise Refusal if one does not exist."""
@@ -111,6 +113,11 @@ class Cluster:
             )
             for name, answer in described.items()
         }
+
+    def existing(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Describe those of the topics that exist, with one request for all."""
+        listed = self._call(lambda: self._admin.listTopics().names().get())
+        return self.topics([name for name in names if listed.contains(name)])
 
     def topic(self, name: str) -> Topic | None:
         """Describe a topic; return None if it does not exist."""
@@ -147,6 +154,18 @@ class Cluster:
     def ends(self, topics: Iterable[Topic]) -> Offsets:
         """Return the end offsets as a reader of committed records sees them."""
         return self._offsets(topics, self._specs().latest())
+
+    def known_ends(self, topics: Iterable[Topic]) -> Offsets:
+        """Return the end offsets of the topics whose leaders all answer, with one look-up."""
+        topics = list(topics)
+        try:
+            return self.ends(topics)
+        except Failure:
+            ends: dict[str, Mapping[int, int]] = {}
+            for topic in topics:
+                with suppress(Failure):
+                    ends |= self.ends([topic])
+            return ends
 
     def at_time(self, topics: Iterable[Topic], timestamp_ms: int) -> Offsets:
         """Return the first offsets at or after a time, or the end offset if there is none."""

@@ -18,11 +18,10 @@ from kwire_pipeline.tables.table import Letters, Mark
 
 
 @attrs.frozen(kw_only=True)
-class State:
-    """The files beside the checkpoint, and the tables."""
+class Place:
+    """The place of a checkpoint in its topics."""
 
     identity: Identity
-    destinations: Destinations
     position: Offsets
     """The offsets after the last batch that Spark's checkpoint records as done."""
     batch_id: int | None
@@ -30,22 +29,47 @@ class State:
     is_half_done: bool
     """True if a later batch was begun."""
 
+    @property
+    def is_at_rest(self) -> bool:
+        """True if a run has nothing to finish before it reads new records."""
+        return not self.is_half_done and not self.identity.pending_deletion
+
+
+@attrs.frozen(kw_only=True)
+class State(Place):
+    """The place of a checkpoint, and the tables."""
+
+    destinations: Destinations
+
 
 def state_of(spark: SparkSession, pipeline: Pipeline) -> State:
     """Read the state; raise Refusal if the pipeline has not run yet."""
-    folder = Folder(spark, pipeline.checkpoint)
-    text = folder.read(identity.FILE)
-    if text is None:
+    place = place_of(spark, pipeline)
+    if place is None:
         raise Refusal(
             f"pipeline {pipeline.name} has no checkpoint in {pipeline.checkpoint}: run it first, "
             "or correct checkpoint"
         )
+    return State(
+        identity=place.identity,
+        destinations=destinations_of(spark, pipeline),
+        position=place.position,
+        batch_id=place.batch_id,
+        is_half_done=place.is_half_done,
+    )
+
+
+def place_of(spark: SparkSession, pipeline: Pipeline) -> Place | None:
+    """Return where a checkpoint is, from its files alone; None if the pipeline has not run yet."""
+    folder = Folder(spark, pipeline.checkpoint)
+    text = folder.read(identity.FILE)
+    if text is None:
+        return None
     stored = Identity.parse(text)
     checkpoint = folder.at(checkpoint_name(stored.pipeline_id))
     done = last_entry(checkpoint, "commits")
-    return State(
+    return Place(
         identity=stored,
-        destinations=destinations_of(spark, pipeline),
         position=stored.start if done is None else read_entry(checkpoint, done),
         batch_id=done,
         is_half_done=half_done(checkpoint) is not None,

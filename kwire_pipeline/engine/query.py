@@ -72,6 +72,8 @@ class Control:
     on_restart: Callable[[], None] = lambda: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
+    upkeep: Schedule | None = None
+    """The schedule of maintenance, if it outlives the run; else a run makes its own."""
 
 
 def run_pipeline(
@@ -80,21 +82,24 @@ def run_pipeline(
     intent: Intent,
     control: Control,
     given_up: Ranges = losses.NOTHING,
+    shared: Cluster | None = None,
 ) -> Tally:
     """Run until everything available is written, or a stop is requested; return the tally.
 
-    An adoption may skip the ``given_up`` offsets, and a new start may delete their rows.
+    An adoption may skip the ``given_up`` offsets, and a new start may delete their rows. ``shared``
+    is the client of the brokers, if several runs share it.
     """
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
     lease = Lease.take(folder)
     try:
-        cluster = Cluster(spark, source.client(pipeline.source))
+        cluster = shared or Cluster(spark, source.client(pipeline.source))
         try:
             opened = open_run(spark, pipeline, folder, cluster, intent, given_up)
             return Run(spark, pipeline, opened, lease, cluster, control).run()
         finally:
-            cluster.close()
+            if shared is None:
+                cluster.close()
     finally:
         lease.release()
 
@@ -428,7 +433,9 @@ class Run:
         self._entries: dict[int, Offsets] = {}
         self._topics: Mapping[str, Topic] = {}
         self._written = Written.read(opened.folder)
-        self._upkeep_schedule = Schedule(pipeline.maintenance.every, time.monotonic())
+        self._upkeep_schedule = control.upkeep or Schedule(
+            pipeline.maintenance.every, time.monotonic()
+        )
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,

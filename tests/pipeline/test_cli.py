@@ -275,11 +275,17 @@ def test_a_command_on_spark_is_refused_before_spark_starts(
         preflight(load(file, bootstrap, {}), {"JAVA_HOME": "/no/java", "PYSPARK_GATEWAY_PORT": "1"})
 
 
+def creates_it(*_: object, **__: object) -> int:
+    """Take the place of what needs Spark in the command `plan`."""
+    print("creates it")
+    return 0
+
+
 def test_plan_shows_what_is_in_force(
     file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_, **__: None)
-    monkeypatch.setattr("kwire_pipeline.commands.plan.changes", lambda pipeline: ["creates it"])
+    monkeypatch.setattr("kwire_pipeline.commands.plan.on_tables", creates_it)
     monkeypatch.setenv("WHERE", "opensesame")
     flags = ["--checkpoint", "${WHERE}", "--source.options", "kafka.client.rack=${WHERE}"]
     assert cli.main(["plan", file, *flags, "--spark.conf", "spark.x.token=t0ken"]) == 0
@@ -579,7 +585,7 @@ def test_command_on_spark_shows_no_secret(
             pass
 
     monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_, **__: None)
-    monkeypatch.setattr("kwire_pipeline.commands.maintain.open_session", lambda _: Session())
+    monkeypatch.setattr("kwire_pipeline.commands.tables.open_session", lambda _: Session())
     monkeypatch.setattr(
         "kwire_pipeline.commands.maintain.maintain_tables",
         lambda *_: ["s3://lake?token=opensesame: 2 files became 1"],

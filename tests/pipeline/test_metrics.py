@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 from kwire_pipeline.engine.reporting.figures import Batch
-from kwire_pipeline.engine.reporting.metrics import Metrics
+from kwire_pipeline.engine.reporting.metrics import Metrics, Server
 from kwire_pipeline.errors import Refusal
 
 
@@ -32,8 +32,9 @@ def values(address: str) -> dict[str, str]:
 
 
 def test_counters_grow_with_each_batch_and_gauges_have_the_last() -> None:
-    metrics = Metrics("orders")
-    address = metrics.start("127.0.0.1", 0)
+    server = Server()
+    metrics = Metrics("orders", server)
+    address = server.start("127.0.0.1", 0)
     try:
         assert values(address)['kwire_pipeline_rows_total{pipeline="orders"}'] == "0.0"
         assert values(address)['kwire_pipeline_lag{pipeline="orders"}'] == "NaN"
@@ -61,13 +62,13 @@ def test_counters_grow_with_each_batch_and_gauges_have_the_last() -> None:
         metrics.on_batch(batch(6, lag=None))
         assert values(address)['kwire_pipeline_lag{pipeline="orders"}'] == "NaN"
     finally:
-        metrics.stop()
+        server.stop()
     with pytest.raises(URLError):
         values(address)
 
 
 def test_port_in_use_is_refused() -> None:
-    first, second = Metrics("a"), Metrics("b")
+    first, second = Server(), Server()
     address = first.start("127.0.0.1", 0)
     try:
         with pytest.raises(Refusal, match=r"metrics\.port: .* choose another port"):

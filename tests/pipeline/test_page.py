@@ -10,7 +10,9 @@ from kwire_pipeline import versions
 from kwire_pipeline.cli import COMMANDS
 from kwire_pipeline.config.document import overlay, read_document
 from kwire_pipeline.config.load import Flag, build
+from kwire_pipeline.config.template import Template
 from kwire_pipeline.events import HOUR_MS, orders
+from kwire_pipeline.many.plan import plan_tables
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -31,7 +33,10 @@ def test_the_page_has_examples() -> None:
     assert len(INLINE) >= 3
 
 
-@pytest.mark.parametrize("example", [*EXAMPLES[1:], *INLINE])
+OF_MANY = [example for example in EXAMPLES if "{topic}" in example]
+
+
+@pytest.mark.parametrize("example", [*(e for e in EXAMPLES[1:] if e not in OF_MANY), *INLINE])
 def test_examples_fit_into_the_smallest_file(example: str) -> None:
     values = dict(read_document("page", EXAMPLES[0], ENVIRONMENT).top)
     for key, value in read_document("page", example.replace("...", "a:1"), ENVIRONMENT).top.items():
@@ -44,6 +49,15 @@ def test_examples_fit_into_the_smallest_file(example: str) -> None:
 
 def test_smallest_file_of_the_page_is_complete() -> None:
     build(read_document("page", EXAMPLES[0], {}))
+
+
+def test_file_for_many_tables_is_complete() -> None:
+    (example,) = OF_MANY
+    template = Template.of(read_document("page", example, {}), [], {})
+    (plan,) = plan_tables(template, ["shop.web-orders"], ())
+    assert plan.pipeline is not None
+    for shown in (plan.table, plan.pipeline.name, plan.pipeline.checkpoint):
+        assert f"`{shown}`" in PAGE
 
 
 def test_versions_of_the_page_are_those_in_use() -> None:

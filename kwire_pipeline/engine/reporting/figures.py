@@ -33,9 +33,9 @@ class Batch:
     is_repeated: bool = False
     """True if an earlier run had written all or part of the batch."""
 
-    def dump(self) -> str:
-        """Return the figures as one line of JSON."""
-        plain = attrs.asdict(self)
+    def dump(self, table: str | None = None) -> str:
+        """Return the figures as one line of JSON; ``table`` says whose, if there are many."""
+        plain = ({} if table is None else {"table": table}) | attrs.asdict(self)
         plain["elapsed_s"] = round(self.elapsed_s, 3)
         return json.dumps(plain, separators=(", ", ": "))
 
@@ -89,6 +89,20 @@ class Tally:
         self.offsets += batch.offsets
         self.elapsed_s += batch.elapsed_s
         self.reasons = merged_reasons(self.reasons, reasons)
+
+    def merge(self, other: "Tally") -> None:
+        """Add the figures of a run of another table."""
+        self.batches += other.batches
+        self.rows += other.rows
+        self.dead_letters += other.dead_letters
+        self.dropped += other.dropped
+        self.deletions += other.deletions
+        self.ignored += other.ignored
+        self.omitted += other.omitted
+        self.bytes += other.bytes
+        self.offsets += other.offsets
+        self.elapsed_s += other.elapsed_s
+        self.reasons = merged_reasons(self.reasons, other.reasons)
 
     def words(self) -> list[str]:
         """Return the lines of a final tally."""

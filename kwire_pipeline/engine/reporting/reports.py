@@ -21,16 +21,17 @@ class Reporter:
         self._redact = redact
         self._tally = Tally()
 
-    def on_batch(self, batch: Batch) -> None:
-        """Report a batch as soon as it is written."""
+    def on_batch(self, batch: Batch, table: str | None = None) -> None:
+        """Report a batch as soon as it is written; ``table`` says whose, if there are many."""
         match self._progress:
             case Progress.JSON:
-                self._print(batch.dump() + "\n")
+                self._print(batch.dump(table) + "\n")
             case Progress.TERMINAL:
                 self._tally.add(batch, {})
+                whose = "" if table is None else f"{table} "
                 rate = batch.offsets / batch.elapsed_s if batch.elapsed_s else 0.0
                 self._print(
-                    f"{CLEAR}batch {batch.batch_id}: {self._tally.rows:,} rows, "
+                    f"{CLEAR}{whose}batch {batch.batch_id}: {self._tally.rows:,} rows, "
                     f"{self._tally.dead_letters:,} dead letters, {rate:,.0f} offsets/s, "
                     f"lag {'unknown' if batch.lag is None else f'{batch.lag:,}'}"
                 )

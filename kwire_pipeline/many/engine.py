@@ -1,0 +1,95 @@
+"""Spark, the brokers and the store for many tables: one client, a session for each thread.
+
+Rules of this file: what is asked about all topics is one look-up, not one for each; each thread has
+a session of its own, because some statements take their settings from the session.
+"""
+
+import json
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import TABLES, Template
+from kwire_pipeline.engine import source
+from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.offline import Place, place_of
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.query import Control, run_pipeline
+from kwire_pipeline.engine.reporting.figures import Tally
+from kwire_pipeline.engine.session import set_warehouse
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Failure
+from kwire_pipeline.many.state import Look, Problem
+
+PROBLEMS: Final = "problems.json"
+"""The file below the checkpoint that names the tables which the last run could not write."""
+
+
+class SparkEngine:
+    """The engine of one process."""
+
+    def __init__(self, spark: SparkSession, template: Template) -> None:
+        self._spark = spark
+        self._source = template.common.source
+        self._folder = Folder(spark, template.common.checkpoint)
+        self._cluster = Cluster(spark, source.client(self._source))
+        self._sessions: SimpleQueue[SparkSession] = SimpleQueue()
+        for _ in range(template.common.limits.parallel_tables):
+            session = spark.newSession()
+            set_warehouse(session, template.common)
+            self._sessions.put(session)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def written_topics(self) -> set[str]:
+        return set(self._folder.names(TABLES))
+
+    def topics(self, started: Collection[str]) -> list[str]:
+        """Return the topics of the file, with those that are gone before all was read."""
+        if self._source.pattern is None:
+            return list(self._source.topics)
+        former = started if self._source.fail_on_data_loss else ()
+        return self._cluster.matching(self._source.pattern, former)
+
+    def look(self, topics: Collection[str]) -> Look:
+        existing = self._cluster.existing(topics)
+        return Look(existing, self._cluster.known_ends(existing.values()))
+
+    def place(self, pipeline: Pipeline) -> Place | None:
+        return place_of(self._spark, pipeline)
+
+    def run(self, pipeline: Pipeline, intent: Intent, control: Control, given_up: Ranges) -> Tally:
+        session = self._sessions.get()
+        try:
+            return run_pipeline(session, pipeline, intent, control, given_up, self._cluster)
+        finally:
+            self._sessions.put(session)
+
+    def problems(self) -> Mapping[str, tuple[str, Problem]]:
+        """Return the table and the problem of each topic that failed when the last run ended."""
+        try:
+            stored = json.loads(self._folder.read(PROBLEMS) or "{}")
+            return {
+                str(topic): (str(each["table"]), Problem(str(each["reason"]), int(each["code"])))
+                for topic, each in stored.items()
+            }
+        except (ValueError, AttributeError, KeyError, TypeError):
+            return {}
+
+    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> None:
+        """Store the problems; without the store `status` shows none, and the run goes on."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        plain = {
+            topic: {"table": table, "reason": problem.text, "code": problem.code, "at": at}
+            for topic, (table, problem) in sorted(problems.items())
+        }
+        with suppress(Py4JError, Failure):
+            self._folder.write(PROBLEMS, json.dumps(plain, indent=1) + "\n")

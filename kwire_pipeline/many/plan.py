@@ -1,0 +1,98 @@
+"""The plan of a file for many tables: topics and the file in, pipelines of one table out.
+
+Rules of this file: no I/O but the files that the pipeline's file names; a topic that cannot have a
+pipeline gets a problem, and the others are not concerned; a topic that has a checkpoint keeps its
+table.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+import attrs
+
+from kwire_pipeline.config.document import ConfigError
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.rules import ORPHANS, is_below
+from kwire_pipeline.config.template import TOPIC, Template
+from kwire_pipeline.config.values import Start
+from kwire_pipeline.errors import Refusal
+
+
+@attrs.frozen(kw_only=True)
+class TablePlan:
+    """A topic and its table."""
+
+    topic: str
+    table: str
+    pipeline: Pipeline | None = None
+    """The pipeline of this table alone; None if there is a problem."""
+    problem: str | None = None
+
+
+def plan_tables(
+    template: Template,
+    topics: Iterable[str],
+    started: Collection[str],
+    *,
+    is_first: bool = False,
+    planned: Mapping[str, Pipeline] = MappingProxyType({}),
+) -> list[TablePlan]:
+    """Return the table of each topic, sorted by topic.
+
+    ``started`` are the topics that have a checkpoint, and ``planned`` those that a run writes
+    already. Unless ``is_first``, a topic that is neither appeared after the first run, and is read
+    from its first record, wherever the others began.
+    """
+    plans = {}
+    tables: dict[str, str] = {}
+    for topic in sorted(topics, key=lambda name: (name not in planned, name not in started, name)):
+        plan = TablePlan(topic=topic, table=template.table_of(topic), pipeline=planned.get(topic))
+        if plan.pipeline is None:
+            plan = _plan(template, topic, is_late=not is_first and topic not in started)
+        if plan.pipeline is not None:
+            problem = next(_collisions(template, plan.pipeline, tables), None)
+            if problem is None:
+                tables |= dict.fromkeys(_names(template, plan.pipeline), topic)
+            else:
+                plan = attrs.evolve(plan, pipeline=None, problem=problem)
+        plans[topic] = plan
+    return [plans[topic] for topic in sorted(plans)]
+
+
+def _plan(template: Template, topic: str, *, is_late: bool) -> TablePlan:
+    table = template.table_of(topic)
+    try:
+        pipeline = template.pipeline_of(topic)
+    except ConfigError as error:
+        return TablePlan(topic=topic, table=table, problem=str(error).splitlines()[0])
+    if is_late and pipeline.source.start.offsets is None:
+        pipeline = attrs.evolve(pipeline, source=attrs.evolve(pipeline.source, start=Start()))
+    return TablePlan(topic=topic, table=table, pipeline=pipeline)
+
+
+def _names(template: Template, pipeline: Pipeline) -> list[str]:
+    """Return the tables that only this pipeline may write; catalogs may ignore the case."""
+    letters = pipeline.dead_letters.table
+    is_own = letters is not None and TOPIC in (template.common.dead_letters.table or "")
+    return [pipeline.table.name.lower(), *([letters.lower()] if letters and is_own else [])]
+
+
+def _collisions(template: Template, pipeline: Pipeline, tables: dict[str, str]) -> Iterator[str]:
+    """Yield why the tables of a pipeline cannot be its own."""
+    for name in _names(template, pipeline):
+        if (other := tables.get(name)) is not None:
+            yield (
+                f"{name} is the table of topic {other} already: choose another name in table.names"
+            )
+        for taken, other in tables.items():
+            if is_below(name, taken) or is_below(taken, name):
+                yield f"{name} and {taken}, the table of topic {other}, share a folder, {ORPHANS}"
+
+
+def select(plans: list[TablePlan], table: str | None) -> list[TablePlan]:
+    """Return the plans of the table that a command is for; of all tables if it names none."""
+    chosen = [plan for plan in plans if table in (None, plan.table)]
+    if not chosen:
+        names = ", ".join(plan.table for plan in plans) or "none"
+        raise Refusal(f"--table {table}: there is no such table; the topics' tables are {names}")
+    return chosen

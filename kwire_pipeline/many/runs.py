@@ -1,0 +1,338 @@
+"""The run of many tables: looks at all topics, and runs each table that has something to do.
+
+Rules of this file: one thread, that of `TableRuns.run`, decides; the others each run one table and
+touch nothing else. A table that fails stops only itself; only the end of the JVM, or brokers that
+do not answer a run until the end of the topics, end the whole run.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor, Future, wait
+from typing import Final, Protocol, TypeAlias
+
+import attrs
+from py4j.protocol import Py4JNetworkError
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Template
+from kwire_pipeline.config.values import Trigger
+from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.losses import NOTHING
+from kwire_pipeline.engine.offline import Place
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.query import Control
+from kwire_pipeline.engine.reporting.figures import Tally
+from kwire_pipeline.engine.upkeep import Schedule
+from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Refusal
+from kwire_pipeline.explain import explain, is_lost_jvm
+from kwire_pipeline.many.plan import TablePlan, plan_tables, select
+from kwire_pipeline.many.state import Look, Problem, TableState
+from kwire_pipeline.patience import POLL_S, Outage
+
+SLICE_S: Final = 60.0
+"""The longest turn of a table in a run at an interval; it ends with the batch then."""
+Finished: TypeAlias = tuple[Tally, Place | None]
+
+
+class Engine(Protocol):
+    """Spark, the brokers and the store, as a run of many tables needs them."""
+
+    def written_topics(self) -> set[str]:
+        """Return the topics that have a checkpoint."""
+
+    def topics(self, started: Collection[str]) -> list[str]:
+        """Return the topics of the file; raise Failure if no broker answers."""
+
+    def look(self, topics: Collection[str]) -> Look:
+        """Return the topics that exist, and their ends."""
+
+    def place(self, pipeline: Pipeline) -> Place | None:
+        """Return where a table's checkpoint is; None if there is none."""
+
+    def run(self, pipeline: Pipeline, intent: Intent, control: Control, given_up: Ranges) -> Tally:
+        """Run one table until the end of its topic."""
+
+    def problems(self) -> Mapping[str, tuple[str, Problem]]:
+        """Return the table and the problem of each topic that failed when the last run ended."""
+
+    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> None:
+        """Store the table and the problem of each topic that fails, for `status`."""
+
+
+@attrs.frozen(kw_only=True)
+class Outside:
+    """A run's connection to the outside; each table has a control of its own."""
+
+    control_of: Callable[[Pipeline], Control]
+    warn: Callable[[str], None] = lambda text: None
+    is_stopping: Callable[[], bool] = lambda: False
+
+
+@attrs.frozen
+class Order:
+    """The user's flags: which table, the answer to a refusal, and the offsets given up."""
+
+    table: str | None = None
+    intent: Intent = Intent.CONTINUE
+    given_up: Ranges = NOTHING
+
+
+@attrs.define
+class Outcome:
+    """The figures of all tables, and the tables that failed."""
+
+    tally: Tally = attrs.field(factory=Tally)
+    table_count: int = 0
+    problems: dict[str, Problem] = attrs.field(factory=dict)
+    """By the table's name."""
+
+    def error(self) -> Refusal | Failure | None:
+        """Return the error with which the run ends, if a table failed."""
+        if not self.problems:
+            return None
+        shown = [f"{table} ({problem.text})" for table, problem in sorted(self.problems.items())]
+        text = f"{len(shown)} of {self.table_count} tables failed: {'; '.join(shown[:3])}"
+        if len(shown) > 3:
+            text += f"; and {len(shown) - 3} more, which `status` shows"
+        codes = {problem.code for problem in self.problems.values()}
+        return Refusal(text) if EXIT_REFUSAL in codes else Failure(text)
+
+
+def wait_for_one(running: Collection[Future[Finished]]) -> None:
+    """Wait until a table has ended, or until it is time to look at the clock again."""
+    if running:
+        wait(running, POLL_S, return_when="FIRST_COMPLETED")
+    else:
+        time.sleep(POLL_S)
+
+
+@attrs.define(kw_only=True)
+class TableRuns:
+    """The tables of one run, and what is known about each."""
+
+    template: Template
+    engine: Engine
+    outside: Outside
+    executor: Executor
+    order: Order = Order()
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[Collection[Future[Finished]]], None] = wait_for_one
+    _states: dict[str, TableState] = attrs.field(factory=dict)
+    """By topic."""
+    _running: dict[Future[Finished], TableState] = attrs.field(factory=dict)
+    _look: Look | None = None
+    _next_look_s: float = 0.0
+    _started: set[str] = attrs.field(factory=set)
+    _topics: set[str] = attrs.field(factory=set)
+    """The topics of the last plan."""
+    _former: Mapping[str, tuple[str, Problem]] = attrs.field(factory=dict)
+    """The problems that the last run left; each counts until a run of its table ends well."""
+    _is_first_run: bool = False
+    _outage: Outage = attrs.field(init=False)
+    _outcome: Outcome = attrs.field(factory=Outcome)
+    _is_ending: bool = False
+    _noted: Mapping[str, tuple[str, Problem]] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._outage = Outage(self.template.common.patience.total_seconds())
+
+    def run(self) -> Outcome:
+        """Run all tables until the end of their topics, or until a stop is requested."""
+        self._started = self.engine.written_topics()
+        self._former = self._noted = self.engine.problems()
+        self._is_first_run = not self._started
+        try:
+            while not self._is_over():
+                self._look_around()
+                self._start_due()
+                if self._running or self._is_endless:
+                    self.pause(self._running.keys())
+                self._collect()
+        finally:
+            self._is_ending = True
+            self.executor.shutdown(cancel_futures=True)
+        tally = self._outcome.tally
+        tally.is_stopped = self.outside.is_stopping()
+        tally.is_cut_short = tally.is_stopped and not self._is_endless
+        self._outcome.table_count = len(self._states)
+        self._outcome.problems = dict(self._problems().values())
+        return self._outcome
+
+    @property
+    def _is_endless(self) -> bool:
+        return self.template.common.trigger.interval is not None
+
+    def _is_over(self) -> bool:
+        if self.outside.is_stopping():
+            waiting = [future for future in self._running if future.cancel()]
+            for future in waiting:
+                self._running.pop(future).is_running = False
+            return not self._running
+        if self._running or self._look is None:
+            return False
+        if self._is_endless:
+            states = self._states.values()
+            return bool(states) and all(state.is_stopped for state in states)
+        return not any(map(self._is_due, self._states.values()))
+
+    # Looks ---------------------------------------------------------------------------------
+    def _look_around(self) -> None:
+        """Ask the brokers about all topics at once, if it is time."""
+        now_s = self.clock()
+        interval = self.template.common.trigger.interval
+        if self._look is not None and (interval is None or now_s < self._next_look_s):
+            return
+        if now_s < self._next_look_s:
+            return
+        try:
+            topics = self.engine.topics(self._started)
+            look = self.engine.look(topics)
+        except Failure as failure:
+            wait_s = self._outage.on_failure(now_s, now_s) if self._is_endless else None
+            if wait_s is None:
+                raise
+            if self._outage.is_first_failure:
+                self.outside.warn(f"{failure}; the run tries again")
+            self._next_look_s = now_s + wait_s
+            return
+        if (elapsed_s := self._outage.on_batch(now_s)) is not None:
+            self.outside.warn(f"the run goes on after {elapsed_s:.0f} seconds")
+        self._plan(topics)
+        self._look = look
+        self._next_look_s = now_s + (0.0 if interval is None else interval.total_seconds())
+        self._is_first_run = False
+
+    def _plan(self, topics: Collection[str]) -> None:
+        """Add topics that are new, and try those again that had a problem."""
+        planned = {topic: s.pipeline for topic, s in self._states.items() if s.pipeline is not None}
+        if not topics and not self._is_endless:
+            pattern = self.template.common.source.pattern
+            raise Refusal(f"source.pattern: no topic matches {pattern}")
+        if set(topics) == self._topics and len(planned) == len(self._states):
+            return
+        self._topics = set(topics)
+        plans = plan_tables(
+            self.template, topics, self._started, is_first=self._is_first_run, planned=planned
+        )
+        if self.order.table is not None:
+            plans = select(plans, self.order.table)
+        for plan in plans:
+            if plan.topic not in planned:
+                self._take(plan)
+        self._note_problems()
+
+    def _take(self, plan: TablePlan) -> None:
+        now_s, common = self.clock(), self.template.common
+        state = self._states.get(plan.topic)
+        if state is None:
+            state = self._states[plan.topic] = TableState(
+                topic=plan.topic,
+                table=plan.table,
+                pipeline=None,
+                intent=self.order.intent,
+                outage=Outage(common.patience.total_seconds()),
+                upkeep=Schedule(common.maintenance.every, now_s),
+            )
+        if plan.pipeline is None:
+            problem = Problem(plan.problem or "", EXIT_REFUSAL)
+            if state.problem != problem:
+                self._warn(state, problem.text)
+            state.problem = problem
+            return
+        state.pipeline = attrs.evolve(plan.pipeline, trigger=Trigger())
+        state.problem = self._former[plan.topic][1] if plan.topic in self._former else None
+        if plan.topic in self._started:
+            state.place = self._read_place(state.pipeline)
+
+    def _read_place(self, pipeline: Pipeline) -> Place | None:
+        """Return where a checkpoint is; None if a run of the table has to look at it."""
+        try:
+            place = self.engine.place(pipeline)
+        except Exception as error:
+            if explain(error, None) is None:
+                raise
+            return None
+        return place if place is not None and place.is_at_rest else None
+
+    # Runs of tables ------------------------------------------------------------------------
+    def _is_due(self, state: TableState) -> bool:
+        may_lose = not self.template.common.source.fail_on_data_loss
+        look = self._look
+        return look is not None and state.is_due(look, self.clock(), may_lose=may_lose)
+
+    def _start_due(self) -> None:
+        if self.outside.is_stopping():
+            return
+        for state in self._states.values():
+            if self._is_due(state) and state.pipeline is not None:
+                state.on_start(self.clock())
+                future = self.executor.submit(self._run_table, state.pipeline, state)
+                self._running[future] = state
+
+    def _run_table(self, pipeline: Pipeline, state: TableState) -> Finished:
+        """Run one table, in a thread of the executor."""
+        end_s = self.clock() + SLICE_S
+
+        def is_stopping() -> bool:
+            has_had_its_time = self._is_endless and self.clock() >= end_s
+            return self._is_ending or has_had_its_time or self.outside.is_stopping()
+
+        control = attrs.evolve(
+            self.outside.control_of(pipeline), is_stopping=is_stopping, upkeep=state.upkeep
+        )
+        given_up = [part for part in self.order.given_up.ranges if part.topic == state.topic]
+        tally = self.engine.run(pipeline, state.intent, control, Ranges(tuple(given_up)))
+        return tally, self._read_place(pipeline)
+
+    def _collect(self) -> None:
+        """Take the results of the tables that have ended."""
+        for future in [future for future in self._running if future.done()]:
+            state = self._running.pop(future)
+            error = future.exception()
+            if error is None:
+                tally, place = future.result()
+                self._outcome.tally.merge(tally)
+                if (elapsed_s := state.outage.on_batch(self.clock())) is not None:
+                    self._warn(state, f"the table goes on after {elapsed_s:.0f} seconds")
+                state.on_end(place)
+            else:
+                self._on_failure(state, error)
+        self._note_problems()
+
+    def _on_failure(self, state: TableState, error: BaseException) -> None:
+        is_fatal = not isinstance(error, Exception) or is_lost_jvm(error)
+        if is_fatal or isinstance(error, Py4JNetworkError):
+            raise error
+        assert isinstance(error, Exception)
+        problem = explain(error, self.template.common.transform)
+        if problem is None:  # A defect, of which the place is needed.
+            self.outside.warn("".join(traceback.format_exception(error)))
+            problem = Refusal(f"{type(error).__name__}: {error}")
+        state.on_failure(problem, self.clock(), is_endless=self._is_endless)
+        if state.is_stopped:
+            self._warn(state, f"{problem}; this table is stopped, the others go on")
+        elif state.outage.is_first_failure:
+            self._warn(state, f"{problem}; the table is tried again")
+        if not state.is_stopped and state.pipeline is not None:
+            self.outside.control_of(state.pipeline).on_restart()
+
+    def _warn(self, state: TableState, text: str) -> None:
+        self.outside.warn(f"{state.table}: {text}")
+
+    def _problems(self) -> dict[str, tuple[str, Problem]]:
+        """Return the table and the problem of each topic that has one."""
+        return {
+            topic: (state.table, state.problem)
+            for topic, state in self._states.items()
+            if state.problem is not None
+        }
+
+    def _note_problems(self) -> None:
+        """Store the problems if they changed, and keep those of tables that are not run."""
+        problems = self._problems()
+        if self.order.table is not None:
+            problems = {t: p for t, p in self._former.items() if t not in self._states} | problems
+        if problems != self._noted:
+            self.engine.note_problems(problems)
+            self._noted = problems

@@ -1,0 +1,102 @@
+"""The state of one table in a run of many: whether it is due, and what comes after a failure.
+
+Rules of this file: plain decisions; what the brokers have, where the checkpoint is, and the time
+are arguments. A table is due only if its topic has something new, so a quiet topic costs nothing.
+"""
+
+from collections.abc import Mapping
+
+import attrs
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.engine.cluster import Topic
+from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.offline import Place
+from kwire_pipeline.engine.offsets import Offsets
+from kwire_pipeline.engine.upkeep import Schedule
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Overtaken, Refusal
+from kwire_pipeline.patience import Outage
+
+
+@attrs.frozen
+class Look:
+    """The topics of all tables and their ends, as the brokers described them at one time."""
+
+    topics: Mapping[str, Topic]
+    ends: Offsets
+    """A topic is absent if its leaders did not answer."""
+
+
+@attrs.frozen
+class Problem:
+    """The reason for which a table is not written."""
+
+    text: str
+    code: int
+    """The exit code of a run of this table alone."""
+
+    @classmethod
+    def of(cls, error: Refusal | Failure) -> "Problem":
+        return cls(str(error), EXIT_REFUSAL if isinstance(error, Refusal) else EXIT_FAILURE)
+
+
+@attrs.define
+class TableState:
+    """A table in a run of many tables."""
+
+    topic: str
+    table: str
+    pipeline: Pipeline | None
+    """None while the file has a problem with this topic."""
+    intent: Intent
+    """The user's answer to a refusal, until the first run of this table has ended well."""
+    outage: Outage
+    upkeep: Schedule
+    place: Place | None = None
+    """The place of the checkpoint; None if a run has to find out, or to finish a batch."""
+    problem: Problem | None = None
+    is_stopped: bool = False
+    """True if this run does not write the table any more."""
+    is_running: bool = False
+    retry_at_s: float = 0.0
+    started_s: float = 0.0
+
+    def is_due(self, look: Look, now_s: float, *, may_lose: bool) -> bool:
+        """Return whether a run of the table has something to do.
+
+        With ``may_lose`` a topic may be gone, or end before the checkpoint's offsets.
+        """
+        if self.is_running or self.is_stopped or self.pipeline is None or now_s < self.retry_at_s:
+            return False
+        if self.intent is not Intent.CONTINUE or self.place is None or self.problem is not None:
+            return True
+        topic, ends = look.topics.get(self.topic), look.ends.get(self.topic)
+        if topic is None:
+            return not may_lose  # A run of this table says what is wrong.
+        if ends is None or topic.topic_id != self.place.identity.topics.get(self.topic):
+            return True
+        position = self.place.position.get(self.topic, {})
+        pairs = [(end, position.get(partition, 0)) for partition, end in ends.items()]
+        return any(end > read or (end < read and not may_lose) for end, read in pairs)
+
+    def on_start(self, now_s: float) -> None:
+        self.is_running = True
+        self.started_s = now_s
+
+    def on_end(self, place: Place | None) -> None:
+        """Note that a run of the table ended well, and where its checkpoint is now."""
+        self.is_running = False
+        self.intent = Intent.CONTINUE
+        self.problem = None
+        self.place = place
+
+    def on_failure(self, error: Refusal | Failure, now_s: float, *, is_endless: bool) -> None:
+        """Note why a run of the table failed; it is tried again, or stopped for good."""
+        self.is_running = False
+        self.place = None
+        self.problem = Problem.of(error)
+        wait_s = None
+        if is_endless and isinstance(error, Failure) and not isinstance(error, Overtaken):
+            wait_s = self.outage.on_failure(now_s, self.started_s)
+        self.is_stopped = wait_s is None
+        self.retry_at_s = now_s + (wait_s or 0.0)

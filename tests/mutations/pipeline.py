@@ -1,0 +1,60 @@
+"""Mistakes in the run of many tables."""
+
+from tests.mutations.table import Mutation
+
+PLAN = "kwire_pipeline/many/plan.py"
+PLANS = "tests/pipeline/test_many_plan.py"
+STATE = "kwire_pipeline/many/state.py"
+RUN = "kwire_pipeline/many/runs.py"
+RUNS = "tests/pipeline/test_many_runs.py"
+
+MUTATIONS = (
+    Mutation(
+        name="table-of-another-topic-is-written",
+        invariants=(),
+        path=PLAN,
+        old="if (other := tables.get(name)) is not None:",
+        new="if (other := tables.get(name)) == name:",
+        test=f"{PLANS}::test_topic_whose_table_is_taken_is_refused_and_the_first_goes_on",
+    ),
+    Mutation(
+        name="topic-that-appears-later-begins-at-its-end",
+        invariants=(),
+        path=PLAN,
+        old="is_late=not is_first and topic not in started",
+        new="is_late=False",
+        test=f"{PLANS}::test_topic_that_appears_later_is_read_from_its_first_record",
+    ),
+    Mutation(
+        name="quiet-topic-is-run",
+        invariants=(),
+        path=STATE,
+        old="return any(end > read or (end < read and not may_lose) for end, read in pairs)",
+        new="return bool(pairs)",
+        test=f"{RUNS}::test_topic_without_new_records_costs_no_run",
+    ),
+    Mutation(
+        name="half-done-batch-of-a-quiet-topic-is-left",
+        invariants=(),
+        path=RUN,
+        old="return place if place is not None and place.is_at_rest else None",
+        new="return place",
+        test=f"{RUNS}::test_quiet_topic_is_run_if_something_is_wrong_with_it",
+    ),
+    Mutation(
+        name="each-run-of-a-table-adopts",
+        invariants=(),
+        path=STATE,
+        old="        self.intent = Intent.CONTINUE\n",
+        new="",
+        test=f"{RUNS}::test_answer_to_a_refusal_is_for_the_first_run_of_each_table_alone",
+    ),
+    Mutation(
+        name="failed-table-without-new-records-counts-as-written",
+        invariants=(),
+        path=STATE,
+        old="or self.place is None or self.problem is not None:",
+        new="or self.place is None:",
+        test=f"{RUNS}::test_problem_is_forgotten_after_a_run_that_ends_well",
+    ),
+)

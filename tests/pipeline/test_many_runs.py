@@ -1,0 +1,249 @@
+"""The run of many tables: which tables run, and that one that fails stops only itself."""
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from pathlib import Path
+
+import attrs
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from kwire_pipeline.config.document import read_document
+from kwire_pipeline.config.load import Flag
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.template import Template
+from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.query import Control
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Overtaken, Refusal
+from kwire_pipeline.many.runs import Finished, Order, Outcome, Outside, TableRuns
+from kwire_pipeline.many.state import Problem
+from tests.support.pipeline.many import MANY, FakeEngine, Inline, place, template
+
+EVERY = (Flag("trigger", "10 seconds"),)
+
+
+@attrs.define
+class Scene:
+    """A run with a clock of its own; events happen at their seconds."""
+
+    engine: FakeEngine
+    many: Template = attrs.field(factory=template)
+    events: dict[int, Callable[[], object]] = attrs.field(factory=dict)
+    warnings: list[str] = attrs.field(factory=list)
+    now_s: int = 0
+    end_s: int = 1_000_000
+    restarts: list[str] = attrs.field(factory=list)
+
+    def pause(self, running: Collection[Future[Finished]]) -> None:
+        self.now_s += 1
+        self.events.pop(self.now_s, lambda: None)()
+
+    def control_of(self, pipeline: Pipeline) -> Control:
+        return Control(on_restart=lambda: self.restarts.append(pipeline.name))
+
+    def run(self, order: Order | None = None) -> Outcome:
+        return TableRuns(
+            template=self.many,
+            engine=self.engine,
+            outside=Outside(
+                control_of=self.control_of,
+                warn=self.warnings.append,
+                is_stopping=lambda: self.now_s >= self.end_s,
+            ),
+            executor=Inline(),
+            order=order or Order(),
+            clock=lambda: self.now_s,
+            pause=self.pause,
+        ).run()
+
+    def topics_run(self) -> list[str]:
+        return [topic for topic, _ in self.engine.runs]
+
+
+def test_all_topics_are_written_after_one_look() -> None:
+    engine = FakeEngine(ends={f"t{n}": 10 for n in range(200)})
+    outcome = Scene(engine).run()
+    assert outcome.tally.rows == 2000
+    assert outcome.error() is None
+    assert sorted(engine.positions) == sorted(engine.ends)
+    assert engine.look_count == 1
+
+
+def test_topic_without_new_records_costs_no_run() -> None:
+    engine = FakeEngine(ends={"old": 10, "new": 10}, positions={"old": 10, "new": 7})
+    scene = Scene(engine)
+    assert scene.run().tally.rows == 3
+    assert scene.topics_run() == ["new"]
+
+
+@pytest.mark.parametrize("at", ["half done", "other id", "beyond the end"])
+def test_quiet_topic_is_run_if_something_is_wrong_with_it(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(ends={"a": 10}, positions={"a": 10})
+    at_place = place("a", 11 if at == "beyond the end" else 10, is_half_done=at == "half done")
+    if at == "other id":
+        other = attrs.evolve(at_place.identity, topics={"a": "former id"})
+        at_place = attrs.evolve(at_place, identity=other)
+    monkeypatch.setattr(FakeEngine, "place", lambda *_: at_place)
+    engine.errors["a"] = Refusal("says what")
+    scene = Scene(engine)
+    assert scene.run().problems == {"raw.a": Problem("says what", EXIT_REFUSAL)}
+
+
+@pytest.mark.parametrize("may_lose", [True, False])
+def test_deleted_topic_is_an_error_unless_data_may_be_lost(may_lose: bool) -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10}, positions={"a": 10, "b": 10})
+    lossy = Flag("source.fail_on_data_loss", "false" if may_lose else "true")
+    scene = Scene(engine, template(MANY, *EVERY, lossy), end_s=40)
+    engine.errors["a"] = Refusal("a topic of the pipeline does not exist")
+    scene.events[15] = lambda: engine.deleted.add("a")
+    assert scene.run().problems.keys() == (set() if may_lose else {"raw.a"})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refusal("broken"), EXIT_REFUSAL),
+        (Failure("away"), EXIT_FAILURE),
+        (TypeError("a defect"), EXIT_REFUSAL),
+    ],
+)
+def test_failed_table_stops_only_itself_and_is_named(error: Exception, code: int) -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10, "c": 10}, errors={"b": error})
+    scene = Scene(engine)
+    outcome = scene.run()
+    assert outcome.tally.rows == 20
+    assert scene.topics_run() == ["a", "b", "c"]
+    ended = outcome.error()
+    assert ended is not None
+    assert isinstance(ended, Refusal) == (code == EXIT_REFUSAL)
+    assert str(ended).startswith("1 of 3 tables failed: raw.b (")
+    assert str(error) in str(ended)
+    assert [table for table, _ in engine.noted.values()] == ["raw.b"]
+    assert any(line.startswith("raw.b: ") for line in scene.warnings)
+
+
+def test_problem_is_forgotten_after_a_run_that_ends_well() -> None:
+    """The topic has nothing new, and is run all the same, because its last run failed."""
+    noted = {"a": ("raw.a", Problem("broken", EXIT_REFUSAL))}
+    engine = FakeEngine(ends={"a": 10, "b": 10}, positions={"a": 10, "b": 10}, noted=noted)
+    scene = Scene(engine)
+    assert scene.run().error() is None
+    assert scene.topics_run() == ["a"]
+    assert engine.noted == {}
+
+
+def test_run_of_one_table_keeps_the_problems_of_others() -> None:
+    noted = {"a": ("raw.a", Problem("broken", EXIT_REFUSAL))}
+    engine = FakeEngine(ends={"a": 10, "b": 10}, noted=dict(noted))
+    scene = Scene(engine)
+    assert scene.run(Order(table="raw.b")).error() is None
+    assert scene.topics_run() == ["b"]
+    assert engine.noted == noted
+
+
+def test_new_topic_is_written_without_a_restart_and_old_ones_when_they_grow() -> None:
+    engine = FakeEngine(ends={"a": 10})
+    scene = Scene(engine, template(MANY, *EVERY), end_s=60)
+    scene.events[15] = lambda: engine.ends.update(b=5)
+    scene.events[35] = lambda: engine.ends.update(a=11)
+    outcome = scene.run()
+    assert scene.topics_run() == ["a", "b", "a"]
+    assert outcome.tally.rows == 16
+    assert outcome.tally.is_stopped
+    assert not outcome.tally.is_cut_short
+    assert engine.look_count == 6
+
+
+def test_topic_whose_schema_is_added_later_is_written_then(tmp_path: Path) -> None:
+    text = MANY.replace("{format: string}", '{format: json, schema: "@{topic}.ddl"}')
+    many = Template.of(read_document(f"{tmp_path}/raw.yaml", text, {}), EVERY, {})
+    engine = FakeEngine(ends={"a": 10})
+    scene = Scene(engine, many, end_s=40)
+    scene.events[25] = lambda: (tmp_path / "a.ddl").write_text("id BIGINT")
+    outcome = scene.run()
+    assert scene.topics_run() == ["a"]
+    assert outcome.error() is None
+    assert len(scene.warnings) == 1
+    assert "a.ddl cannot be read" in scene.warnings[0]
+
+
+def test_failure_that_passes_is_tried_again_and_a_refusal_is_not() -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10, "c": 10, "d": 10})
+    engine.errors = {"a": Failure("away"), "b": Refusal("broken"), "c": Overtaken("taken over")}
+    scene = Scene(engine, template(MANY, *EVERY), end_s=60)
+    scene.events[20] = lambda: engine.errors.pop("a")
+    outcome = scene.run()
+    counts = {topic: scene.topics_run().count(topic) for topic in engine.ends}
+    assert counts["a"] > 2
+    assert (counts["b"], counts["c"], counts["d"]) == (1, 1, 1)
+    assert outcome.problems.keys() == {"raw.b", "raw.c"}
+    assert engine.positions == {"a": 10, "d": 10}
+    assert len([line for line in scene.warnings if line.startswith("raw.a: away")]) == 1
+    assert len(scene.restarts) == counts["a"] - 1
+
+
+def test_table_whose_patience_is_over_is_stopped_and_the_run_ends_without_tables() -> None:
+    engine = FakeEngine(ends={"a": 10}, errors={"a": Failure("away")})
+    scene = Scene(engine, template(MANY, *EVERY, Flag("patience", "5 minutes")))
+    outcome = scene.run()
+    assert outcome.problems == {"raw.a": Problem("away", EXIT_FAILURE)}
+    assert scene.now_s < 400
+
+
+def test_run_goes_on_after_brokers_were_away() -> None:
+    engine = FakeEngine(ends={"a": 10})
+    scene = Scene(engine, template(MANY, *EVERY), end_s=100)
+    scene.events[5] = lambda: engine.downs.append(Failure("no broker answers"))
+
+    def come_back() -> None:
+        engine.ends["a"] = 12
+        engine.downs.clear()
+
+    scene.events[50] = come_back
+    assert scene.run().tally.rows == 12
+    assert scene.warnings[0] == "no broker answers; the run tries again"
+    assert len(scene.warnings) == 2
+
+
+def test_run_to_the_end_fails_if_no_broker_answers() -> None:
+    engine = FakeEngine(ends={"a": 10}, downs=[Failure("no broker answers")])
+    with pytest.raises(Failure, match="no broker answers"):
+        Scene(engine).run()
+
+
+def test_end_of_the_jvm_ends_the_run() -> None:
+    engine = FakeEngine(ends={"a": 10}, errors={"a": Py4JNetworkError("the JVM has ended")})
+    with pytest.raises(Py4JNetworkError):
+        Scene(engine, template(MANY, *EVERY)).run()
+
+
+def test_answer_to_a_refusal_is_for_the_first_run_of_each_table_alone() -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10}, positions={"a": 10, "b": 10})
+    engine.errors["b"] = Failure("away")
+    scene = Scene(engine, template(MANY, *EVERY), end_s=60)
+    scene.events[15] = lambda: engine.errors.pop("b")
+    scene.events[35] = lambda: engine.ends.update(a=12)
+    given_up = Ranges.parse('{"a":{"0":[0,5]},"b":{"0":[0,6]}}')
+    scene.run(Order(intent=Intent.ADOPT, given_up=given_up))
+    intents = {topic: [i for t, i in engine.runs if t == topic] for topic in engine.ends}
+    assert intents["a"] == [Intent.ADOPT, Intent.CONTINUE]
+    assert set(intents["b"]) == {Intent.ADOPT}
+    assert engine.given_up["b"] == Ranges.parse('{"b":{"0":[0,6]}}')
+
+
+def test_each_run_of_a_table_ends_and_has_no_interval_of_its_own() -> None:
+    engine = FakeEngine(ends={"a": 10})
+    Scene(engine, template(MANY, *EVERY), end_s=5).run()
+    assert engine.pipelines["a"].trigger.available_now
+
+
+def test_pattern_without_topics_is_refused_or_waited_for() -> None:
+    with pytest.raises(Refusal, match=r"source\.pattern: no topic matches"):
+        Scene(FakeEngine()).run()
+    engine = FakeEngine()
+    scene = Scene(engine, template(MANY, *EVERY), end_s=30)
+    scene.events[15] = lambda: engine.ends.update(a=1)
+    assert scene.run().tally.rows == 1
