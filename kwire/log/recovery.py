@@ -321,7 +321,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
-        if index > first and (problem := _misplacement(log, files, index, end_offset, point)):
+        if index > first and (problem := _misplacement(log, files, index, end_offset, offsets)):
             _refuse_damage(segment, 0, end_offset, offsets.synced_end, problem)
             yield from _cut(log, index, 0, end_offset, point, problem)
             break
@@ -380,19 +380,24 @@ def _overlap(segment: Segment, end_offset: int) -> int:
     return position if len(data) == size and crc_ok(data, 0, header) else segment.size
 
 
-def _misplacement(log: PartitionLog, files: Plan, index: int, end_offset: int, point: int) -> str:
+def _misplacement(
+    log: PartitionLog, files: Plan, index: int, end_offset: int, offsets: StoredOffsets
+) -> str:
     """Return why a segment cannot follow batches that end at ``end_offset``; empty if it can.
 
     Compaction leaves gaps between segments too, but only after synced segments. A closed segment
-    gets its indexes once it is synced; without a recovery point, all indexes may have been lost.
+    gets its indexes once it is synced. Each pass stores a recovery point before it leaves a gap; so
+    if only that of the cleaner is here, files were lost, and the indexes may be among them.
     """
     before, segment = log.segments[index - 1 : index + 1]
     if segment.base_offset < end_offset:
         return "overlapping segments"
+    point = offsets.recovery_point
     if segment.base_offset <= max(end_offset, point):
         return ""
     unsynced = [b for b in files.unindexed if before.base_offset <= b < segment.base_offset]
-    if log.config.cleanup_compact and not (point and unsynced):
+    has_lost_files = not point and offsets.clean_end is not None
+    if log.config.cleanup_compact and (has_lost_files or not unsynced):
         return ""
     for _, first in segment.scan():
         if segment.base_offset == following_base(end_offset, first):

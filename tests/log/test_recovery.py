@@ -342,6 +342,44 @@ def test_offset_gaps_of_compaction_are_no_damage() -> None:
     assert reopen(disk.after_kill(), LogConfig(), recovery_point=4).end_offset == 6
 
 
+COMPACTED = LogConfig(segment_bytes=150, cleanup_compact=True)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 73])
+def test_segment_that_a_power_loss_took_is_no_gap_of_compaction(kept_bytes: int) -> None:
+    """Invariant 78: no pass has run, and nothing was synced yet."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, COMPACTED)
+    for n in range(8):
+        append(log, [b"%05d" % n])
+    assert [s.base_offset for s in log.segments] == [0, 2, 4, 6]
+    for base in (0, 2, 4):
+        disk.remove(f"t-0/{base:020}.index")
+    disk.inode(f"t-0/{2:020}.log").truncate(kept_bytes)
+    assert reopen(disk.after_kill(), COMPACTED).end_offset == (3 if kept_bytes else 2)
+
+
+@pytest.mark.parametrize("clean_end", [None, 4])
+def test_gap_of_compaction_stays_without_a_recovery_point(clean_end: int | None) -> None:
+    """Its checkpoint, or the indexes, may have been lost or removed by an operator."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, COMPACTED)
+    for n in range(8):
+        append(log, [b"%05d" % n])
+    log.flush_state.flush()
+    for suffix in (".log", ".index", ".timeindex"):
+        disk.remove(f"t-0/{2:020}{suffix}")
+    if clean_end is not None:
+        disk.remove(f"t-0/{0:020}.index")
+    offsets = StoredOffsets(clean_end=clean_end)
+    again = open_log(
+        disk.after_kill(), "t-0", log.partition, now_ms=TIME_MS, config=COMPACTED, offsets=offsets
+    )
+    assert again.end_offset == 8
+
+
 def test_log_of_an_old_format_is_refused_and_not_truncated(disk: SimDisk) -> None:
     import struct
     import zlib

@@ -208,7 +208,7 @@ MUTATIONS = (
         name="recovery-takes-every-hole-for-compaction",
         invariants=(83,),
         path="kwire/log/recovery.py",
-        old="if log.config.cleanup_compact and not (point and unsynced):",
+        old="if log.config.cleanup_compact and (has_lost_files or not unsynced):",
         new="if log.config.cleanup_compact:",
         test="tests/log/test_roll_steps.py",
     ),
@@ -654,5 +654,21 @@ MUTATIONS = (
         "        self.producers.clear()\n",
         test="tests/log/test_producer_expiry.py"
         "::test_deleted_records_are_still_known_as_duplicates",
+    ),
+    Mutation(
+        name="lost-segment-counts-as-compacted-before-the-first-recovery-point",
+        invariants=(78,),
+        path="kwire/log/recovery.py",
+        old="    has_lost_files = not point and offsets.clean_end is not None\n",
+        new="    has_lost_files = not point\n",
+        test="tests/log/test_recovery.py",
+    ),
+    Mutation(
+        name="gap-of-compaction-is-cut-without-a-recovery-point",
+        invariants=(84,),
+        path="kwire/log/recovery.py",
+        old="(has_lost_files or not unsynced)",
+        new="not unsynced",
+        test="tests/log/test_recovery.py",
     ),
 )
