@@ -115,9 +115,20 @@ class Cluster:
         }
 
     def existing(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Describe those of the topics that exist, with one request for all."""
+        """Describe those of the topics that exist, with one request for all.
+
+        A topic may be deleted between the two requests, so an error is one of a single topic.
+        """
         listed = self._call(lambda: self._admin.listTopics().names().get())
-        return self.topics([name for name in names if listed.contains(name)])
+        names = [name for name in names if listed.contains(name)]
+        try:
+            return self.topics(names)
+        except Refusal:
+            described: dict[str, Topic] = {}
+            for name in names:
+                with suppress(Refusal):
+                    described |= self.topics([name])
+            return described
 
     def topic(self, name: str) -> Topic | None:
         """Describe a topic; return None if it does not exist."""
@@ -160,10 +171,10 @@ class Cluster:
         topics = list(topics)
         try:
             return self.ends(topics)
-        except Failure:
+        except (Failure, Refusal):
             ends: dict[str, Mapping[int, int]] = {}
             for topic in topics:
-                with suppress(Failure):
+                with suppress(Failure, Refusal):
                     ends |= self.ends([topic])
             return ends
 
