@@ -256,6 +256,11 @@ class Limits:
     max_offsets_per_trigger: int = integer(
         "The most offsets that one batch reads.", default=1_000_000, low=1
     )
+    max_bytes_per_trigger: int | None = optional_integer(
+        "The bytes of keys and values that one batch should not exceed, estimated from the size of "
+        "records in earlier batches.",
+        low=1,
+    )
     max_records_per_partition: int = integer(
         "The most offsets that one task reads, so that a topic with one partition uses all cores.",
         default=100_000,

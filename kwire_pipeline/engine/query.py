@@ -44,6 +44,7 @@ from kwire_pipeline.engine.upkeep import Schedule
 from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Failure, Overtaken, Refusal
 from kwire_pipeline.explain import problem_of
+from kwire_pipeline.pace import Pace, is_off
 from kwire_pipeline.patience import POLL_S, Outage, patiently
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -61,6 +62,10 @@ PARTITIONS: Final = (
 
 class Stopped(Exception):
     """The end of a run between two batches, on request."""
+
+
+class Adapted(Exception):
+    """The end of a query after a written batch: the next one is to have another limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -433,6 +438,10 @@ class Run:
         self._entries: dict[int, Offsets] = {}
         self._topics: Mapping[str, Topic] = {}
         self._written = Written.read(opened.folder)
+        limits = pipeline.limits
+        self._pace = Pace() if limits.max_bytes_per_trigger is None else Pace.read(opened.folder)
+        self._limit = 0
+        self._last_batch: int | None = None
         self._upkeep_schedule = control.upkeep or Schedule(
             pipeline.maintenance.every, time.monotonic()
         )
@@ -460,6 +469,8 @@ class Run:
             started_s = time.monotonic()
             try:
                 return self._run_query()
+            except Adapted:
+                self._error = None
             except (Failure, Py4JError, PySparkException) as error:
                 if not self._waits_after(error, started_s):
                     raise
@@ -485,7 +496,7 @@ class Run:
         finally:
             if query.isActive:
                 query.stop()
-            if isinstance(self._error, Stopped):
+            if isinstance(self._error, Stopped | Adapted):
                 log_errors(self._spark, is_on=True)
         return self._tally
 
@@ -525,7 +536,10 @@ class Run:
 
     def _start(self) -> StreamingQuery:
         self._half_done = half_done(self._checkpoint)
-        options = source.options(self._pipeline, self._identity.topics, self._identity.start)
+        self._limit = self._pace.max_offsets(self._pipeline.limits)
+        limits = attrs.evolve(self._pipeline.limits, max_offsets_per_trigger=self._limit)
+        pipeline = attrs.evolve(self._pipeline, limits=limits)
+        options = source.options(pipeline, self._identity.topics, self._identity.start)
         stream = self._spark.readStream.format("kafka").options(**options).load()
         writer = (
             stream.writeStream.queryName(self._pipeline.name)
@@ -541,6 +555,8 @@ class Run:
 
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch; store an error, because Spark passes on only its text."""
+        if batch_id == self._last_batch:
+            return  # The query before this one wrote it, and ended to get another limit.
         try:
             self._stop_if_asked()
             self._lease.check()
@@ -554,6 +570,8 @@ class Run:
             self._commit_batch(batch_id)
             self._on_result(result)
             self._maintain()
+            self._last_batch = batch_id
+            self._adapt(result.figures)
         except Exception as error:
             self._error = error
             raise
@@ -564,6 +582,17 @@ class Run:
         if written != self._written:
             written.write(self._opened.folder)
             self._written = written
+
+    def _adapt(self, batch: Batch) -> None:
+        """Note the size of records; raise Adapted if the query has a limit that is far off."""
+        limits = self._pipeline.limits
+        if limits.max_bytes_per_trigger is None or (pace := self._pace.after(batch)) == self._pace:
+            return
+        self._pace = pace
+        pace.write(self._opened.folder)
+        if is_off(self._limit, pace.max_offsets(limits)):
+            log_errors(self._spark, is_on=False)
+            raise Adapted
 
     def _on_result(self, result: Result) -> None:
         """Report a written batch; a closed output does not make the batch fail."""

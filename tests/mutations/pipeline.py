@@ -1,4 +1,4 @@
-"""Mistakes in the run of many tables."""
+"""Mistakes in the run of many tables, and in the limit in bytes."""
 
 from tests.mutations.table import Mutation
 
@@ -7,6 +7,8 @@ PLANS = "tests/pipeline/test_many_plan.py"
 STATE = "kwire_pipeline/many/state.py"
 RUN = "kwire_pipeline/many/runs.py"
 RUNS = "tests/pipeline/test_many_runs.py"
+PACE = "kwire_pipeline/pace.py"
+PACES = "tests/pipeline/test_pace.py"
 
 MUTATIONS = (
     Mutation(
@@ -56,5 +58,21 @@ MUTATIONS = (
         old="or self.place is None or self.problem is not None:",
         new="or self.place is None:",
         test=f"{RUNS}::test_problem_is_forgotten_after_a_run_that_ends_well",
+    ),
+    Mutation(
+        name="larger-records-count-by-half",
+        invariants=(),
+        path=PACE,
+        old="size if former is None or size > former else (size + former) / 2",
+        new="size if former is None else (size + former) / 2",
+        test=f"{PACES}::test_larger_records_count_at_once_and_smaller_ones_by_half",
+    ),
+    Mutation(
+        name="batch-of-huge-records-has-no-offset",
+        invariants=(),
+        path=PACE,
+        old="return max(1, min(limits.max_offsets_per_trigger, offset_count))",
+        new="return min(limits.max_offsets_per_trigger, offset_count)",
+        test=f"{PACES}::test_batch_has_an_offset_and_no_more_than_the_limit_in_offsets",
     ),
 )

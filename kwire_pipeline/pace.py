@@ -1,0 +1,65 @@
+"""The number of offsets that a batch may read, from a limit in bytes and the batches so far.
+
+Spark's Kafka source limits offsets, and neither it nor the brokers say how large records are. So
+the limit in bytes is an estimate: later records are taken to be as large as those of the batches
+before, with the keys and values as they are after decompression. Rules of this file: plain
+decisions; a rising size counts at once, a falling one by half, because a batch that is too large is
+worse than one that is too small.
+"""
+
+import json
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config.model import Limits
+from kwire_pipeline.engine.lease import Files
+from kwire_pipeline.engine.reporting.figures import Batch
+
+FILE: Final = "pace.json"
+"""The file beside the checkpoint with the size of records, for the next run."""
+FIRST_OFFSETS: Final = 1000
+"""The most offsets of a batch before any size is known."""
+TOLERANCE: Final = 1.25
+"""The factor by which a batch may miss the limit before the query is restarted with another."""
+
+
+@attrs.frozen
+class Pace:
+    """The size of records as batches had it."""
+
+    bytes_per_offset: float | None = None
+    """None before the first batch with records."""
+
+    @classmethod
+    def read(cls, folder: Files) -> "Pace":
+        """Read the size that the last run noted; it is unknown if the file is damaged."""
+        try:
+            size = float(json.loads(folder.read(FILE) or "{}")["bytes_per_offset"])
+        except (ValueError, KeyError, TypeError):
+            return cls()
+        return cls(size) if size > 0 else cls()
+
+    def write(self, folder: Files) -> None:
+        folder.write(FILE, json.dumps({"bytes_per_offset": self.bytes_per_offset}) + "\n")
+
+    def after(self, batch: Batch) -> "Pace":
+        """Return the size of records after a batch."""
+        if not batch.offsets or not batch.bytes:
+            return self
+        size, former = batch.bytes / batch.offsets, self.bytes_per_offset
+        return Pace(size if former is None or size > former else (size + former) / 2)
+
+    def max_offsets(self, limits: Limits) -> int:
+        """Return the most offsets of the next batch."""
+        if limits.max_bytes_per_trigger is None:
+            return limits.max_offsets_per_trigger
+        if self.bytes_per_offset is None:
+            return min(limits.max_offsets_per_trigger, FIRST_OFFSETS)
+        offset_count = int(limits.max_bytes_per_trigger / self.bytes_per_offset)
+        return max(1, min(limits.max_offsets_per_trigger, offset_count))
+
+
+def is_off(current: int, offset_count: int) -> bool:
+    """Return whether a query with one limit is to be restarted with another."""
+    return not offset_count / TOLERANCE <= current <= offset_count * TOLERANCE
