@@ -6,7 +6,8 @@ Rule: nothing of ``kwire.testing`` is imported before one of them is used.
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -41,6 +42,12 @@ def add_test_options(command: argparse.ArgumentParser, port: Port) -> None:
         type=_release,
         metavar="RELEASE",
         help="let clients see the APIs and versions of an older Kafka, such as 3.7",
+    )
+    command.add_argument(
+        "--registry-port",
+        type=port,
+        metavar="PORT",
+        help="serve a schema registry for tests here, on 127.0.0.1 (0: any free port)",
     )
 
 
@@ -93,8 +100,10 @@ def add_proxy(commands: "argparse._SubParsersAction[P]", port: Port) -> P:
 
 def check_options(options: argparse.Namespace, fail: Fail) -> None:
     """Reject options for tests of a server that no test controls."""
-    if options.max_versions is not None and options.control_port is None:
-        fail("--max-versions is for tests: give a --control-port too", BAD_USAGE)
+    for_tests = {"max-versions": options.max_versions, "registry-port": options.registry_port}
+    used = [name for name, value in for_tests.items() if value is not None]
+    if used and options.control_port is None:
+        fail(f"--{used[0]} is for tests: give a --control-port too", BAD_USAGE)
 
 
 def serve(
@@ -127,15 +136,16 @@ def serve(
 
     gc.enable()
     try:
-        serve_with_control(
-            config_on,
-            signals,
-            cluster_id=options.cluster_id,
-            release=options.max_versions,
-            control_port=options.control_port,
-            control_ready=partial(_print_addresses, "kwire control on http://"),
-            ready=partial(_print_addresses, "kwire ready on "),
-        )
+        with _registry(options.registry_port):
+            serve_with_control(
+                config_on,
+                signals,
+                cluster_id=options.cluster_id,
+                release=options.max_versions,
+                control_port=options.control_port,
+                control_ready=partial(_print_addresses, "kwire control on http://"),
+                ready=partial(_print_addresses, "kwire ready on "),
+            )
     except BrokerError as error:
         fail(error, BAD_DATA)
 
@@ -158,16 +168,17 @@ def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[st
     try:
         with StopSignals() as signals:
             signals.end_at_once_by(lambda: None)
-            cluster_with_control(
-                options.nodes or 3,
-                9092 if options.port is None else options.port,
-                settings,
-                signals,
-                release=options.max_versions,
-                control_port=options.control_port,
-                control_ready=partial(_print_addresses, "kwire control on http://"),
-                ready=partial(_print_addresses, "kwire ready on "),
-            )
+            with _registry(options.registry_port):
+                cluster_with_control(
+                    options.nodes or 3,
+                    9092 if options.port is None else options.port,
+                    settings,
+                    signals,
+                    release=options.max_versions,
+                    control_port=options.control_port,
+                    control_ready=partial(_print_addresses, "kwire control on http://"),
+                    ready=partial(_print_addresses, "kwire ready on "),
+                )
     except BrokerError as error:
         fail(error, BAD_DATA)
 
@@ -205,16 +216,17 @@ def proxy(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str]
     try:
         with StopSignals() as signals:
             signals.end_at_once_by(lambda: None)
-            run_proxy(
-                [Address(*target) for target in targets if target is not None],
-                Address(*listen),
-                signals,
-                tls=tls_context(options.target_ca) if options.target_tls else None,
-                release=options.max_versions,
-                control_port=options.control_port,
-                control_ready=partial(_print_addresses, "kwire control on http://"),
-                ready=partial(_print_addresses, "kwire ready on "),
-            )
+            with _registry(options.registry_port):
+                run_proxy(
+                    [Address(*target) for target in targets if target is not None],
+                    Address(*listen),
+                    signals,
+                    tls=tls_context(options.target_ca) if options.target_tls else None,
+                    release=options.max_versions,
+                    control_port=options.control_port,
+                    control_ready=partial(_print_addresses, "kwire control on http://"),
+                    ready=partial(_print_addresses, "kwire ready on "),
+                )
     except BrokerError as error:
         fail(error, BAD_DATA)
 
@@ -227,6 +239,19 @@ def _release(name: str) -> "Release":
         return parse_release(name)
     except BrokerError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+@contextmanager
+def _registry(port: int | None) -> Iterator[None]:
+    """Serve a schema registry for the context, if there is a port for it."""
+    if port is None:
+        yield
+        return
+    from kwire.testing.registry.server import SchemaRegistry
+
+    with SchemaRegistry(port=port) as registry:
+        _write(f"kwire registry on {registry.url}")
+        yield
 
 
 def _address(text: str) -> tuple[str, int] | None:

@@ -14,11 +14,11 @@ from pyspark.sql import Row, SparkSession
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.command import command, run
 from compat_tests.pipeline.scene import Scene
+from kwire.testing import SchemaRegistry
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.config.model import Registry
 from kwire_pipeline.config.values import Evolution, Format
 from tests.support.avro_bytes import OLDER, ORDER, older_order, order, text, with_id
-from tests.support.registry_server import RegistryServer, serve
 
 
 @pytest.fixture
@@ -141,10 +141,10 @@ def test_avro_keys_and_values_are_rows(scene: Scene) -> None:
 
 def test_avro_of_a_registry_is_read_by_the_schema_of_each_record(scene: Scene) -> None:
     """`init` pins the newest schema, `run` reads older and newer records by their own."""
-    registry = RegistryServer()
-    registry.register(f"{scene.topic}-value", 7, OLDER)
-    registry.register(f"{scene.topic}-value", 8, ORDER)
-    registry.register("customers", 9, '"string"')
+    registry = SchemaRegistry()
+    registry.register(f"{scene.topic}-value", OLDER, schema_id=7)
+    registry.register(f"{scene.topic}-value", ORDER, schema_id=8)
+    registry.register("customers", '"string"', schema_id=9)
     records = [
         (with_id(9, text("k1")), with_id(7, older_order(1))),
         (None, with_id(8, order(2, "b"))),
@@ -156,7 +156,7 @@ def test_avro_of_a_registry_is_read_by_the_schema_of_each_record(scene: Scene) -
     send(scene, records)
     folder = scene.folder
     file, log = folder / "orders.yaml", folder / "log"
-    with serve(registry):
+    with registry:
         flags = {
             "source.bootstrap": scene.broker.address,
             "source.topics": scene.topic,
@@ -193,17 +193,17 @@ def test_avro_of_a_registry_is_read_by_the_schema_of_each_record(scene: Scene) -
 def test_letters_of_a_schema_that_is_registered_later_are_replayed(
     scene: Scene, spark: SparkSession
 ) -> None:
-    registry = RegistryServer()
+    registry = SchemaRegistry()
     value = attrs.evolve(scene.pipeline.value, format=Format.AVRO_REGISTRY, schema=ORDER)
     table = attrs.evolve(scene.pipeline.table, partition_by=())
-    with serve(registry):
+    with registry:
         scene.pipeline = attrs.evolve(
             scene.pipeline, value=value, table=table, registry=Registry(url=registry.url)
         )
-        registry.register("orders", 1, ORDER)
+        registry.register("orders", ORDER, schema_id=1)
         send(scene, [(None, with_id(1, order(1))), (None, with_id(2, older_order(2)))])
         assert scene.run().reasons == {"the registry has no schema 2": 1}
-        registry.register("orders", 2, OLDER)
+        registry.register("orders", OLDER, schema_id=2)
         assert replay_letters(spark, scene.pipeline) == (1, 0)
         assert sorted(row.id for row in scene.rows()) == [1, 2]
         assert scene.verify().is_clean

@@ -2,7 +2,8 @@
 
 ``with Broker() as broker`` runs one, ``with Cluster(3) as cluster`` several, in a thread;
 ``async with open_broker() as broker`` and ``open_cluster`` in a trio loop. :class:`BrokerProcess`
-is a broker in a process of its own. Everything that fails raises :class:`BrokerError`.
+is a broker in a process of its own, :class:`SchemaRegistry` a schema registry. What fails
+raises :class:`BrokerError`.
 
 Rule: the modules are imported on first use, because pytest imports this package at its start for
 the plugin (:mod:`kwire.testing.pytest_plugin`), also for tests that need no broker.
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kwire.testing.errors import BrokerError
     from kwire.testing.nodes import LocalCluster, open_broker, open_cluster
     from kwire.testing.process import BrokerProcess
+    from kwire.testing.registry.server import SchemaRegistry
 
 __all__ = [
     "Broker",
@@ -25,6 +27,7 @@ __all__ = [
     "Cluster",
     "LocalCluster",
     "MockTime",
+    "SchemaRegistry",
     "open_broker",
     "open_cluster",
 ]
@@ -36,6 +39,7 @@ _MODULES = {
     "Cluster": "broker",
     "LocalCluster": "nodes",
     "MockTime": "clock",
+    "SchemaRegistry": "registry.server",
     "open_broker": "nodes",
     "open_cluster": "nodes",
 }

@@ -2,7 +2,8 @@
 
 ``kafka`` is the session's broker, ``kafka_fresh`` a test's own one, ``kafka_cluster`` the session's
 three nodes, ``kafka_secure`` a broker that encrypts and asks for log-ins. ``kafka_topic`` and
-``kafka_topic_factory`` create topics with unique names and delete them. The report of a failed test
+``kafka_topic_factory`` create topics with unique names and delete them, ``kafka_registry`` is a
+test's own schema registry. The report of a failed test
 shows what its brokers logged meanwhile.
 
 Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
@@ -27,6 +28,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kwire.testing.broker import Broker, Cluster
+    from kwire.testing.registry.server import SchemaRegistry
 
     B = TypeVar("B", Broker, Cluster)
 
@@ -184,3 +186,12 @@ def kafka_topic_factory(kafka: Broker) -> Iterator[Callable[..., str]]:
 def kafka_topic(kafka_topic_factory: Callable[..., str]) -> str:
     """The unique name of a new topic with one partition, on the broker of ``kafka``."""
     return kafka_topic_factory()
+
+
+@pytest.fixture
+def kafka_registry() -> Iterator[SchemaRegistry]:
+    """A new schema registry for this test alone; its ``url`` is for the serializers of clients."""
+    from kwire.testing.registry.server import SchemaRegistry
+
+    with SchemaRegistry() as registry:
+        yield registry

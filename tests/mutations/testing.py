@@ -12,7 +12,24 @@ CONTROL: Final = "tests/testing/test_control.py"
 PROXY: Final = "tests/testing/test_proxy.py"
 CLOCK: Final = "tests/testing/test_broker_clock.py"
 RELEASES: Final = "tests/testing/test_releases.py"
+REGISTRY: Final = "tests/testing/test_registry.py"
 MUTATIONS = (
+    Mutation(
+        name="registry-compares-only-the-newest-version",
+        invariants=(),
+        path="kwire/testing/registry/compatibility.py",
+        old='    compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]\n',
+        new="    compared = earlier[-1:]\n",
+        test=f"{REGISTRY}::test_transitive_levels_compare_with_every_version",
+    ),
+    Mutation(
+        name="version-of-a-deleted-schema-is-used-again",
+        invariants=(),
+        path="kwire/testing/registry/subjects.py",
+        old="            entry.last += 1\n",
+        new="            entry.last = max(entry.versions, default=0) + 1\n",
+        test=f"{REGISTRY}::test_a_deleted_version_number_is_not_used_again",
+    ),
     Mutation(
         name="older-release-serves-newer-versions",
         invariants=(),

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
+from kwire.testing import SchemaRegistry
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.registry import Client, UnknownSchema
 from tests.support.avro_bytes import OLDER, ORDER
-from tests.support.registry_server import RegistryServer, serve
 
 
 @pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    registry = RegistryServer()
-    registry.register("orders-value", 1, OLDER)
-    registry.register("orders-value", 7, ORDER)
-    with serve(registry) as running:
+def server() -> Iterator[SchemaRegistry]:
+    registry = SchemaRegistry()
+    registry.register("orders-value", OLDER, schema_id=1)
+    registry.register("orders-value", ORDER, schema_id=7)
+    with registry as running:
         yield running
 
 
@@ -33,7 +33,7 @@ def client(url: str, *, timeout_s: float = 10, login: tuple[str, str] | None = N
     )
 
 
-def test_schemas_by_id_and_by_subject(server: RegistryServer) -> None:
+def test_schemas_by_id_and_by_subject(server: SchemaRegistry) -> None:
     registry = client(server.url)
     assert registry.schema(1) == OLDER
     version = registry.newest("orders-value")
@@ -41,15 +41,15 @@ def test_schemas_by_id_and_by_subject(server: RegistryServer) -> None:
     assert server.requests == ["/schemas/ids/1", "/subjects/orders-value/versions/latest"]
 
 
-def test_names_of_subjects_are_quoted(server: RegistryServer) -> None:
+def test_names_of_subjects_are_quoted(server: SchemaRegistry) -> None:
     with pytest.raises(UnknownSchema, match="has no subject a/b c"):
         client(server.url).newest("a/b c")
     assert server.requests == ["/subjects/a%2Fb%20c/versions/latest"]
 
 
-def test_an_id_that_is_unknown_or_not_avro_has_a_reason(server: RegistryServer) -> None:
-    server.schemas[8], server.kinds[8] = "syntax = 'proto3';", "PROTOBUF"
-    server.schemas[9] = "syntax"
+def test_an_id_that_is_unknown_or_not_avro_has_a_reason(server: SchemaRegistry) -> None:
+    server.register("orders-proto", "syntax = 'proto3';", "PROTOBUF", schema_id=8)
+    server.register("orders-syntax", "syntax", schema_id=9)
     for schema_id, words in (
         (5, "the registry has no schema 5"),
         (8, "schema 8 is PROTOBUF, not Avro"),
@@ -59,7 +59,7 @@ def test_an_id_that_is_unknown_or_not_avro_has_a_reason(server: RegistryServer) 
             client(server.url).schema(schema_id)
 
 
-def test_a_registry_that_fails_for_a_moment_is_asked_again(server: RegistryServer) -> None:
+def test_a_registry_that_fails_for_a_moment_is_asked_again(server: SchemaRegistry) -> None:
     server.failures = 2
     assert client(server.url).schema(1) == OLDER
     server.failures = 9
@@ -68,14 +68,14 @@ def test_a_registry_that_fails_for_a_moment_is_asked_again(server: RegistryServe
     assert server.failures == 5
 
 
-def test_basic_authentication(server: RegistryServer) -> None:
+def test_basic_authentication(server: SchemaRegistry) -> None:
     server.login = "me:opensesame"
     assert client(server.url, login=("me", "opensesame")).schema(1) == OLDER
     with pytest.raises(Refusal, match=r"refuses the user me \(401\): correct registry.username"):
         client(server.url, login=("me", "shazam")).schema(1)
 
 
-def test_a_wrong_path_is_no_unknown_schema(server: RegistryServer) -> None:
+def test_a_wrong_path_is_no_unknown_schema(server: SchemaRegistry) -> None:
     """Else each record would be a dead letter for a slip in the file."""
     with pytest.raises(Refusal, match=r"answers 404 to /schemas/ids/1: is registry.url the URL"):
         client(f"{server.url}/apis").schema(1)

@@ -5,41 +5,41 @@ from pathlib import Path
 
 import pytest
 
+from kwire.testing import SchemaRegistry
 from kwire_pipeline import cli
 from kwire_pipeline.commands.check import check_registry, preflight
 from kwire_pipeline.config.load import Flag, load
 from kwire_pipeline.errors import Failure, Refusal
 from tests.support.avro_bytes import OLDER, ORDER
-from tests.support.registry_server import RegistryServer, serve
 
 FLAGS = ["--value.format", "avro-registry", "--source.topics", "orders"]
 
 
 @pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    registry = RegistryServer()
-    registry.register("orders-value", 3, OLDER)
-    registry.register("orders-value", 4, ORDER)
-    registry.register("orders-key", 5, '"string"')
-    with serve(registry) as running:
+def server() -> Iterator[SchemaRegistry]:
+    registry = SchemaRegistry()
+    registry.register("orders-value", OLDER, schema_id=3)
+    registry.register("orders-value", ORDER, schema_id=4)
+    registry.register("orders-key", '"string"', schema_id=5)
+    with registry as running:
         yield running
 
 
 @pytest.fixture
-def file(server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def file(server: SchemaRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A pipeline that `init` has written, with the registry's newest schemas."""
     monkeypatch.chdir(tmp_path)
     return init("orders.yaml", server)
 
 
-def init(file: str, server: RegistryServer) -> str:
+def init(file: str, server: SchemaRegistry) -> str:
     flags = [*FLAGS, "--registry.url", server.url, "--key.format", "avro-registry"]
     assert cli.main(["init", file, *flags]) == 0
     return file
 
 
 def test_init_pins_the_newest_schemas_of_the_registry(
-    server: RegistryServer,
+    server: SchemaRegistry,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -56,8 +56,8 @@ def test_init_without_the_registry_says_that_the_schema_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    stopped = RegistryServer()
-    with serve(stopped):
+    stopped = SchemaRegistry()
+    with stopped:
         pass
     assert cli.main(["init", "orders.yaml", *FLAGS, "--registry.url", stopped.url]) == 0
     assert "add value.schema, which the registry did not give: the registry" in (
@@ -78,7 +78,7 @@ def test_check_names_the_newest_versions(file: str) -> None:
 
 def test_a_registry_that_is_down_is_code_2_of_check_and_1_of_run(
     file: str,
-    server: RegistryServer,
+    server: SchemaRegistry,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_registry_that_is_down_is_code_2_of_check_and_1_of_run(
 
 
 def test_no_command_shows_the_password_of_the_registry(
-    file: str, server: RegistryServer, capsys: pytest.CaptureFixture[str]
+    file: str, server: SchemaRegistry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.login = "me:right"
     flags = ["--registry.username", "me", "--registry.password", "opensesame"]

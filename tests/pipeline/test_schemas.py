@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from kwire.testing import SchemaRegistry
 from kwire_pipeline.config.model import Registry
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.engine.avro import avro_fields
@@ -19,7 +20,6 @@ from kwire_pipeline.records.frames import Shape, misfits, rows
 from kwire_pipeline.registry import Client
 from tests.support.avro_bytes import OLDER, ORDER, older_order, order, with_id
 from tests.support.pipeline.frames import topic
-from tests.support.registry_server import RegistryServer, serve
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def shape(spark: SparkSession) -> Shape:
 
 
 @pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    registry = RegistryServer()
-    registry.register("orders-value", 1, OLDER)
-    registry.register("orders-value", 2, ORDER)
-    with serve(registry) as running:
+def server() -> Iterator[SchemaRegistry]:
+    registry = SchemaRegistry()
+    registry.register("orders-value", OLDER, schema_id=1)
+    registry.register("orders-value", ORDER, schema_id=2)
+    with registry as running:
         yield running
 
 
@@ -61,7 +61,7 @@ class Run:
         return table, letters
 
 
-def begin(spark: SparkSession, shape: Shape, server: RegistryServer, folder: Path) -> Run:
+def begin(spark: SparkSession, shape: Shape, server: SchemaRegistry, folder: Path) -> Run:
     client = Client.of(Registry(url=server.url))
     files = Folder(spark, str(folder))
     return Run(spark, shape, Schemas(files, client, "pipeline-1"))
@@ -72,7 +72,7 @@ LETTERS = ["no zero byte and schema id at the beginning", "the registry has no s
 
 
 def test_schemas_are_asked_for_once(
-    spark: SparkSession, shape: Shape, server: RegistryServer, tmp_path: Path
+    spark: SparkSession, shape: Shape, server: SchemaRegistry, tmp_path: Path
 ) -> None:
     run = begin(spark, shape, server, tmp_path)
     assert run.classify(VALUES) == ([1, 2], LETTERS)
@@ -85,18 +85,18 @@ def test_schemas_are_asked_for_once(
 
 
 def test_half_done_batch_keeps_the_answers_that_it_began_with(
-    spark: SparkSession, shape: Shape, server: RegistryServer, tmp_path: Path
+    spark: SparkSession, shape: Shape, server: SchemaRegistry, tmp_path: Path
 ) -> None:
     """Else a record whose schema is registered in between would be in neither table."""
     begin(spark, shape, server, tmp_path).classify(VALUES)
-    server.register("orders-value", 9, ORDER)
+    server.register("orders-value", ORDER, schema_id=9)
     run = begin(spark, shape, server, tmp_path)
     assert run.classify(VALUES, may_be_repeated=True) == ([1, 2], LETTERS)
     assert run.classify(VALUES, batch_id=1) == ([1, 2, 3], LETTERS[:1])
 
 
 def test_a_damaged_file_is_refused_in_a_sentence(
-    spark: SparkSession, shape: Shape, server: RegistryServer, tmp_path: Path
+    spark: SparkSession, shape: Shape, server: SchemaRegistry, tmp_path: Path
 ) -> None:
     (tmp_path / FILE).write_text("{}")
     with pytest.raises(Refusal, match=r"^schemas.json beside the checkpoint is damaged: restore"):
@@ -106,8 +106,8 @@ def test_a_damaged_file_is_refused_in_a_sentence(
 def test_a_registry_that_is_down_leaves_the_batch_unwritten(
     spark: SparkSession, shape: Shape, tmp_path: Path
 ) -> None:
-    stopped = RegistryServer()
-    with serve(stopped):
+    stopped = SchemaRegistry()
+    with stopped:
         pass
     run = begin(spark, shape, stopped, tmp_path)
     with pytest.raises(Failure, match=f"the registry {stopped.url} cannot be reached"):
@@ -117,7 +117,7 @@ def test_a_registry_that_is_down_leaves_the_batch_unwritten(
 
 
 def test_damaged_records_of_many_ids_are_not_all_looked_up(
-    spark: SparkSession, shape: Shape, server: RegistryServer, tmp_path: Path
+    spark: SparkSession, shape: Shape, server: SchemaRegistry, tmp_path: Path
 ) -> None:
     values = [with_id(1, older_order(1))] * 2
     values += [with_id(1000 + number, b"x") for number in range(MAX_LOOKUPS)]

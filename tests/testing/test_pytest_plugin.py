@@ -184,6 +184,8 @@ def test_nothing_is_imported_before_a_broker_is_used(run: Run) -> None:
     """,
         "-p",
         "no:trio",
+        "-p",
+        "no:anyio",
     )
     result.assert_outcomes(passed=1)
 

@@ -1,0 +1,1 @@
+"""A schema registry for tests, in the process of the test."""
