@@ -14,6 +14,7 @@ from typing import Final
 from kwire.configs.declare import ConfigError
 from kwire.configs.properties import parse_properties
 from kwire.container.environment import CLUSTER_ID, settings, with_assignments
+from kwire.container.secrets import with_secrets
 
 MOUNTED: Final = Path("/mnt/shared/config/server.properties")
 """The file that users of Apache's image mount."""
@@ -25,8 +26,12 @@ WORDS: Final = (
 
 
 def environment_of(options: Namespace) -> Mapping[str, str]:
-    """Return the process's environment with the variables of the command line."""
-    return with_assignments(os.environ, options.assignments)
+    """Return the process's environment with the variables of the command line, and TLS files.
+
+    Raises ConfigError for a password that cannot be read.
+    """
+    environment = with_assignments(os.environ, options.assignments)
+    return with_secrets(environment, Path.read_text)
 
 
 def properties_of(

@@ -3,9 +3,18 @@
 from tests.mutations.table import Mutation
 
 ENVIRONMENT = "tests/container/test_environment.py"
+SECRETS = "tests/container/test_secrets.py"
 COMMAND = "tests/command_line/test_container.py"
 
 MUTATIONS = (
+    Mutation(
+        name="container-unescapes-passwords-of-tls-files",
+        invariants=(),
+        path="kwire/container/secrets.py",
+        old='        changed[setting] = password.replace("\\\\", "\\\\\\\\")\n',
+        new="        changed[setting] = password\n",
+        test=f"{SECRETS}::test_names_of_files_become_locations_and_passwords",
+    ),
     Mutation(
         name="container-turns-three-underscores-into-dots",
         invariants=(),
