@@ -103,6 +103,13 @@ class Verifications:
             verification.note(epoch, sequence)
         return verification.guard
 
+    def is_discarded(self, guard: Guard, producer_id: int) -> bool:
+        """Return whether a marker or another append has discarded a guard."""
+        if guard is NOT_REQUIRED or guard.is_void:
+            return False
+        verification = self._ongoing.get(producer_id)
+        return verification is None or verification.guard is not guard
+
     def check(
         self,
         producers: ProducerStates,

@@ -71,12 +71,12 @@ class Reader:
                         self.offsets[each.partition_index] = offset + 1
 
     def frame(self) -> bytes:
-        asked = [at(self.topic, self.offsets.get(p, 0), p) for p in self.partitions]
+        topics = [at(self.topic, self.offsets.get(p, 0), p) for p in self.partitions]
         if self.version < 13:
-            asked = [Topic(topic=self.topic, partitions=each.partitions) for each in asked]
+            topics = [Topic(topic=self.topic, partitions=each.partitions) for each in topics]
         else:
-            asked = [Topic(topic_id=each.topic_id, partitions=each.partitions) for each in asked]
-        return request_frame(FETCH, self.version, 9, self.name, request(*asked, **self.fields))
+            topics = [Topic(topic_id=each.topic_id, partitions=each.partitions) for each in topics]
+        return request_frame(FETCH, self.version, 9, self.name, request(*topics, **self.fields))
 
 
 def reader_of(rng: Random, client: TrioWireClient, name: str) -> Reader:

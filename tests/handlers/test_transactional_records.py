@@ -487,6 +487,25 @@ class TestVerification:
             marker.set()
         assert trio.current_time() == began
 
+    async def test_new_client_is_verified_again_if_the_marker_came_before_the_answer(
+        self, autojump_clock: object
+    ):
+        """The coordinator of another broker answered about the new transaction meanwhile."""
+        subject, _ = await node()
+        await send(subject, epoch=0, version=NEW)
+        verifier = verifier_of(subject)
+        verifier.answers = answer = trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def produce() -> None:
+                assert await send(subject, b"next", epoch=1, version=NEW) == (0, 2)
+
+            nursery.start_soon(produce)
+            await trio.testing.wait_all_tasks_blocked()
+            await end(subject, epoch=1, transaction_version=2)
+            answer.set()
+        assert len(verifier.questions) == 3
+
     async def test_zombie_is_refused_before_the_coordinator_is_asked(self):
         """Invariant 55."""
         subject, _ = await node()

@@ -8,6 +8,23 @@ _VERIFICATION = f"{_RECORDS}::TestVerification"
 
 MUTATIONS = (
     Mutation(
+        name="late-batch-is-verified-as-one-of-the-next-transaction",
+        invariants=(56,),
+        path="kwire/handlers/shared/verifying.py",
+        old="return batch.epoch > (producer.epoch if producer is not None else 0)",
+        new="return True",
+        test=f"{_OFFSETS}::test_zombie_whose_verification_raced_the_abort_is_refused",
+    ),
+    Mutation(
+        name="marker-before-the-answer-refuses-the-next-transaction",
+        invariants=(56,),
+        path="kwire/handlers/shared/verifying.py",
+        old="behind = [each for each in batches if adds_partitions",
+        new="behind = [each for each in batches if False",
+        test=f"{_VERIFICATION}"
+        "::test_new_client_is_verified_again_if_the_marker_came_before_the_answer",
+    ),
+    Mutation(
         name="last-stable-offset-walks-all-open-transactions",
         invariants=(13,),
         path="kwire/log/producers.py",

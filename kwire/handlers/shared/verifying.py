@@ -80,6 +80,7 @@ async def _verify_once(
     transaction_support: int,
 ) -> Verifications:
     adds_partitions = transaction_support >= ADDS_PARTITIONS
+    behind = [each for each in batches if adds_partitions and _is_behind(*each)]
     results = {
         partition.log.partition: _begin(context, partition, batch, adds_partitions)
         for partition, batch in batches
@@ -102,7 +103,22 @@ async def _verify_once(
             code = codes.get(name, NONE)
             if code != NONE:
                 results[name] = Verified(error=_to_producer_error(code, transaction_support))
+        for partition, batch in behind:
+            name = partition.log.partition
+            guard = results[name].guard
+            if guard is not None and partition.verifications.is_discarded(guard, batch.producer_id):
+                results[name] = Verified(error=ConcurrentTransactions())
     return results
+
+
+def _is_behind(partition: Partition, batch: TransactionalBatch) -> bool:
+    """Return whether the marker that began the batch's epoch may still come to the partition.
+
+    If it comes before the coordinator's answer, it discards the guard, though the answer is about
+    the new transaction. The question can be repeated: the next marker has a higher epoch.
+    """
+    producer = partition.log.producers.get(batch.producer_id)
+    return batch.epoch > (producer.epoch if producer is not None else 0)
 
 
 def _begin(
