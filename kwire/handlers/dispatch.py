@@ -34,6 +34,7 @@ from kwire.handlers.shared.client_quotas import PRODUCED, REQUEST_TIME
 from kwire.handlers.shared.context import ANONYMOUS, Context, Principal, Services
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Flat, Handler
+from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.metrics import (
     REQUEST_SECONDS,
     REQUESTS,
@@ -400,15 +401,13 @@ class ConnectionRequests:
         started: float,
         since: float,
     ) -> Finished:
-        """Continue with a request that has kept the loop busy since ``since``."""
         limit = _time_limit(self.context, route, request)
         work = route.handler.finish(self.context, request, slow)
         if limit is not None:
             work = count_steps(self.context, limit, work, self._now, since)
         result = await work
         if isinstance(result, Unfinished):
-            wait = self._wait(route, request, result, frame, started, self._now())
-            return await _wait_work(wait)
+            return await _wait_work(self._wait(route, request, result, frame, started, self._now()))
         answer = self._respond(route, request, result, frame, started, has_waited=True)
         return await _wait_work(answer)
 
@@ -480,6 +479,8 @@ class ConnectionRequests:
         if response is None:
             return None
         _, _, correlation_id = _HEAD.unpack_from(frame)
+        if isinstance(response, SharedResponse):
+            return response.parts(route.encode, route.head, route.version, correlation_id)
         try:
             if wait_ms := getattr(response, "throttle_time_ms", 0):
                 self._mute(wait_ms)

@@ -5,15 +5,17 @@ partitions and waits for ``min_bytes``; this module decodes the request, runs it
 (KIP-227), which leaves out unchanged partitions, and builds the response.
 
 One append may complete the waits of several consumers. If their requests are equal, they share a
-partition's answer (its fields and bytes) while the state of the partition stays the same. Each
-request still has its own session, byte budget and permission to read the topic.
+partition's answer (its fields and bytes) while the state of the partition stays the same, and if it
+is the only one, the encoded response. Each request still has its own session, byte budget and
+permission to read the topic.
 
 One partition costs 35 us, from decoding to the pieces to send (``benchmarks/data_path.py``).
 """
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Final, NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
@@ -22,8 +24,9 @@ from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import Flat, handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
+from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.log.region import FileRegion
-from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.byte_waits import FetchIsolation, SharedRead
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Ref
 from kwire.replica.fetching import TURN_PARTITIONS, read_partitions
@@ -35,10 +38,16 @@ from kwire.waits import Slow, Steps, run_until_wait
 RequestTopic = FetchRequest.FetchTopic
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
+Response: TypeAlias = FetchResponse | SharedResponse
 
 _READ_COMMITTED: Final = 1
 _UNKNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
 """The default of a field that consumers do not send."""
+
+
+_SESSIONS_SINCE: Final = 7
+_THROTTLE_ERROR_SESSION: Final = Struct(">ihi")
+"""The first fields of a response since that version: throttle time, error code, session id."""
 
 
 def discard(response: FetchResponse) -> None:
@@ -77,7 +86,7 @@ def fetch_one(
     log_start: int,
     partition_max_bytes: int,
     rack_id: str,
-) -> Slow[FetchResponse] | FetchResponse:
+) -> Slow[Response] | Response:
     """Answer a consumer's request that names one partition."""
     client = _Reader(CONSUMER, -1, isolation_level, min_bytes, max_bytes, rack_id)
     requested = FetchPartition(
@@ -103,7 +112,7 @@ def fetch_one(
     discard=discard,
     flat=Flat(fetch_one, since=15, request_ones=("topics", "partitions"), needs_request=False),
 )
-def fetch(context: Context, request: FetchRequest) -> Steps[FetchResponse]:
+def fetch(context: Context, request: FetchRequest) -> Steps[Response]:
     state = request.replica_state
     reader = _Reader(
         request.replica_id if request.replica_id >= 0 else max(state.replica_id, CONSUMER),
@@ -132,7 +141,7 @@ def fetch(context: Context, request: FetchRequest) -> Steps[FetchResponse]:
     return (yield from _run(context, arguments))
 
 
-def _run(context: Context, arguments: _Fetch) -> Steps[FetchResponse]:
+def _run(context: Context, arguments: _Fetch) -> Steps[Response]:
     replicas = context.replicas
     fetch_context = replicas.sessions.begin(
         session_id=arguments.session_id,
@@ -149,9 +158,7 @@ def _run(context: Context, arguments: _Fetch) -> Steps[FetchResponse]:
         raise
 
 
-def _answer(
-    context: Context, arguments: _Fetch, fetch_context: FetchContext
-) -> Steps[FetchResponse]:
+def _answer(context: Context, arguments: _Fetch, fetch_context: FetchContext) -> Steps[Response]:
     replicas, session, options = context.replicas, fetch_context.session, arguments.options
     watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
     if watch is not None and arguments.removals:
@@ -176,6 +183,8 @@ def _answer(
         finishing = replicas.sessions.finishing(fetch_context, answers, replicas.now())
         if len(answers) <= TURN_PARTITIONS:
             session_id, sent = run_steps(finishing)
+            if reading.shared is not None and _is_shared(context, reading.shared, sent):
+                return _shared_response(reading.shared, sent, session_id)
             topics = run_steps(_grouping_by_topic(sent))
         else:
             session_id, sent = yield partial(run_in_slices, finishing)
@@ -191,6 +200,28 @@ def _answer(
         reading.drop()
         raise
     return response
+
+
+def _is_shared(
+    context: Context, shared: SharedRead, sent: list[tuple[FetchPartition, Answer]]
+) -> bool:
+    """Return whether other responses that are sent now may equal this one but for their ids.
+
+    The throttle time of a client with a quota is its own.
+    """
+    return len(sent) == 1 and sent[0][1] is shared.answer and not context.image.quotas
+
+
+def _shared_response(
+    shared: SharedRead, sent: list[tuple[FetchPartition, Answer]], session_id: int
+) -> SharedResponse:
+    """Return a response that is encoded once for all requests which share the read."""
+
+    def build() -> FetchResponse:
+        return FetchResponse(session_id=session_id, responses=run_steps(_grouping_by_topic(sent)))
+
+    own = _THROTTLE_ERROR_SESSION.pack(0, 0, session_id)
+    return SharedResponse(build, shared.frames, own, _SESSIONS_SINCE)
 
 
 class _Reader(NamedTuple):

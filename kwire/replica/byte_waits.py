@@ -73,6 +73,9 @@ class SharedRead(NamedTuple):
     answer: "FetchResponse.FetchableTopicResponse.PartitionData"
     size: int
     end_offset: int
+    frames: dict[int, bytes]
+    """The bytes that responses with only this answer share, by version
+    (:class:`kwire.handlers.shared.shared_response.SharedResponse`)."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -86,6 +86,8 @@ class FetchPass:
     """The watch of the fetch's session, if it has one."""
     shared_reads: SharedReads | None = None
     """The reads shared by the consumers whose fetches one append has completed."""
+    shared: SharedRead | None = attrs.field(init=False, default=None)
+    """The shared read that the last visit has used or left for others; None if there is none."""
     waits_for_disk: bool = False
     """True if lookups may wait for the disk, because a thread has read what they need."""
     answers: list[Answer] = attrs.field(init=False, factory=list)
@@ -198,15 +200,19 @@ class FetchPass:
         state = partition.readable_state()
         shared = shared_reads.reads.get(key)
         if shared is not None and shared.state == state:
+            self.shared = shared
             self.visits[requested] = partition, shared.end_offset
             self.total_bytes += shared.size
             self._sizes[requested] = partition, shared.size
             return shared.answer
+        self.shared = None
         answer = self._read(partition, requested)
         data = _small(answer.records)
         if data is not None:
             answer.records = data
-            shared_reads.keep(key, SharedRead(state, answer, len(data), self.visits[requested][1]))
+            end_offset = self.visits[requested][1]
+            self.shared = SharedRead(state, answer, len(data), end_offset, {})
+            shared_reads.keep(key, self.shared)
         return answer
 
     def _read(self, partition: Partition, requested: FetchPartition) -> Answer:

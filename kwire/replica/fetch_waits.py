@@ -107,7 +107,7 @@ class FetchWaits:
         wait.waiter.end()
         if len(wait.keys) > REMOVED_AT_ONCE:
             yield partial(run_in_slices, self._bytes.discarding(wait))
-        else:
+        elif wait.keys or not wait.is_over:
             self._bytes.discard(wait)
 
     def on_readable(

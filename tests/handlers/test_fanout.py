@@ -11,9 +11,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
+from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.log.segments.segment import Segment
 from kwire.replica.partition import Partition
 from simulation.disk import SimFile
@@ -165,6 +167,34 @@ async def test_shared_answer_equals_the_answer_to_one_subscriber() -> None:
             assert shared == expected
             assert shared.responses[0].partitions[0].records
         nursery.cancel_scope.cancel()
+
+
+async def test_throttle_time_is_not_shared() -> None:
+    """Invariant 104: a client beyond its quota learns so; those with equal requests do not."""
+    throttled: list[bool] = []
+    async with running() as subject, trio.open_nursery() as nursery:
+        entity = r.ClientQuotaRecord.EntityData(entity_type="client-id", entity_name="c0")
+        quota = r.ClientQuotaRecord(entity=[entity], key=FETCHED, value=1, remove=False)
+        await subject.publish(quota)
+        dispatcher = Dispatcher(subject.services, ListenerType.BROKER)
+        frames: dict[int, bytes] = {}
+
+        async def subscribe(number: int) -> None:
+            requests = dispatcher.for_connection("PLAINTEXT", "h")
+            request = fetch_request(12, max_bytes=10, session_epoch=-1)
+            frames[number] = await answer(requests, 12, number, request)
+
+        for number in range(4):
+            nursery.start_soon(subscribe, number)
+        await wait_all_tasks_blocked()
+        await produce(subject, ("t", 0, one_batch(b"v")))
+        await wait_all_tasks_blocked()
+        for number in range(4):
+            _, response = read_response(1, 12, memoryview(frames[number]))
+            throttled.append(response.throttle_time_ms > 0)
+            assert response.responses[0].partitions[0].records
+        nursery.cancel_scope.cancel()
+    assert throttled == [True, False, False, False]
 
 
 async def test_equal_fetches_share_one_read(monkeypatch: pytest.MonkeyPatch) -> None:

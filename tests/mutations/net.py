@@ -679,4 +679,21 @@ MUTATIONS = (
         new="        self._on_over, self.is_parked",
         test="tests/net/test_parked.py::test_wait_ends_at_its_deadline",
     ),
+    Mutation(
+        name="shared-responses-have-the-first-session-id",
+        invariants=(97,),
+        path="kwire/handlers/shared/shared_response.py",
+        old="self.frames[version] = whole[head.size + len(own) :]",
+        new="self.frames[version] = whole[head.size :]",
+        test="tests/handlers/test_fanout.py"
+        "::test_shared_answer_equals_the_answer_to_one_subscriber",
+    ),
+    Mutation(
+        name="responses-with-a-throttle-time-are-shared",
+        invariants=(104,),
+        path="kwire/handlers/fetch.py",
+        old=" and sent[0][1] is shared.answer and not context.image.quotas",
+        new=" and sent[0][1] is shared.answer",
+        test="tests/handlers/test_fanout.py::test_throttle_time_is_not_shared",
+    ),
 )

@@ -343,8 +343,8 @@ MUTATIONS = (
         name="read-anew-for-each-subscriber",
         invariants=(101,),
         path="kwire/replica/fetch_pass.py",
-        old="shared_reads.keep(key, SharedRead(",
-        new="print(key, SharedRead(",
+        old="shared_reads.keep(key, self.shared)",
+        new="pass",
         test="tests/handlers/test_fanout.py::test_equal_fetches_share_one_read",
     ),
     Mutation(

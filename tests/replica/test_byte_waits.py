@@ -84,7 +84,7 @@ def test_number_of_shared_reads_is_limited() -> None:
 
     def read(size: int) -> SharedRead:
         data = FetchResponse.FetchableTopicResponse.PartitionData
-        return SharedRead((), data(partition_index=0, high_watermark=0, records=b""), size, 0)
+        return SharedRead((), data(partition_index=0, high_watermark=0, records=b""), size, 0, {})
 
     shared_reads = SharedReads()
     for number in range(1000):

@@ -23,6 +23,7 @@ from kwire.codec.frame import Body
 from kwire.codec.schema import fields, spec_of
 from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
 from kwire.waits import Parked, Slow, Steps, run_until_wait
@@ -82,7 +83,7 @@ class Handler(Generic[Req, Resp]):
         result = self.begin(context, request)
         while isinstance(result, Slow):
             result = await self.finish(context, request, result)
-        return result
+        return result.build() if isinstance(result, SharedResponse) else result
 
     def begin(self, context: Context, request: Req) -> Result[Resp]:
         """Return the response, or what is left to wait for."""

@@ -56,6 +56,10 @@ class Tracer:
     def count(self) -> int:
         return self.functions.total()
 
+    def share(self, count: int) -> None:
+        """Keep the share of one of ``count`` requests that were counted together."""
+        self.functions = Counter({name: n // count for name, n in self.functions.items()})
+
     @contextmanager
     def counting(self) -> Iterator[None]:
         before = sys.gettrace()
