@@ -100,8 +100,11 @@ class LogCleaner:
 
     async def _look_at_timed(self) -> None:
         while True:
-            for log in await self._timers.wait(self.clock):
-                self.mark(log)
+            await self._mark_timed()  # Its frame must not keep a deleted log.
+
+    async def _mark_timed(self) -> None:
+        for log in await self._timers.wait(self.clock):
+            self.mark(log)
 
     async def _look_at_marked(self) -> None:
         while True:

@@ -671,4 +671,21 @@ MUTATIONS = (
         new="not unsynced",
         test="tests/log/test_recovery.py",
     ),
+    Mutation(
+        name="deleted-log-is-part-of-a-cycle",
+        invariants=(),
+        path="kwire/log/directories/directory_service.py",
+        old="log.epochs.on_change = lambda: None",
+        new="log.epochs.on_change = log.epochs.on_change",
+        test="tests/log/test_freed_logs.py",
+    ),
+    Mutation(
+        name="waiting-checkpoint-task-keeps-deleted-logs",
+        invariants=(),
+        path="kwire/log/directories/checkpointing.py",
+        old="            await self._clean_changed()\n",
+        new="            changed_logs = list(self._changed_logs)\n"
+        "            await self._clean_changed()\n",
+        test="tests/log/test_freed_logs.py",
+    ),
 )

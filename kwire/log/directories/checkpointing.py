@@ -75,13 +75,17 @@ class Checkpointer:
         while True:
             await self._changed.wait()
             await trio.sleep(interval_s)
-            changed_logs, self._changed_logs = self._changed_logs, set()
             self._changed.clear()
-            slices = Slices(self.clock.now)
-            for log in changed_logs:
-                log.changes.clean()
-                await slices.pause()
+            await self._clean_changed()
             await self.write(names.HIGH_WATERMARKS)
+
+    async def _clean_changed(self) -> None:
+        """Reset the changed logs; the task that waits for changes must not refer to any log."""
+        changed_logs, self._changed_logs = self._changed_logs, set()
+        slices = Slices(self.clock.now)
+        for log in changed_logs:
+            log.changes.clean()
+            await slices.pause()
 
     async def keep_recovery_points(self, interval_s: float) -> None:
         """Write recovery points and log starts once per interval, until cancelled."""

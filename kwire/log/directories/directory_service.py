@@ -230,6 +230,7 @@ class DirectoryService:
         log.changes.on_change = lambda: None
         log.writer.on_queued = lambda: None
         log.on_roll = _ignore
+        log.epochs.on_change = lambda: None  # Breaks a cycle, so that the log is freed at once.
         log.clean_state.on_change = lambda: None
         log.on_removed = remove_files
         self.retention.postponed.discard(log)

@@ -4,6 +4,7 @@ Rules: a log has one flush at a time, and one fsync serves every caller that wai
 waits for no flush beyond the one that serves it. Tasks that wait for the log to become idle precede
 the next flush, so that a log that is flushed constantly does not keep them waiting forever. A flush
 cannot be cancelled once its thread runs. A flush that fails for lack of descriptors is retried.
+A task that waits for work refers to no log, so that deleted logs are freed.
 """
 
 import logging
@@ -110,35 +111,41 @@ class LogFlusher:
         """Flush logs whose oldest unsynced record is ``flush.ms`` old, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                due_logs = await self.timers.wait(self.clock)
-                now, slices = self.clock.now(), Slices(self.clock.now)
-                for log in due_logs:
-                    await slices.pause()  # Thousands of logs may be due at the same moment.
-                    since = self._unsynced_since.get(log)
-                    if since is None:
-                        continue
-                    due = since + log.config.flush_ms / 1000
-                    if due <= now:
-                        nursery.start_soon(self._try_flush, log, log.end_offset)
-                    elif log.config.flush_ms < FLUSH_NEVER_MS:
-                        self.timers.arm(log, due)
+                await self._start_timed(nursery)
+
+    async def _start_timed(self, nursery: trio.Nursery) -> None:
+        due_logs = await self.timers.wait(self.clock)
+        now, slices = self.clock.now(), Slices(self.clock.now)
+        for log in due_logs:
+            await slices.pause()  # Thousands of logs may be due at the same moment.
+            since = self._unsynced_since.get(log)
+            if since is None:
+                continue
+            due = since + log.config.flush_ms / 1000
+            if due <= now:
+                nursery.start_soon(self._try_flush, log, log.end_offset)
+            elif log.config.flush_ms < FLUSH_NEVER_MS:
+                self.timers.arm(log, due)
 
     async def flush_rolled(self) -> None:
         """Sync closed segments until cancelled, so that recovery does not have to read them."""
         while True:
             await self._roll.wait()
             self._roll.clear()
-            rolled, self._rolled = list(self._rolled), {}
-            unsynced = [
-                log
-                for log in rolled
-                if not await self._try_flush(log, log.segments.active.base_offset, indexes=True)
-            ]
-            if unsynced:
-                await trio.sleep(RETRY_SECONDS)
-            for log in unsynced:
-                if self.directory.holds(log):
-                    self.on_roll(log)
+            await self._flush_rolled()
+
+    async def _flush_rolled(self) -> None:
+        rolled, self._rolled = list(self._rolled), {}
+        unsynced = [
+            log
+            for log in rolled
+            if not await self._try_flush(log, log.segments.active.base_offset, indexes=True)
+        ]
+        if unsynced:
+            await trio.sleep(RETRY_SECONDS)
+        for log in unsynced:
+            if self.directory.holds(log):
+                self.on_roll(log)
 
     def _retry_timed(self, log: PartitionLog) -> None:
         """Retry a flush for ``flush.ms`` that could not start, after a delay."""

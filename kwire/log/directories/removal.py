@@ -76,17 +76,20 @@ class Removals:
         for a partition of another topic.
         """
         while True:
-            synced: set[Disk] = set()
-            for removal in await self._timers.wait(self.clock):
-                disk = removal.disk
-                try:
-                    if removal.is_directory and disk not in synced:
-                        await self.in_thread(disk, disk.sync_directory)
-                        synced.add(disk)
-                    await self.in_thread(disk, removal.run)
-                except OSError as error:
-                    logger.error("cannot remove paths=%s error=%s", removal.paths, error)
-                    if disk.failed is None:
-                        self._timers.arm(removal, self.clock.now() + RETRY_SECONDS)
-                for segment in removal.segments:  # A search may have opened them again.
-                    segment.file.close()
+            await self._remove_due()  # Its frame must not keep the segments of deleted logs.
+
+    async def _remove_due(self) -> None:
+        synced: set[Disk] = set()
+        for removal in await self._timers.wait(self.clock):
+            disk = removal.disk
+            try:
+                if removal.is_directory and disk not in synced:
+                    await self.in_thread(disk, disk.sync_directory)
+                    synced.add(disk)
+                await self.in_thread(disk, removal.run)
+            except OSError as error:
+                logger.error("cannot remove paths=%s error=%s", removal.paths, error)
+                if disk.failed is None:
+                    self._timers.arm(removal, self.clock.now() + RETRY_SECONDS)
+            for segment in removal.segments:  # A search may have opened them again.
+                segment.file.close()
