@@ -2,8 +2,8 @@
 
 The general functions (:mod:`kwire.codec.emit_decode`, :mod:`kwire.codec.emit_encode`) handle every
 shape; these handle one, without objects, and cost a third as much. In the usual shape some arrays,
-which the caller names, have one element and all others none, texts that may be null are null, and
-no structure has tagged fields. Only flexible versions have it.
+which the caller names, have one element, others a few, and the rest none; texts that may be null
+are null, and no structure has tagged fields. Only flexible versions have it.
 """
 
 from collections.abc import Callable
@@ -26,49 +26,75 @@ _NAMES: Final[dict[str, object]] = {
     "struct_error": struct_error,
     "uvarint_rest": uvarint_rest,
 }
-_decoders: Final[dict[tuple[type, int, tuple[str, ...]], FlatDecoder]] = {}
-_encoders: Final[dict[tuple[type, int, tuple[str, ...], tuple[str, ...]], FlatEncoder]] = {}
+Names: TypeAlias = tuple[str, ...]
+_decoders: Final[dict[tuple[type, int, Names, Names], FlatDecoder]] = {}
+_encoders: Final[dict[tuple[type, int, Names, Names], FlatEncoder]] = {}
+ELEMENTS_MAX: Final = 64
+"""The largest number of elements that arrays of a few elements have together."""
 _LENGTH_MAX: Final = 127
 """The largest length that takes one byte; longer texts are unusual."""
 
 
-def flat_decoder(cls: type, version: int, ones: tuple[str, ...]) -> FlatDecoder:
+def flat_decoder(cls: type, version: int, ones: Names, few: Names) -> FlatDecoder:
     """Return a function that reads a message of a flexible version at a position.
 
     It returns the values in the order of the wire, or None if the message is damaged or does not
-    have the usual shape, with one element in the arrays named ``ones``.
+    have the usual shape: one element in the arrays named ``ones``, whose values stand in its place,
+    and at least one in those named ``few``, which become lists of tuples.
     """
     assert is_flexible(cls, version)
-    key = cls, version, ones
+    key = cls, version, ones, few
     if key not in _decoders:
-        _decoders[key] = _compile_decoder(cls, version, ones)
+        _decoders[key] = _compile_decoder(cls, version, ones, few)
     return _decoders[key]
 
 
-def _compile_decoder(cls: type, version: int, ones: tuple[str, ...]) -> FlatDecoder:
-    source = Source(f"{cls.__name__} v{version}", "def decode_flat(buf, pos):", _NAMES)
+def _compile_decoder(cls: type, version: int, ones: Names, few: Names) -> FlatDecoder:
+    title = f"{cls.__name__} v{version}"
+    source = Source(title, "def decode_flat(buf, pos):", _NAMES)
+    _add_decoder(source, _Decoding(source, version, ones, few), cls)
+    decode = cast("FlatDecoder", source.function("decode_flat"))
+    if not few:
+        return decode
+    single = Source(title, "def decode_single(buf, pos):", {**_NAMES, "decode_flat": decode})
+    _add_decoder(single, _Decoding(single, version, ones, few, "decode_flat(buf, start)"), cls)
+    return cast("FlatDecoder", single.function("decode_single"))
+
+
+def _add_decoder(source: Source, emit: "_Decoding", cls: type) -> None:
+    if emit.is_single:
+        source.add("start = pos")
     with source.block("try:"):
-        source.add("size = len(buf)")
-        emit = _Decoding(source, version, ones)
         emit.struct(cls)
         emit.flush()
         source.add(f"return ({', '.join(emit.values)},)")
     with source.block("except (struct_error, IndexError, UnicodeError, MalformedError):"):
-        source.add("return None")
-    return cast("FlatDecoder", source.function("decode_flat"))
+        source.add(f"return {emit.other}")
 
 
 class _Decoding:
     """The state while a decoder is generated: its source, and the fields of the next unpack."""
 
-    def __init__(self, source: Source, version: int, ones: tuple[str, ...]) -> None:
+    def __init__(
+        self, source: Source, version: int, ones: Names, few: Names, other: str = "None"
+    ) -> None:
         self.source = source
+        self.other = other
+        """The result for another shape. If it is not None, all arrays have one element here: as a
+        rule they do, and that costs half as much to read."""
         self.version = version
         self.ones = ones
+        self.few = few
+        self.is_nested = False
+        """True behind the first array of a few elements."""
         self.run: list[tuple[str, str]] = []
         self.unusual: list[str] = []
         """Conditions on the run that show another shape."""
         self.values: list[str] = []
+
+    @property
+    def is_single(self) -> bool:
+        return self.other != "None"
 
     def struct(self, cls: type) -> None:
         for field in layout_of(cls, self.version, True).fields:
@@ -85,16 +111,22 @@ class _Decoding:
     def flush(self) -> None:
         """Write the run as one unpack, and the test of its shape."""
         codes = "".join(code for code, _ in self.run)
-        names = "".join(f"{name}, " for _, name in self.run)
-        self.source.add(f"{names}= {self.source.unpack(codes)}(buf, pos)")
-        with self.source.block(f"if {' or '.join(self.unusual)}:"):
-            self.source.add("return None")
+        unusual = " or ".join(self.unusual)
+        if codes == "B" and unusual == self.run[0][1]:
+            unusual = "buf[pos]"
+        else:
+            names = "".join(f"{name}, " for _, name in self.run)
+            self.source.add(f"{names}= {self.source.unpack(codes)}(buf, pos)")
+        with self.source.block(f"if {unusual}:"):
+            self.source.add(f"return {self.other}")
         self.source.add(f"pos += {calcsize('>' + codes)}")
         self.run, self.unusual = [], []
 
     def value(self, field: Field) -> None:
         shape = field.shape
-        if shape.form == "array":
+        if field.name in self.few:
+            self.elements(field)
+        elif shape.form == "array":
             is_one = field.name in self.ones
             self.byte("n", "{} != 2" if is_one else "{} != 1")
             if is_one:
@@ -108,6 +140,32 @@ class _Decoding:
             name = self.source.variable("v")
             self.run.append((shape.code, name))
             self.values.append(name)
+
+    def elements(self, field: Field) -> None:
+        """Read an array of a few elements, in a loop unless it has one."""
+        if self.is_single:
+            self.byte("n", "{} != 2")
+            values, self.values = self.values, []
+            self.struct(_element(field))
+            self.values = [*values, f"[({', '.join(self.values)},)]"]
+            return
+        count = self.byte("n", f"not 1 < {{}} <= {ELEMENTS_MAX + 1}")
+        self.flush()
+        if self.is_nested:
+            self.source.add(f"left -= {count} - 1")
+            with self.source.block("if left < 0:"):
+                self.source.add("return None")
+        else:
+            self.source.add(f"left = {ELEMENTS_MAX + 1} - {count}")
+            self.is_nested = True
+        elements, values = self.source.variable("e"), self.values
+        self.source.add(f"{elements} = []")
+        with self.source.block(f"for _ in range({count} - 1):"):
+            self.values = []
+            self.struct(_element(field))
+            self.flush()
+            self.source.add(f"{elements}.append(({', '.join(self.values)},))")
+        self.values = [*values, elements]
 
     def variable_size(self, form: str) -> None:
         name = self.source.variable("v")
@@ -123,9 +181,7 @@ class _Decoding:
                     self.source.add(f"{count} += (more << 7) - 128")
                     self.source.add("pos += 1")
         self.source.add(f"end = pos + {count} - 1")
-        with self.source.block("if end > size:"):
-            self.source.add("return None")
-        content = "buf[pos:end]"
+        content = "buf[pos:end]"  # If the buffer ends earlier, the next read fails.
         self.source.add(f"{name} = " + (f'str({content}, "utf-8")' if is_text else content))
         self.source.add("pos = end")
         self.values.append(name)
@@ -139,44 +195,59 @@ def _element(field: Field) -> type:
     return element.cls
 
 
-def flat_encoder(
-    cls: type, version: int, ones: tuple[str, ...], names: tuple[str, ...]
-) -> FlatEncoder:
+def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncoder:
     """Return a function that builds the frame of a response in a flexible version.
 
     Its arguments are the correlation id and the values of the fields named ``names``, as far as the
-    version has them, in the order of the wire; all other fields have their defaults.
+    version has them, in the order of the wire; all other fields have their defaults. The value of
+    an array named ``few`` is a list of tuples, each with the values of an element.
     """
     assert is_flexible(cls, version)
-    key = cls, version, ones, names
+    key = cls, version, few, names
     if key not in _encoders:
-        _encoders[key] = _compile_encoder(cls, version, ones, names)
+        _encoders[key] = _compile_encoder(cls, version, few, names)
     return _encoders[key]
 
 
-def _compile_encoder(
-    cls: type, version: int, ones: tuple[str, ...], names: tuple[str, ...]
-) -> FlatEncoder:
-    emit = _Encoding(version, ones, names)
+def _compile_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncoder:
+    title = f"{cls.__name__} v{version}"
+    arguments = ", ".join(("correlation_id", *_values_of(cls, version, few, names)))
+    source = Source(title, f"def encode_flat({arguments}):", {})
+    _add_encoder(source, _Encoding(source, version, few, names), cls)
+    encode = cast("FlatEncoder", source.function("encode_flat"))
+    if not few:
+        return encode
+    single = Source(title, f"def encode_single({arguments}):", {"encode_flat": encode})
+    values = _single_values_of(cls, version, few, names)
+    with single.block("try:"):
+        single.add(f"{values} = {', '.join(_values_of(cls, version, few, names))}")
+    with single.block("except ValueError:"):
+        single.add(f"return encode_flat({arguments})")
+    _add_encoder(single, _Encoding(single, version, few, names, is_single=True), cls)
+    return cast("FlatEncoder", single.function("encode_single"))
+
+
+def _add_encoder(source: Source, emit: "_Encoding", cls: type) -> None:
     emit.struct(cls)
-    arguments = "".join(f", {name}" for name in emit.arguments)
-    head = f"def encode_flat(correlation_id{arguments}):"
-    source = Source(f"{cls.__name__} v{version}", head, {})
-    for text in emit.texts:
-        source.add(f"{text} = {text}.encode()")
-    size = calcsize(">i") + 1 + sum(calcsize(">" + code) for code, _ in emit.run if code != _TEXT)
-    sizes = " + ".join([str(size), *(f"len({text})" for text in emit.texts)])
-    run = [("i", sizes), ("i", "correlation_id"), ("B", "0"), *emit.run]
-    pieces = []
-    for is_text, group in groupby(run, lambda item: item[0] == _TEXT):
-        if is_text:
-            pieces += [value for _, value in group]
-            continue
-        items = list(group)
-        codes = "".join(code for code, _ in items)
-        pieces.append(f"{source.pack(codes)}({', '.join(value for _, value in items)})")
-    source.add(f"return {' + '.join(pieces)}")
-    return cast("FlatEncoder", source.function("encode_flat"))
+    emit.flush()
+    source.add(f"return {source.pack('iiB')}(len(body) + 5, correlation_id, 0) + body")
+
+
+def _single_values_of(cls: type, version: int, few: Names, names: Names) -> str:
+    """Return the targets of an assignment of the values, whose lists have one element each."""
+    targets = []
+    for field in layout_of(cls, version, True).fields:
+        if field.name in few:
+            targets.append(f"[({_single_values_of(_element(field), version, few, names)})]")
+        elif field.name in names:
+            targets.append(field.name)
+    return "".join(f"{target}, " for target in targets)
+
+
+def _values_of(cls: type, version: int, few: Names, names: Names) -> list[str]:
+    """Return the names of the fields of a structure that have a value."""
+    fields = layout_of(cls, version, True).fields
+    return [field.name for field in fields if field.name in (*few, *names)]
 
 
 _TEXT: Final = "text"
@@ -184,15 +255,19 @@ _TEXT: Final = "text"
 
 
 class _Encoding:
-    """The state while an encoder is generated: its values, and the codes that pack them."""
+    """The state while an encoder is generated: its source, and the values of the next pack."""
 
-    def __init__(self, version: int, ones: tuple[str, ...], names: tuple[str, ...]) -> None:
+    def __init__(
+        self, source: Source, version: int, few: Names, names: Names, *, is_single: bool = False
+    ) -> None:
+        self.source = source
+        self.is_single = is_single
+        """True if all arrays have one element, whose values are variables already."""
         self.version = version
-        self.ones = ones
+        self.few = few
         self.names = names
+        self.assign = "="
         self.run: list[tuple[str, str]] = []
-        self.arguments: list[str] = []
-        self.texts: list[str] = []
 
     def struct(self, cls: type) -> None:
         layout: Layout = layout_of(cls, self.version, True)
@@ -200,22 +275,48 @@ class _Encoding:
             self.value(field)
         self.run.append(("B", "0"))
 
+    def flush(self) -> None:
+        """Write the run as the next part of the frame."""
+        pieces = []
+        for is_text, group in groupby(self.run, lambda item: item[0] == _TEXT):
+            items = list(group)
+            if is_text:
+                pieces += [value for _, value in items]
+            else:
+                codes = "".join(code for code, _ in items)
+                values = ", ".join(value for _, value in items)
+                is_end = self.run == [("B", "0")]
+                pieces.append(repr(b"\0") if is_end else f"{self.source.pack(codes)}({values})")
+        self.source.add(f"body {self.assign} {' + '.join(pieces)}")
+        self.run, self.assign = [], "+="
+
     def value(self, field: Field) -> None:
-        shape, is_argument = field.shape, field.name in self.names
-        if is_argument:
-            self.arguments.append(field.name)
+        shape, has_value = field.shape, field.name in self.names
         if shape.form == "fixed":
-            self.run.append((shape.code, field.name if is_argument else repr(field.default)))
+            self.run.append((shape.code, field.name if has_value else repr(field.default)))
+        elif field.name in self.few:
+            self.elements(field)
         elif shape.form == "array":
-            is_one = field.name in self.ones
-            self.run.append(("B", "2" if is_one else "1"))
-            if is_one:
-                self.struct(_element(field))
-        elif is_argument:
+            self.run.append(("B", "1"))
+        elif has_value:
             assert shape.form == "string", field.name
-            self.texts.append(field.name)
+            self.source.add(f"{field.name} = {field.name}.encode()")
             self.run += [("B", f"len({field.name}) + 1"), (_TEXT, field.name)]
         else:
             assert field.nullable, field.name
             assert field.default is None, field.name
             self.run.append(("B", "0"))
+
+    def elements(self, field: Field) -> None:
+        """Write an array of a few elements, in a loop unless it has one."""
+        if self.is_single:
+            self.run.append(("B", "2"))
+            self.struct(_element(field))
+            return
+        self.run.append(("B", f"len({field.name}) + 1"))
+        self.flush()
+        cls = _element(field)
+        values = "".join(f"{n}, " for n in _values_of(cls, self.version, self.few, self.names))
+        with self.source.block(f"for {values}in {field.name}:"):
+            self.struct(cls)
+            self.flush()

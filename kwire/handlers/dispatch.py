@@ -90,11 +90,11 @@ class FlatRoute(NamedTuple):
         """Return None if the handler or the version has no usual shape."""
         if flat is None or version < flat.since:
             return None
-        decode = flat_decoder(api.request, version, flat.request_ones)
+        decode = flat_decoder(api.request, version, flat.request_ones, flat.request_few)
         encode = None
         if flat.response_fields:
-            ones, names = flat.response_ones, flat.response_fields
-            encode = flat_encoder(api.response, version, ones, names)
+            few, names = flat.response_few, flat.response_fields
+            encode = flat_encoder(api.response, version, few, names)
         return cls(flat.function, decode, encode, flat.needs_request)
 
 
@@ -128,6 +128,41 @@ class Route:
         """Return the request in a frame, in its newest shape."""
         request, _ = self.decode(frame, body)
         return request if self.widen is None else self.widen(request, self.version)
+
+    async def finish(
+        self, context: Context, request: Body, slow: Slow[Body], frame: memoryview
+    ) -> Body:
+        """Return the response once the handler has finished."""
+        try:
+            return await slow.finish()
+        except Exception as error:  # noqa: BLE001  A bug is logged.
+            return self._answer_to(error, context, request, frame)
+
+    def resume(
+        self, context: Context, request: Body, parked: Parked[Body], frame: memoryview
+    ) -> Body:
+        """Return the response after the wait of a parked one, or what is left to wait for."""
+        try:
+            return parked.resume()
+        except Exception as error:  # noqa: BLE001  A bug is logged.
+            return self._answer_to(error, context, request, frame)
+
+    def _answer_to(
+        self, error: Exception, context: Context, request: Body, frame: memoryview
+    ) -> Body:
+        """Return the response to a failed request.
+
+        A request in the usual shape is None here, and decoded only for this response.
+        """
+        if request is None and self.flat is not None and self.flat.needs_request:
+            request = self.read(frame, read_header(frame)[1])
+        return self.handler.answer_to(error, context, request)
+
+    def encode_values(self, correlation_id: int, values: Values, throttle_ms: int) -> list[Part]:
+        """Return the parts of a response in the usual shape."""
+        assert self.flat is not None
+        assert self.flat.encode is not None
+        return [self.flat.encode(correlation_id, *values, throttle_ms)]
 
     @classmethod
     def build(
@@ -253,8 +288,7 @@ class ConnectionRequests:
 
         Raises Disconnect for a frame that cannot be answered.
         """
-        size = len(frame)
-        if size < _HEAD.size:
+        if len(frame) < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
         key, version, correlation_id = _HEAD.unpack_from(frame)
         route = self._routes.get((key, version))
@@ -262,17 +296,19 @@ class ConnectionRequests:
             if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
                 return _refuse_version(correlation_id)
             return Slow(partial(self._prepare, frame, key, version))
-        if size >= LARGE_FRAME_BYTES:
-            return Slow(partial(self._answer_large, frame, route))
         started = self._now()
         try:
             body = self._read_client(frame, route)
             if route.flat is not None:
                 values = route.flat.decode(frame, body)
                 if values is not None:
-                    answer = self._answer_flat(route, values, frame, body, correlation_id, started)
+                    answer = self._answer_flat(
+                        route, route.flat, values, frame, body, correlation_id, started
+                    )
                     if answer is not None:
                         return answer
+            if len(frame) >= LARGE_FRAME_BYTES:
+                return Slow(partial(self._answer_large, frame, route))
             request, _ = route.decode(frame, body)
         except MalformedError as error:
             raise _disconnect(frame, error) from error
@@ -281,6 +317,7 @@ class ConnectionRequests:
     def _answer_flat(
         self,
         route: Route,
+        flat: FlatRoute,
         values: Values,
         frame: memoryview,
         body: int,
@@ -288,8 +325,6 @@ class ConnectionRequests:
         started: float,
     ) -> Answer:
         """Answer a request in the usual shape; return None if the handler has to answer it."""
-        flat = route.flat
-        assert flat is not None
         try:
             result = flat.function(self.context, *values)
         except KafkaError:  # nothing has been done
@@ -300,16 +335,17 @@ class ConnectionRequests:
             return self._respond(route, request, response, frame, started)
         if result is None:
             return None
-        if flat.encode is None or isinstance(result, Slow):
-            request = route.read(frame, body) if flat.needs_request else None
-            if isinstance(result, Slow):
-                return self._wait(route, request, result, frame, started, started)
-            return self._respond(route, request, result, frame, started)
+        if isinstance(result, Slow):
+            return self._wait(route, None, result, frame, started, started)
+        if flat.encode is None or not isinstance(result, tuple):
+            return self._respond(route, None, result, frame, started)
         route.count.value += 1
         elapsed_s = self._now() - started
         route.seconds.observe(elapsed_s)
-        throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
-        throttle_ms = max(throttle_ms, self._count_time(route, None, elapsed_s))
+        throttle_ms = 0
+        if self.context.services.current.image.quotas:  # As a rule there are none.
+            throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
+            throttle_ms = max(throttle_ms, self._count_time(route, None, elapsed_s))
         return [flat.encode(correlation_id, *result, throttle_ms)]
 
     async def _prepare(self, frame: memoryview, key: int, version: int) -> Finished:
@@ -385,7 +421,7 @@ class ConnectionRequests:
     ) -> Answer:
         """Continue with a request after the wait of its parked result."""
         resumed = self._now()
-        result = route.handler.resume(self.context, request, parked)
+        result = route.resume(self.context, request, parked, frame)
         if isinstance(result, Slow):
             return self._wait(route, request, result, frame, started, resumed)
         busy_s = self._now() - resumed
@@ -401,8 +437,9 @@ class ConnectionRequests:
         started: float,
         since: float,
     ) -> Finished:
+        """Continue with a request that has kept the loop busy since ``since``."""
         limit = _time_limit(self.context, route, request)
-        work = route.handler.finish(self.context, request, slow)
+        work = route.finish(self.context, request, slow, frame)
         if limit is not None:
             work = count_steps(self.context, limit, work, self._now, since)
         result = await work
@@ -442,7 +479,7 @@ class ConnectionRequests:
         throttle_ms: int,
         made_s: float,
     ) -> list[Part]:
-        response = await route.handler.finish(self.context, request, unfinished)
+        response = await route.finish(self.context, request, unfinished, frame)
         answer = self._respond(route, request, response, frame, started, throttle_ms, made_s)
         assert answer is not None, "a request that is waited for has a response"
         return await answer.finish() if isinstance(answer, Slow) else answer
@@ -481,6 +518,8 @@ class ConnectionRequests:
         _, _, correlation_id = _HEAD.unpack_from(frame)
         if isinstance(response, SharedResponse):
             return response.parts(route.encode, route.head, route.version, correlation_id)
+        if isinstance(response, tuple):
+            return route.encode_values(correlation_id, response, throttle_ms)
         try:
             if wait_ms := getattr(response, "throttle_time_ms", 0):
                 self._mute(wait_ms)

@@ -12,14 +12,15 @@ confirm the partition (KIP-890). All partitions of a request are verified togeth
 Unlike Kafka, which never answers a request with null records, kwire rejects them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from kwire.codec.emit_flat import Values
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
-from kwire.drive import give_way
+from kwire.drive import give_way, run_by_size, run_in_slices, run_steps
 from kwire.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -40,27 +41,31 @@ from kwire.errors import (
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
-from kwire.handlers.shared.verifying import ADDS_PARTITIONS, UNVERIFIED, Verifications, verify
+from kwire.handlers.shared.verifying import (
+    ADDS_PARTITIONS,
+    UNVERIFIED,
+    Verifications,
+    Verified,
+    verify,
+)
+from kwire.log.config import LogConfig
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer, parse
+from kwire.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader, Buffer, parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
 from kwire.replica.replicas import ReplicaService
 from kwire.replica.unpacking import correct_timestamp
 from kwire.replica.verification import Guard, TransactionalBatch
-from kwire.types import INTERNAL_TOPICS, ZERO_UUID
-from kwire.waits import Slow, Steps
+from kwire.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
+from kwire.waits import Slow, Steps, run_until_wait
 
-Topic = ProduceRequest.TopicProduceData
-Requested = Topic.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
 Answer = TopicAnswer.PartitionProduceResponse
-Leader = Answer.LeaderIdAndEpoch
 BadRecord = Answer.BatchIndexAndErrorMessage
 
 _ADMIN_CLIENT: Final = "__admin_client"
-_NO_LEADER: Final = Leader()
+_NO_LEADER: Final = Answer.LeaderIdAndEpoch()
 _TURN_COST: Final = 64
 """The cost of appended batches after which other tasks get a turn: about a millisecond. A batch
 costs 1, plus 1 for every :data:`_COST_BYTES` of its records."""
@@ -79,18 +84,64 @@ _ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch,
 answer, so the answer has the log start at the time of the append."""
 
 
-def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Answer:
-    return Answer(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        log_start_offset=log_start,
-        error_message=error.text,
-        record_errors=[
-            BadRecord(batch_index=at, batch_index_error_message=text)
-            for at, text in error.record_errors
-        ],
-    )
+class _Place(NamedTuple):
+    """The position of a batch's answer: that of its topic, and its position in the topic."""
+
+    topic: int
+    partition: int
+
+
+class _Waiting(NamedTuple):
+    """An appended batch that waits for disk or replicas; a failure replaces its answer."""
+
+    place: _Place
+    partition: Partition
+    produced: ProduceResult
+
+
+class _Failed(NamedTuple):
+    """A batch that was not appended or is not acknowledged."""
+
+    place: _Place
+    error: KafkaError
+    log_start: int = -1
+    """The log start, which a producer needs after a gap; -1 for other errors."""
+
+
+_Answered: TypeAlias = tuple[str | bytes, list[tuple[int, int, int, int]]]
+"""A topic, and of each partition the index, base offset, append time and log start."""
+
+
+class _Appended(NamedTuple):
+    """The results of the batches of one request."""
+
+    topics: list[_Answered]
+    waiting: list[_Waiting]
+    failed: list[_Failed]
+
+    @property
+    def batch_count(self) -> int:
+        return sum(len(answers) for _, answers in self.topics)
+
+
+class _Rules(NamedTuple):
+    """The rules for a request, which depend on its version and its transaction."""
+
+    transactional_id: str | None = None
+    zstd_allowed: bool = True
+    transaction_support: int = ADDS_PARTITIONS
+    verified: Mapping[TopicPartition, Verified] = MappingProxyType({})
+    is_usual: bool = True
+    """True if the answer may be the values of a response."""
+
+
+_USUAL: Final = _Rules()
+_Batch: TypeAlias = tuple[Buffer, BatchHeader]
+"""A checked batch and its header."""
+_Topic: TypeAlias = tuple[str | bytes, Iterable[tuple[int, Buffer]]]
+"""The name or id of a topic, and its partitions with their batches."""
+_Answer: TypeAlias = ProduceResponse | Values | None
+"""A response, the values of one in the usual shape, or None without acknowledgement."""
 
 
 def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
@@ -110,51 +161,34 @@ def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None
     )
 
 
-class _Waiting(NamedTuple):
-    """An appended batch that waits for disk or replicas; a failure replaces its answer."""
+def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Answer:
+    return Answer(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_start_offset=log_start,
+        error_message=error.text,
+        record_errors=[
+            BadRecord(batch_index=at, batch_index_error_message=text)
+            for at, text in error.record_errors
+        ],
+    )
 
-    partition: Partition
-    produced: ProduceResult
-    answers: list[Answer]
-    position: int
 
-
-_Batch: TypeAlias = tuple[Buffer, BatchHeader]
-"""A checked batch and its header."""
-
-
-def produce_one(
-    context: Context, acks: int, timeout_ms: int, topic: str | bytes, index: int, records: Buffer
-) -> Values | Unfinished[ProduceResponse] | None:
-    """Append the only batch of a request; the same as :func:`produce` does for the usual batch."""
+def produce_values(
+    context: Context, acks: int, timeout_ms: int, topics: list[_Topic]
+) -> Slow[_Answer | Unfinished[_Answer]] | Unfinished[_Answer] | _Answer:
+    """Append the batches of a request in the usual shape, if a response has to be sent."""
     if acks not in _ACKNOWLEDGED:
         return None
-    replicas = context.replicas
-    name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
-    partition = _find(context, replicas, name, topic_id, index)
-    if acks == ACKS_ALL and partition.leader is not None and len(partition.leader.isr) > 1:
-        return None  # The request will wait, and for that it has to be decoded.
-    header = check_produced(records, max_message_bytes=partition.config.max_message_bytes)
-    batch = _check_records(replicas, partition, records, header)
-    if isinstance(batch, Slow):
-        return None
-    records, header = batch
-    appended = replicas.append(partition, records, header, acks, context.clock.now_ms())
-    if _must_wait(partition, appended, acks):
-        answers = [_accept(index, appended)]
-        topics = [TopicAnswer(name=name, topic_id=topic_id, partition_responses=answers)]
-        waiting = [_Waiting(partition, appended, answers, 0)]
-        return Unfinished(
-            _wait(context, waiting, acks, timeout_ms, ProduceResponse(responses=topics))
-        )
-    return topic, index, appended.base_offset, appended.append_time_ms, appended.log_start
+    return run_until_wait(_produce(context, acks, timeout_ms, topics, _USUAL))
 
 
 _FLAT: Final = Flat(
-    function=produce_one,
+    function=produce_values,
     since=9,
-    request_ones=("topic_data", "partition_data"),
-    response_ones=("responses", "partition_responses"),
+    request_few=("topic_data", "partition_data"),
+    response_few=("responses", "partition_responses"),
     response_fields=(
         "name",
         "topic_id",
@@ -168,60 +202,89 @@ _FLAT: Final = Flat(
 
 
 @handles(ProduceRequest, refuse=refuse, flat=_FLAT)
-def produce(
-    context: Context, request: ProduceRequest
-) -> Steps[ProduceResponse | Unfinished[ProduceResponse] | None]:
+def produce(context: Context, request: ProduceRequest) -> Steps[_Answer | Unfinished[_Answer]]:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks
-    replicas = context.replicas
-    waiting: list[_Waiting] = []
-    response = ProduceResponse()
     verified: Verifications = {}
     if request.transactional_id is not None:
         verified = yield partial(_verify, context, request, request.transactional_id)
+    rules = _Rules(
+        request.transactional_id,
+        request.zstd_allowed,
+        request.transaction_support,
+        verified,
+        is_usual=False,
+    )
+    topics: Iterable[_Topic] = (
+        (
+            topic.name or topic.topic_id,
+            ((data.index, data.records) for data in topic.partition_data),
+        )
+        for topic in request.topic_data
+    )
+    return (yield from _produce(context, request.acks, request.timeout_ms, topics, rules))
+
+
+def _produce(
+    context: Context, acks: int, timeout_ms: int, topics: Iterable[_Topic], rules: _Rules
+) -> Steps[_Answer | Unfinished[_Answer]]:
+    """Append the batches of one request."""
+    replicas, now_ms = context.replicas, context.services.clock.now_ms
+    answered: list[_Answered] = []
+    waiting: list[_Waiting] = []
+    failed: list[_Failed] = []
     cost = 0
-    for topic in request.topic_data:
-        answers: list[Answer] = []
-        for requested in topic.partition_data:
+    for topic, requested in topics:
+        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
+        answers: list[tuple[int, int, int, int]] = []
+        for index, records in requested:
             if cost >= _TURN_COST:
                 yield give_way
                 cost = 0
-            cost += 1 + len(requested.records or b"") // _COST_BYTES
+            cost += 1 + len(records or b"") // _COST_BYTES
             try:
-                partition = _find(context, replicas, topic.name, topic.topic_id, requested.index)
+                partition = _find(context, replicas, name, topic_id, index)
+                config = partition.log.config
                 header = check_produced(
-                    requested.records,
-                    max_message_bytes=partition.config.max_message_bytes,
-                    transactional_id=request.transactional_id,
-                    zstd_allowed=request.zstd_allowed,
+                    records,
+                    max_message_bytes=config.max_message_bytes,
+                    transactional_id=rules.transactional_id,
+                    zstd_allowed=rules.zstd_allowed,
                 )
-                guard = _guard_of(request, partition, verified) if header.is_transactional else None
-                batch = _check_records(replicas, partition, requested.records, header)
+                is_guarded = header.attributes & TRANSACTIONAL
+                guard = _guard_of(rules, partition) if is_guarded else None
+                batch = _check_records(replicas, partition, config, records, header)
                 if isinstance(batch, Slow):
                     batch = yield batch.finish
                 records, header = batch
-                now_ms = context.clock.now_ms()
-                appended = replicas.append(
-                    partition, records, header, request.acks, now_ms, guard=guard
-                )
+                done = replicas.append(partition, records, header, acks, now_ms(), guard=guard)
             except KafkaError as error:
-                answers.append(_refuse_with_hint(context, topic, requested.index, error, response))
+                place = _Place(len(answered), len(answers))
+                log_start = _log_start(replicas, name, topic_id, index, error)
+                failed.append(_Failed(place, error, log_start))
+                answers.append((index, -1, -1, log_start))
                 continue
-            if _must_wait(partition, appended, request.acks):
-                waiting.append(_Waiting(partition, appended, answers, len(answers)))
-            answers.append(_accept(requested.index, appended))
-        response.responses.append(
-            TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
+            end = done.end_offset
+            if not done.is_stored or (acks == ACKS_ALL and partition.log.high_watermark < end):
+                place = _Place(len(answered), len(answers))
+                waiting.append(_Waiting(place, partition, done))
+            answers.append((index, done.base_offset, done.append_time_ms, done.log_start))
+        answered.append((topic, answers))
+    if rules.is_usual and not failed and not waiting:
+        return (answered,)
+    appended = _Appended(answered, waiting, failed)
     if waiting:
-        wait = _wait(context, waiting, request.acks, request.timeout_ms, response)
-        if request.acks:
+        deadline = replicas.now() + timeout_ms / 1000
+        wait = partial(_wait_acknowledged, context, acks, deadline, appended, rules)
+        if acks:
             return Unfinished(wait)
         yield wait
-    if request.acks:
-        return response
-    _close_on_error(response)
-    return None
+        return None
+    steps = _answer(context, acks, appended, rules)
+    if appended.batch_count <= _TURN_COST:
+        return run_steps(steps)
+    answer: _Answer = yield partial(run_in_slices, steps)
+    return answer
 
 
 def _find(
@@ -236,28 +299,14 @@ def _find(
     return partition
 
 
-def _must_wait(partition: Partition, appended: ProduceResult, acks: int) -> bool:
-    """Return whether an appended batch may not be acknowledged yet."""
-    return not appended.is_stored or (
-        acks == ACKS_ALL and partition.high_watermark < appended.end_offset
-    )
-
-
-def _accept(index: int, appended: ProduceResult) -> Answer:
-    return Answer(
-        index=index,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.append_time_ms,
-        log_start_offset=appended.log_start,
-        current_leader=_NO_LEADER,
-    )
-
-
 def _check_records(
-    replicas: ReplicaService, partition: Partition, records: Buffer, header: BatchHeader
+    replicas: ReplicaService,
+    partition: Partition,
+    config: LogConfig,
+    records: Buffer,
+    header: BatchHeader,
 ) -> _Batch | Slow[_Batch]:
     """Return a batch that may be appended; a thread checks large records and compresses them."""
-    config = partition.config
     if replicas.checks_records or config.cleanup_compact:
         checked = replicas.unpacker.check_here(records, header, keys=config.cleanup_compact)
         if checked is None:
@@ -282,21 +331,60 @@ async def _check_in_thread(
     return records, header
 
 
-def _refuse_with_hint(
-    context: Context, topic: Topic, index: int, error: KafkaError, response: ProduceResponse
-) -> Answer:
-    """Return the answer for a batch that was not appended; it names the leader if that helps."""
-    answer = _refuse_partition(index, error, _log_start(context, topic, index, error))
-    add_leader_hint(
-        context,
-        error,
-        topic=topic.name,
-        topic_id=topic.topic_id,
-        partition=index,
-        answer=answer,
-        response=response,
-    )
-    return answer
+def _answer(
+    context: Context, acks: int, appended: _Appended, rules: _Rules
+) -> Generator[None, None, _Answer]:
+    """Return the answer to a request, after a pause for each partition.
+
+    Raises Disconnect if a batch that needs no acknowledgement has failed.
+    """
+    if not acks:
+        _close_on_error(appended)
+        return None
+    if rules.is_usual and not appended.failed:
+        return (appended.topics,)
+    response = ProduceResponse()
+    for topic, answered in appended.topics:
+        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
+        answers = TopicAnswer(name=name, topic_id=topic_id)
+        response.responses.append(answers)
+        for index, base_offset, append_time_ms, log_start in answered:
+            answers.partition_responses.append(
+                Answer(
+                    index=index,
+                    base_offset=base_offset,
+                    log_append_time_ms=append_time_ms,
+                    log_start_offset=log_start,
+                    current_leader=_NO_LEADER,
+                )
+            )
+            yield
+    for place, error, log_start in appended.failed:
+        answers = response.responses[place.topic]
+        index = answers.partition_responses[place.partition].index
+        answer = _refuse_partition(index, error, log_start)
+        answers.partition_responses[place.partition] = answer
+        add_leader_hint(
+            context,
+            error,
+            topic=answers.name,
+            topic_id=answers.topic_id,
+            partition=index,
+            answer=answer,
+            response=response,
+        )
+        yield
+    return response
+
+
+def _close_on_error(appended: _Appended) -> None:
+    for place, error, _ in appended.failed:
+        topic, answers = appended.topics[place.topic]
+        index, *_ = answers[place.partition]
+        raise Disconnect(
+            f"produce without acknowledgement failed topic={topic!r} "
+            f"partition={index} error={error.code}"
+        )
 
 
 def _check_may_write(context: Context, name: str, topic_id: bytes) -> None:
@@ -306,11 +394,13 @@ def _check_may_write(context: Context, name: str, topic_id: bytes) -> None:
         context.check_allowed("Write", "Topic", name)
 
 
-def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
+def _log_start(
+    replicas: ReplicaService, name: str, topic_id: bytes, index: int, error: KafkaError
+) -> int:
     """Return the log start, which a producer needs after a gap, or -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
-    return context.replicas.partitions.look_up(topic.name, topic.topic_id, index).log.log_start
+    return replicas.partitions.look_up(name, topic_id, index).log.log_start
 
 
 async def _verify(
@@ -345,67 +435,31 @@ def _transactional_batch(records: Buffer | None) -> TransactionalBatch | None:
     return TransactionalBatch(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
-def _guard_of(
-    request: ProduceRequest, partition: Partition, verified: Verifications
-) -> Guard | None:
+def _guard_of(rules: _Rules, partition: Partition) -> Guard | None:
     """Return the guard for an append, or raise the verification error that the producer gets.
 
     Producers of any version resend a batch after NOT_ENOUGH_REPLICAS, without new metadata.
     """
-    guard, error = verified.get(partition.log.partition, UNVERIFIED)
+    guard, error = rules.verified.get(partition.log.partition, UNVERIFIED)
     if error is None:
         return guard
     is_busy = isinstance(error, ConcurrentTransactions)
-    if isinstance(error, _REPEATED) or (is_busy and request.transaction_support < ADDS_PARTITIONS):
+    if isinstance(error, _REPEATED) or (is_busy and rules.transaction_support < ADDS_PARTITIONS):
         raise NotEnoughReplicas(f"the transaction coordinator answered {error}")
     if isinstance(error, InvalidTxnState):
         raise InvalidTxnState("the partition was not added to the transaction")
     raise error
 
 
-def _wait(
-    context: Context,
-    waiting: list[_Waiting],
-    acks: int,
-    timeout_ms: int,
-    response: ProduceResponse,
-) -> Callable[[], Awaitable[ProduceResponse]]:
-    """Return the wait for the acknowledgement of all batches, whose timeout begins now."""
-    deadline = context.replicas.now() + timeout_ms / 1000
-    return partial(_wait_acknowledged, context, waiting, acks, deadline, response)
-
-
 async def _wait_acknowledged(
-    context: Context,
-    waiting: list[_Waiting],
-    acks: int,
-    deadline: float,
-    response: ProduceResponse,
-) -> ProduceResponse:
-    """Return the response once every batch is acknowledged, has failed or missed the deadline."""
+    context: Context, acks: int, deadline: float, appended: _Appended, rules: _Rules
+) -> _Answer:
+    """Return the answer once every batch is acknowledged, has failed or missed the deadline."""
     replicas = context.replicas
-    for partition, produced, answers, position in waiting:
+    for place, partition, produced in appended.waiting:
         try:
             await replicas.wait_acknowledged(partition, produced, acks, deadline)
         except KafkaError as error:
-            answers[position] = _refuse_partition(answers[position].index, error)
-            add_leader_hint(
-                context,
-                error,
-                topic=partition.topic,
-                topic_id=partition.topic_id,
-                partition=partition.partition,
-                answer=answers[position],
-                response=response,
-            )
-    return response
-
-
-def _close_on_error(response: ProduceResponse) -> None:
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code:
-                raise Disconnect(
-                    f"produce without acknowledgement failed topic={topic.name} "
-                    f"partition={answer.index} error={answer.error_code}"
-                )
+            appended.failed.append(_Failed(place, error))
+    answer = _answer(context, acks, appended, rules)
+    return await run_by_size(answer, appended.batch_count, _TURN_COST)

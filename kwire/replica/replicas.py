@@ -199,7 +199,8 @@ class ReplicaService:
         verification of a transaction's first batch.
         """
         now = self.now()
-        self.check_lease(now)
+        if self.lease is not None:
+            self.check_lease(now)
         produced = append_usual(partition, records, header, acks, now, now_ms)
         if produced is None:
             is_transactional = header.attributes & TRANSACTIONAL

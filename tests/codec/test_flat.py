@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder, encode
-from kwire.codec.emit_flat import flat_decoder, flat_encoder
+from kwire.codec.emit_flat import ELEMENTS_MAX, flat_decoder, flat_encoder
 from kwire.codec.frame import response_parts
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
@@ -27,39 +27,54 @@ FLAT = produce.flat
 assert FLAT is not None
 INT16 = st.integers(-(1 << 15), (1 << 15) - 1)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+RECORDS = st.binary(max_size=200) | st.integers(0, 40_000).map(bytes)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def read(data: bytes, version: int, position: int = 0) -> tuple[Any, ...] | None:
     """Return the values of a request, with its records as bytes."""
     assert FLAT is not None
-    decode = flat_decoder(ProduceRequest, version, FLAT.request_ones)
+    decode = flat_decoder(ProduceRequest, version, FLAT.request_ones, FLAT.request_few)
     values = decode(memoryview(data), position)
-    return None if values is None else (*values[:-1], bytes(values[-1]))
+    if values is None:
+        return None
+    acks, timeout_ms, topics = values
+    return (
+        acks,
+        timeout_ms,
+        [(topic, [(index, bytes(data)) for index, data in datas]) for topic, datas in topics],
+    )
 
 
 def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
     """Return the values of a request in the usual shape, otherwise None."""
-    if request.transactional_id is not None or len(request.topic_data) != 1:
-        return None
-    (topic,) = request.topic_data
-    if len(topic.partition_data) != 1:
-        return None
-    (data,) = topic.partition_data
-    messages: list[Any] = [request, topic, data]
+    topics = request.topic_data
+    datas = [data for topic in topics for data in topic.partition_data]
+    messages: list[Any] = [request, *topics, *datas]
     if (
-        any(message.unknown_tags for message in messages)
-        or data.records is None
-        or len(topic.name.encode()) > 126
+        request.transactional_id is not None
+        or not topics
+        or not all(topic.partition_data for topic in topics)
+        or len(topics) + len(datas) > ELEMENTS_MAX
+        or any(message.unknown_tags for message in messages)
+        or any(data.records is None for data in datas)
+        or any(len(topic.name.encode()) > 126 for topic in topics)
     ):
         return None
-    name = topic.name if version < 13 else topic.topic_id
-    return request.acks, request.timeout_ms, name, data.index, bytes(data.records)
+    return (
+        request.acks,
+        request.timeout_ms,
+        [
+            (
+                topic.name if version < 13 else topic.topic_id,
+                [(data.index, bytes(data.records)) for data in topic.partition_data],
+            )
+            for topic in topics
+        ],
+    )
 
 
-datas = st.lists(
-    st.builds(Data, index=INT32, records=st.none() | st.binary(max_size=40_000)), max_size=2
-)
+datas = st.lists(st.builds(Data, index=INT32, records=st.none() | RECORDS), max_size=3)
 requests = st.builds(
     ProduceRequest,
     transactional_id=st.none() | st.just("t"),
@@ -72,27 +87,45 @@ requests = st.builds(
             topic_id=st.binary(min_size=16, max_size=16),
             partition_data=datas,
         ),
-        max_size=2,
+        max_size=3,
     ),
 )
+small = st.lists(
+    st.builds(Data, index=INT32, records=st.binary(max_size=3)), min_size=1, max_size=40
+)
+wide_requests = st.builds(
+    ProduceRequest,
+    acks=INT16,
+    timeout_ms=INT32,
+    topic_data=st.lists(
+        st.builds(Topic, name=st.just("t"), partition_data=small),
+        min_size=1,
+        max_size=4,
+    ),
+)
+"""Requests of which some have too many elements."""
 usual_requests = st.builds(
     ProduceRequest,
     acks=INT16,
     timeout_ms=INT32,
-    topic_data=st.tuples(
+    topic_data=st.lists(
         st.builds(
             Topic,
             name=st.text(max_size=30),
             topic_id=st.binary(min_size=16, max_size=16),
-            partition_data=st.tuples(
-                st.builds(Data, index=INT32, records=st.binary(max_size=40_000))
-            ).map(list),
-        )
-    ).map(list),
+            partition_data=st.lists(
+                st.builds(Data, index=INT32, records=RECORDS),
+                min_size=1,
+                max_size=3,
+            ),
+        ),
+        min_size=1,
+        max_size=2,
+    ),
 )
 
 
-@given(requests | usual_requests, st.sampled_from(VERSIONS))
+@given(requests | usual_requests | wide_requests, st.sampled_from(VERSIONS))
 def test_values_of_a_request_are_those_of_its_general_form(
     request: ProduceRequest, version: int
 ) -> None:
@@ -136,7 +169,8 @@ def test_values_of_a_fetch_are_those_of_its_fields(
     topic = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])
     request = FetchRequest(topics=[topic], rack_id=rack_id, **limit)
     for version in range(flat.since, BY_KEY[1].stable + 1):
-        values = flat_decoder(FetchRequest, version, flat.request_ones)(encode(request, version), 0)
+        decode = flat_decoder(FetchRequest, version, flat.request_ones, flat.request_few)
+        values = decode(encode(request, version), 0)
         if len(rack_id.encode()) > 126:
             assert values is None
         else:
@@ -146,7 +180,7 @@ def test_values_of_a_fetch_are_those_of_its_fields(
         request.replica_state.replica_id = 3
         follower = encode(request, version)
         request.replica_state.replica_id = -1
-        assert flat_decoder(FetchRequest, version, flat.request_ones)(follower, 0) is None
+        assert decode(follower, 0) is None
 
 
 @given(usual_requests, st.sampled_from(VERSIONS), st.data())
@@ -187,28 +221,36 @@ def test_requests_that_kafka_encoded_have_the_values_of_their_general_form() -> 
             assert read(wire, line["version"]) == values_of(general, line["version"]), line["id"]
 
 
-@given(
-    st.sampled_from(VERSIONS),
-    st.text(max_size=30),
-    st.binary(min_size=16, max_size=16),
-    st.tuples(INT32, INT64, INT64, INT64, INT32),
-    INT32,
+answers = st.lists(
+    st.tuples(
+        st.text(max_size=30),
+        st.binary(min_size=16, max_size=16),
+        st.lists(st.tuples(INT32, INT64, INT64, INT64), max_size=4),
+    ),
+    max_size=3,
 )
+"""Topics, by name and id, with the numbers of their partitions."""
+
+
+@given(st.sampled_from(VERSIONS), answers, INT32, INT32)
 def test_response_has_the_bytes_of_its_general_form(
-    version: int, name: str, topic_id: bytes, numbers: tuple[int, ...], correlation_id: int
+    version: int,
+    topics: list[tuple[str, bytes, list[tuple[int, int, int, int]]]],
+    throttle_time_ms: int,
+    correlation_id: int,
 ) -> None:
-    index, base_offset, append_time_ms, log_start, throttle_time_ms = numbers
-    answer = Answer(
-        index=index,
-        base_offset=base_offset,
-        log_append_time_ms=append_time_ms,
-        log_start_offset=log_start,
-    )
-    topic = TopicAnswer(name=name, topic_id=topic_id, partition_responses=[answer])
-    response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_time_ms)
+    response = ProduceResponse(throttle_time_ms=throttle_time_ms)
+    values = []
+    for name, topic_id, numbers in topics:
+        answer = TopicAnswer(name=name, topic_id=topic_id)
+        answer.partition_responses = [
+            Answer(index=i, base_offset=base, log_append_time_ms=time_ms, log_start_offset=start)
+            for i, base, time_ms, start in numbers
+        ]
+        response.responses.append(answer)
+        values.append((name if version < 13 else topic_id, numbers))
     assert FLAT is not None
-    encode_flat = flat_encoder(ProduceResponse, version, FLAT.response_ones, FLAT.response_fields)
-    topic_value = name if version < 13 else topic_id
-    assert encode_flat(correlation_id, topic_value, *numbers) == b"".join(
+    encode_flat = flat_encoder(ProduceResponse, version, FLAT.response_few, FLAT.response_fields)
+    assert encode_flat(correlation_id, values, throttle_time_ms) == b"".join(
         bytes(part) for part in response_parts(PRODUCE, version, correlation_id, response)
     )

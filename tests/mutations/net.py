@@ -123,7 +123,7 @@ MUTATIONS = (
         name="batches-of-any-size-in-a-turn",
         invariants=(10,),
         path="kwire/handlers/produce.py",
-        old='cost += 1 + len(requested.records or b"") // _COST_BYTES',
+        old='cost += 1 + len(records or b"") // _COST_BYTES',
         new="cost += 1",
         test="tests/handlers/test_many_partitions.py::test_other_tasks_run_during_a_produce_of_large_batches",
     ),
@@ -590,8 +590,9 @@ MUTATIONS = (
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
         old="throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0\n"
-        "        throttle_ms = max(throttle_ms, self._count_time(route, None",
-        new="throttle_ms = 0\n        throttle_ms = max(throttle_ms, self._count_time(route, None",
+        "            throttle_ms = max(throttle_ms, self._count_time(route, None",
+        new="throttle_ms = 0\n"
+        "            throttle_ms = max(throttle_ms, self._count_time(route, None",
         test=f"{QUOTAS}::test_producer_above_its_quota_is_throttled",
     ),
     Mutation(
@@ -606,9 +607,26 @@ MUTATIONS = (
         name="usual-batches-are-acknowledged-before-they-are-synced",
         invariants=(1,),
         path="kwire/handlers/produce.py",
-        old="    if _must_wait(partition, appended, acks):\n",
-        new="    if False:\n",
+        old="if not done.is_stored or (acks",
+        new="if (acks",
         test=f"{FLAT}::test_batch_that_has_to_be_synced_first_is_not_acknowledged_at_once",
+    ),
+    Mutation(
+        name="usual-requests-have-any-number-of-batches",
+        invariants=(10,),
+        path="kwire/codec/emit_flat.py",
+        old='with self.source.block("if left < 0:"):',
+        new='with self.source.block("if False:"):',
+        test="tests/codec/test_flat.py::test_values_of_a_request_are_those_of_its_general_form",
+    ),
+    Mutation(
+        name="usual-answer-hides-a-batch-that-failed",
+        invariants=(1,),
+        path="kwire/handlers/produce.py",
+        old="if rules.is_usual and not failed and not waiting:",
+        new="if rules.is_usual and not waiting:",
+        test=f"{FLAT}"
+        "::test_usual_request_for_several_partitions_has_the_outcome_of_the_general_way",
     ),
     Mutation(
         name="usual-requests-may-have-tagged-fields",

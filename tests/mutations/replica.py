@@ -251,8 +251,8 @@ MUTATIONS = (
         name="acknowledged-offset-is-the-last",
         invariants=(9,),
         path="kwire/handlers/produce.py",
-        old="        base_offset=appended.base_offset,",
-        new="        base_offset=appended.end_offset - 1,",
+        old="answers.append((index, done.base_offset,",
+        new="answers.append((index, done.end_offset - 1,",
         test="tests/handlers/test_produce.py::test_offsets_are_consecutive",
     ),
     Mutation(

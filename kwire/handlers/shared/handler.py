@@ -26,7 +26,7 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.waits import Parked, Slow, Steps, run_until_wait
+from kwire.waits import Slow, Steps, run_until_wait
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +54,12 @@ class Flat:
     before any effect, None to have the handler answer. It raises KafkaError in the same case."""
     since: int
     """The first version whose values are the function's arguments."""
-    request_ones: tuple[str, ...]
+    request_ones: tuple[str, ...] = ()
     """The arrays of the request that have one element."""
-    response_ones: tuple[str, ...] = ()
+    request_few: tuple[str, ...] = ()
+    """The arrays of the request that have a few elements."""
+    response_few: tuple[str, ...] = ()
+    """The arrays of the response for which the function returns lists of tuples."""
     response_fields: tuple[str, ...] = ()
     """The fields of the response whose values the function returns; the last is the throttle time,
     which it leaves out. They are empty if it returns responses."""
@@ -81,30 +84,17 @@ class Handler(Generic[Req, Resp]):
     async def __call__(self, context: Context, request: Req) -> Resp | None:
         """Return the response, or None if none must be sent."""
         result = self.begin(context, request)
-        while isinstance(result, Slow):
-            result = await self.finish(context, request, result)
+        try:
+            while isinstance(result, Slow):
+                result = await result.finish()
+        except Exception as error:  # noqa: BLE001  A bug is logged.
+            return self.answer_to(error, context, request)
         return result.build() if isinstance(result, SharedResponse) else result
 
     def begin(self, context: Context, request: Req) -> Result[Resp]:
         """Return the response, or what is left to wait for."""
         try:
             return self.function(context, request)
-        except Exception as error:  # noqa: BLE001  A bug is logged.
-            return self.answer_to(error, context, request)
-
-    async def finish(
-        self, context: Context, request: Req, slow: Slow[Resp | Unfinished[Resp] | None]
-    ) -> Resp | Unfinished[Resp] | None:
-        """Wait and return the response, or the wait that is left after the request's work."""
-        try:
-            return await slow.finish()
-        except Exception as error:  # noqa: BLE001  A bug is logged.
-            return self.answer_to(error, context, request)
-
-    def resume(self, context: Context, request: Req, parked: Parked[Resp | None]) -> Result[Resp]:
-        """Return the response after the wait of a parked one, or what is left to wait for."""
-        try:
-            return parked.resume()
         except Exception as error:  # noqa: BLE001  A bug is logged.
             return self.answer_to(error, context, request)
 
