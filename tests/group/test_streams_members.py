@@ -231,8 +231,9 @@ def test_invalid_topology_is_refused(sim: Sim) -> None:
 
 def test_member_with_an_endpoint_is_made_known_to_the_others(sim: Sim) -> None:
     stream(sim, "a", endpoint=("host", 1))
-    response = beat(sim, "b").response
-    assert response.endpoint_information_epoch == 1
+    stream(sim, "b")
+    shrinking = beat(sim, "a", 2, active={"0": [0, 1, 2, 3]}, standby={}).response
+    assert shrinking.endpoint_information_epoch == 1
     current = beat(sim, "b", 3, endpoint_information_epoch=1)
     assert current.endpoints is None
     behind = beat(sim, "b", 3, endpoint_information_epoch=0)

@@ -17,6 +17,7 @@ from tests.turns.scrubs import SCRUBS
 from tests.turns.share_groups import SHARING
 from tests.turns.share_states import STATES
 from tests.turns.shares import SHARED
+from tests.turns.streams_groups import STREAMING
 from tests.turns.tokens import TOKENS
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
@@ -41,4 +42,5 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     ACLS,
     SHARED,
     SHARING,
+    STREAMING,
 )

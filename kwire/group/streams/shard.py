@@ -142,14 +142,18 @@ class StreamsShard:
     def heartbeat(
         self, group: StreamsGroup, request: Request, client: Client, builder: DecisionBuilder
     ) -> Decision:
-        """Decide on a heartbeat of a member that joins, stays or changes."""
+        """Decide on a heartbeat of a member that joins, stays or changes.
+
+        As in Kafka, the epoch of the endpoints begins at 0 after the join that creates the group.
+        """
         change = heartbeat.beat(self, builder, group, request, client)
         epoch = group.endpoint_epoch
         if change.new.endpoint is not None and (
             request.member_epoch == heartbeat.JOIN_EPOCH or change.has_new_tasks
         ):
             epoch += 1
-        reply = heartbeat.response(request, change, epoch)
+        is_new = group.group_id not in self.groups
+        reply = heartbeat.response(request, change, 0 if is_new else epoch)
         endpoints = None
         if epoch != request.endpoint_information_epoch:
             endpoints = _endpoints(group, change)
@@ -159,7 +163,7 @@ class StreamsShard:
             group.group_id,
             change.configuration,
             self.topics().version,
-            endpoint_epoch=epoch,
+            endpoint_epoch=None if is_new else epoch,
             shutdown_by=change.new.member_id if request.shutdown_application else None,
             is_delayed=change.is_delayed,
             large_target=change.large_target,

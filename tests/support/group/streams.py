@@ -118,3 +118,71 @@ def group(sim: Sim, group_id: str = "g") -> StreamsGroup:
     streams_group = sim.groups.streams_group(group_id)
     assert streams_group is not None
     return streams_group
+
+
+# Recorded conversations
+
+
+def request_from(sent: Mapping[str, Any]) -> StreamsGroupHeartbeatRequest:
+    """Return a recorded request."""
+    topology = sent.get("topology")
+    fields: dict[str, Any] = {"rebalance_timeout_ms": -1, "topology": None}
+    if topology is not None:
+        subtopologies = [_subtopology(each) for each in topology]
+        fields = {
+            "rebalance_timeout_ms": 300_000,
+            "topology": Topology(epoch=0, subtopologies=subtopologies),
+        }
+    endpoint = sent.get("endpoint")
+    return request(
+        sent["member"],
+        sent["epoch"],
+        active=sent.get("active"),
+        standby=sent.get("standby"),
+        group=sent["group"],
+        process=sent.get("process"),
+        endpoint=None if endpoint is None else (endpoint[0], endpoint[1]),
+        endpoint_information_epoch=sent["endpoint_epoch"],
+        **fields,
+    )
+
+
+def _subtopology(each: Mapping[str, Any]) -> Subtopology:
+    def topics(kind: str) -> list[TopicInfo]:
+        return [
+            TopicInfo(name=name, partitions=0, replication_factor=0) for name in each.get(kind, ())
+        ]
+
+    return Subtopology(
+        subtopology_id=each["id"],
+        source_topics=each.get("sources", []),
+        repartition_sink_topics=each.get("sinks", []),
+        repartition_source_topics=topics("repartition"),
+        state_changelog_topics=topics("changelogs"),
+    )
+
+
+def streams_form(
+    answer: StreamsGroupHeartbeatResponse, endpoints: Sequence[tuple[str, int]] | None = None
+) -> dict[str, Any]:
+    """Return a response as it is recorded; ``endpoints`` are those that it does not have yet."""
+    if answer.partitions_by_user_endpoint is not None:
+        named = [each.user_endpoint for each in answer.partitions_by_user_endpoint]
+        endpoints = [(each.host, each.port) for each in named]
+    return {
+        "error_code": answer.error_code,
+        "error_message": answer.error_message,
+        "member_id": answer.member_id,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval_ms": answer.heartbeat_interval_ms,
+        "active": _recorded_tasks(answer.active_tasks),
+        "standby": _recorded_tasks(answer.standby_tasks),
+        "warmup": _recorded_tasks(answer.warmup_tasks),
+        "statuses": [[each.status_code, each.status_detail] for each in answer.status or ()],
+        "endpoint_epoch": answer.endpoint_information_epoch,
+        "endpoints": None if endpoints is None else sorted(map(list, endpoints)),
+    }
+
+
+def _recorded_tasks(ids: Sequence[TaskIds] | None) -> dict[str, list[int]] | None:
+    return None if ids is None else {each.subtopology_id: sorted(each.partitions) for each in ids}

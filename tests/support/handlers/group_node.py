@@ -1,6 +1,6 @@
 """One broker with groups for tests: the real codec, handlers, coordinator and partitions."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -48,6 +48,18 @@ class Creator:
         if self.result is not None:
             return self.result
         await self.subject.create(name, partitions=PARTITIONS)
+
+    async def create(
+        self, names: Sequence[str], creatable_of: Callable[[str], Any], requester: Any
+    ) -> dict[str, Any]:
+        self.topics += names
+        if self.failure is not None:
+            raise self.failure
+        if self.result is not None:
+            return dict.fromkeys(names, self.result)
+        for name in names:
+            await self.subject.create(name, partitions=creatable_of(name).num_partitions)
+        return {}
 
 
 @attrs.define

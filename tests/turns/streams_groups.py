@@ -1,0 +1,125 @@
+"""A streams group (KIP-1071) of 500 members that share 5,000 tasks."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from kwire.codec.messages.delete_groups import DeleteGroupsRequest
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kwire.codec.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from tests.support.group.streams import Subtopology, Topology, request
+from tests.support.turns.meter import TurnMeter
+from tests.support.turns.node import MeteredNode, metered_node
+from tests.support.turns.table import Scene
+
+MEMBERS: Final = 500
+TASKS: Final = 5_000
+GROUP: Final = "g"
+TOPIC: Final = "topic"
+SESSION_S: Final = 45
+TOPOLOGY: Final = Topology(
+    epoch=0, subtopologies=[Subtopology(subtopology_id="0", source_topics=[TOPIC])]
+)
+
+
+@attrs.define
+class Streamers:
+    """A node, and the members of its group as their clients know them."""
+
+    node: MeteredNode
+    epochs: dict[str, int] = attrs.field(factory=dict)
+    tasks: dict[str, list[int]] = attrs.field(factory=dict)
+
+    async def join(self, ids: Sequence[str]) -> None:
+        """Measure the joins of members."""
+        (answers,) = await self.node.measure_together([self.join_of(each) for each in ids])
+        self.follow(answers)
+
+    def join_of(self, member_id: str) -> StreamsGroupHeartbeatRequest:
+        port = int(member_id[1:]) + 1
+        return request(member_id, group=GROUP, topology=TOPOLOGY, endpoint=("host", port))
+
+    async def beat(self) -> None:
+        """Measure a heartbeat of each member, which says what the member has."""
+        requests = [
+            request(m, epoch, group=GROUP, active={"0": self.tasks[m]} if self.tasks[m] else {})
+            for m, epoch in self.epochs.items()
+        ]
+        (answers,) = await self.node.measure_together(requests)
+        self.follow(answers)
+
+    def follow(self, answers: Sequence[Any]) -> None:
+        for answer in answers:
+            assert answer.error_code == 0, answer.error_message
+            self.epochs[answer.member_id] = answer.member_epoch
+            if answer.active_tasks is not None:
+                numbers = [n for each in answer.active_tasks for n in each.partitions]
+                self.tasks[answer.member_id] = numbers
+
+    async def settle(self) -> None:
+        """Measure heartbeats until all members share all tasks."""
+        while sum(map(len, self.tasks.values())) < TASKS or not all(self.tasks.values()):
+            await trio.sleep(2)
+            await self.beat()
+
+
+def describe_request() -> StreamsGroupDescribeRequest:
+    return StreamsGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False)
+
+
+@asynccontextmanager
+async def group_of_streamers(meter: TurnMeter) -> AsyncIterator[Streamers]:
+    settings = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "1"}
+    async with metered_node(meter, **settings) as node:
+        await node.create(TOPIC, TASKS)
+        await node.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]))
+        await trio.sleep(10)
+        await node.call(describe_request())  # The modules are loaded on first use.
+        yield Streamers(node)
+
+
+STREAMING: Final = Scene("a streams group of many members", group_of_streamers)
+row = STREAMING.operation
+
+JOINS: Final = "StreamsGroupHeartbeat of new members"
+
+
+@row(JOINS, "members", MEMBERS, "StreamsGroupHeartbeat")
+async def begin(streamers: Streamers, size: int) -> None:
+    await streamers.join([f"m{number}" for number in range(size)])
+    await streamers.settle()
+
+
+@row("StreamsGroupHeartbeat", "members", MEMBERS, "StreamsGroupHeartbeat", after=JOINS)
+async def beat(streamers: Streamers, size: int) -> None:
+    await streamers.beat()
+
+
+@row("StreamsGroupDescribe", "members", MEMBERS, "StreamsGroupDescribe", after=JOINS)
+async def describe(streamers: Streamers, size: int) -> None:
+    (answer,) = await streamers.node.measure(describe_request())
+    assert len(answer.groups[0].members) == size
+
+
+@row("loading of a streams group", "members", MEMBERS, "_load_all", after=JOINS)
+async def load(streamers: Streamers, size: int) -> None:
+    service = streamers.node.parts.groups().service
+    with streamers.node.meter.measuring():
+        service.on_resigned(0)
+        service.on_elected(0, 1)
+        await trio.sleep(5)
+    await streamers.beat()
+
+
+@row("sessions of a streams group that expire", "members", MEMBERS, "_keep_deadlines", after=JOINS)
+async def expire(streamers: Streamers, size: int) -> None:
+    with streamers.node.meter.measuring():
+        await trio.sleep(SESSION_S + 1)
+    answer = await streamers.node.call(describe_request())
+    assert not answer.groups[0].members
+    (deleted,) = await streamers.node.measure(DeleteGroupsRequest(groups_names=[GROUP]))
+    assert not deleted.results[0].error_code
