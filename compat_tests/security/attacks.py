@@ -63,21 +63,21 @@ class Target:
     @property
     def resident_mb(self) -> float:
         """The memory of the broker's process."""
-        text = Path(f"/proc/{self._pid}/status").read_text()
+        text = Path(f"/proc/{self.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
     @property
     def descriptor_count(self) -> int:
-        return len(os.listdir(f"/proc/{self._pid}/fd"))
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     @property
     def cpu_s(self) -> float:
         """The CPU seconds that the broker has used."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
-    def _pid(self) -> int:
+    def pid(self) -> int:
         process = self.broker.process
         assert process is not None, "a broker that this process has started"
         return process.pid

@@ -98,15 +98,23 @@ class Environment:
     """Sees the steps of the node's quorum; None outside simulations."""
 
 
-def this_computer(*, clock: NodeClock | None = None, random: Random | None = None) -> Environment:
+def this_computer(
+    *,
+    clock: NodeClock | None = None,
+    random: Random | None = None,
+    collect: Callable[[], object] | None = None,
+) -> Environment:
     """Return the environment of a node on this computer.
 
-    By default, the node uses the system's clock and source of randomness.
+    By default, the node uses the system's clock and source of randomness. ``collect``, if any, is
+    called after each few new connections, in a process whose collector of garbage is the node's.
     """
     clock, random = clock or SystemClock(), random or SystemRandom()
 
     def open_listeners(limits: Limits, metrics: Metrics) -> NetServer:
         net = NetServer(limits, metrics, clock.now)
+        if collect is not None:
+            net.acceptor.collect = collect
         if os.name == "posix":
             net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
         return net

@@ -7,8 +7,8 @@ objects are long-lived, and few of them are in cycles. So the rules are:
 * Objects that survive any collection but one of the youngest are frozen: later collections do not
   visit them. So each collection visits only objects created since the last one that was not of the
   youngest (:data:`kwire.cli.COLLECTOR`). Python counts the objects that are created less those that
-  are freed: while thousands of connections come and go, full collections would be rare, and each
-  would visit all of these connections (40 ms).
+  are freed: while thousands of connections come and go, collections would be rare, and each would
+  visit all of these connections (40 ms). So :func:`collect_new` runs after each few connections.
 * A frozen cycle that becomes unreachable stays in memory until a collection visits all objects.
   This collection is a long pause, so it runs only when the memory blocks of the process have about
   doubled and grown by at least :data:`MIN_GROWTH_BLOCKS`, which bounds the memory of such cycles.
@@ -25,8 +25,14 @@ import attrs
 
 YOUNGEST: Final = 0
 """The garbage collector's generation of the objects that no collection has visited."""
+_MIDDLE: Final = 1
 MIN_GROWTH_BLOCKS: Final = 2_000_000
 """About 200 MB, or 20,000 partitions."""
+
+
+def collect_new() -> None:
+    """Collect what was created since the last collection but those of the youngest."""
+    gc.collect(_MIDDLE)
 
 
 @attrs.define(eq=False, repr=False)

@@ -224,10 +224,10 @@ async def _until_signal(
     import trio
 
     from kwire.node.environment import this_computer
-    from kwire.node.garbage import Collector
+    from kwire.node.garbage import Collector, collect_new
     from kwire.node.server import make_node
 
-    server = make_node(config, this_computer(), cluster_id)
+    server = make_node(config, this_computer(collect=collect_new), cluster_id)
     manager = _service_manager()
 
     def stop() -> None:

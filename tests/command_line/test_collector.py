@@ -1,6 +1,7 @@
 """The garbage collector of a node: its pauses stay short, however many objects there are."""
 
 import gc
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import ref
@@ -9,7 +10,8 @@ import attrs
 import pytest
 
 from kwire.cli import COLLECTOR
-from kwire.node.garbage import MIN_GROWTH_BLOCKS, Collector
+from kwire.net.acceptor import COLLECTED
+from kwire.node.garbage import MIN_GROWTH_BLOCKS, Collector, collect_new
 
 VISITED_MAX: Final = 10_000
 """The most objects that a collection may visit: 3 ms."""
@@ -69,6 +71,17 @@ def test_collection_visits_only_new_objects_while_a_node_grows(node: NodeCollect
     objects = [[number] for number in range(300_000)]
     assert len(objects) == 300_000
     assert len(node.visited) > 3
+    assert max(node.visited) < VISITED_MAX
+
+
+def test_collection_visits_few_objects_while_connections_come_and_go(node: NodeCollector) -> None:
+    """Python counts the objects that are created less those that are freed: here, none."""
+    connections: deque[list[list[int]]] = deque(maxlen=2048)
+    for number in range(3 * 2048):
+        connections.append([[number] for _ in range(60)])
+        if number % COLLECTED == 0:
+            collect_new()
+    gc.collect()
     assert max(node.visited) < VISITED_MAX
 
 

@@ -241,6 +241,23 @@ MUTATIONS = (
         test=f"{SERVICE}::test_many_connections_are_accepted_and_closed_a_few_per_turn",
     ),
     Mutation(
+        name="visit-all-connections-of-a-flood-at-once",
+        invariants=(102,),
+        path="kwire/node/garbage.py",
+        old="    gc.collect(_MIDDLE)\n",
+        new="    pass\n",
+        test="tests/command_line/test_collector.py"
+        "::test_collection_visits_few_objects_while_connections_come_and_go",
+    ),
+    Mutation(
+        name="collect-nothing-of-new-connections",
+        invariants=(102,),
+        path="kwire/net/acceptor.py",
+        old="                self.collect()\n",
+        new="                pass\n",
+        test=f"{SERVICE}::test_objects_of_connections_are_collected_after_a_few_of_them",
+    ),
+    Mutation(
         name="close-all-in-one-turn",
         invariants=(102,),
         path="kwire/net/server.py",

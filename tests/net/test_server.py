@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from kwire.net import acceptor
-from kwire.net.acceptor import ACCEPT_BATCH
+from kwire.net.acceptor import ACCEPT_BATCH, COLLECTED
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
 from kwire.net.server import CLOSE_BATCH
@@ -484,6 +484,19 @@ async def changes_by_turn(node: Node, count: int) -> list[int]:
         await trio.lowlevel.checkpoint()
         counts.append(len(node.service.connections))
     return [abs(after - before) for before, after in pairwise(counts)]
+
+
+async def test_objects_of_connections_are_collected_after_a_few_of_them() -> None:
+    """A collection of those of many connections would make the other clients wait."""
+    collections: list[int] = []
+    async with running() as node:
+        node.service.acceptor.collect = lambda: collections.append(len(node.service.connections))
+        node.listen()
+        with ExitStack() as stack:
+            for _ in range(3 * COLLECTED):
+                stack.enter_context(socket.create_connection(("127.0.0.1", node.port)))
+                await settle()
+    assert collections == [COLLECTED, 2 * COLLECTED, 3 * COLLECTED]
 
 
 async def test_many_connections_are_accepted_and_closed_a_few_per_turn() -> None:
