@@ -213,6 +213,19 @@ def test_request_with_tagged_fields_has_no_values() -> None:
     assert read(encode(request, 9), 9) is not None
 
 
+def test_request_with_many_batches_has_no_values() -> None:
+    """Its topics count too; the general form can be read in slices."""
+    data = Data(index=0, records=b"")
+
+    def with_batches(*counts: int) -> bytes:
+        topics = [Topic(name="t", partition_data=[data] * count) for count in counts]
+        return encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=topics), 9)
+
+    assert read(with_batches(31, 31), 9) is not None
+    assert read(with_batches(31, 32), 9) is None
+    assert read(with_batches(64), 9) is None
+
+
 def test_requests_that_kafka_encoded_have_the_values_of_their_general_form() -> None:
     for line in lines("messages"):
         if line["name"] == "ProduceRequest" and line["version"] in VERSIONS:

@@ -634,7 +634,7 @@ MUTATIONS = (
         path="kwire/codec/emit_flat.py",
         old='with self.source.block("if left < 0:"):',
         new='with self.source.block("if False:"):',
-        test="tests/codec/test_flat.py::test_values_of_a_request_are_those_of_its_general_form",
+        test="tests/codec/test_flat.py::test_request_with_many_batches_has_no_values",
     ),
     Mutation(
         name="usual-answer-hides-a-batch-that-failed",
@@ -642,8 +642,7 @@ MUTATIONS = (
         path="kwire/handlers/produce.py",
         old="if rules.is_usual and not failed and not waiting:",
         new="if rules.is_usual and not waiting:",
-        test=f"{FLAT}"
-        "::test_usual_request_for_several_partitions_has_the_outcome_of_the_general_way",
+        test=f"{FLAT}::test_usual_request_has_the_outcome_of_the_general_way",
     ),
     Mutation(
         name="usual-requests-may-have-tagged-fields",
