@@ -1,6 +1,6 @@
 """A log that is cut while its directory is in service, and what is left after a crash."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -11,6 +11,7 @@ import trio.testing
 from kwire.errors import KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
@@ -347,3 +348,27 @@ async def test_log_is_flushed_and_kept_from_retention_during_a_replay(autojump_c
         assert len(log.segments) < segment_count
         assert (log.end_offset, log.flush_state.recovery_point) == (2995, 2995)
         assert log.producers.get(77) is None
+
+
+async def test_truncations_at_the_same_time_share_the_writes_of_checkpoints(
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the cost of truncating thousands of logs grows with the square of their number."""
+    built = list[str]()
+    build = LogDirectory.lines
+
+    def lines(directory: LogDirectory, name: str) -> Iterator[str]:
+        built.append(name)
+        return build(directory, name)
+
+    async with running(SimDisk()) as logs:
+        cut = [await create_log(logs, partition=number) for number in range(100)]
+        for log in cut:
+            append(log, [b"stays"])
+            append(log, [b"goes"])
+        monkeypatch.setattr(LogDirectory, "lines", lines)
+        async with trio.open_nursery() as nursery:
+            for log in cut:
+                nursery.start_soon(logs.truncate, log, 1)
+        assert {log.end_offset for log in cut} == {1}
+        assert 0 < len(built) < 20

@@ -688,4 +688,12 @@ MUTATIONS = (
         "            await self._clean_changed()\n",
         test="tests/log/test_freed_logs.py",
     ),
+    Mutation(
+        name="each-truncation-writes-its-own-checkpoints",
+        invariants=(),
+        path="kwire/log/directories/checkpointing.py",
+        old="        write = self._next\n",
+        new="        write = _Write()\n",
+        test="tests/log/test_truncation.py",
+    ),
 )
