@@ -229,6 +229,31 @@ UNCLEAN_ELECTIONS: Final = counter(
     "Replicas not in sync that were elected leader while this controller was active: records "
     "may have been lost.",
 )
+CLIENT_INSTANCES: Final = gauge(
+    "kafka_server_client_metrics_instance_count", "Clients that push metrics to this broker."
+)
+CLIENT_UNKNOWN_SUBSCRIPTIONS: Final = counter(
+    "kafka_server_client_metrics_unknown_subscription_request_total",
+    "Pushes of clients whose subscription has changed; they ask for it and push again.",
+)
+CLIENT_PUSHES_THROTTLED: Final = counter(
+    "kafka_server_client_metrics_throttle_total",
+    "Telemetry requests of clients that came before the end of the push interval.",
+)
+CLIENT_PUSHES: Final = counter(
+    "kafka_server_client_metrics_plugin_export_total", "Pushes of clients that were accepted."
+)
+CLIENT_PUSHES_REFUSED: Final = counter(
+    "kafka_server_client_metrics_plugin_error_total",
+    "Pushes of clients that were too large or not readable.",
+)
+CLIENT_SERIES: Final = gauge(
+    "kwire_client_metrics_series", "Series of clients that this page shows."
+)
+CLIENT_SERIES_DROPPED: Final = counter(
+    "kwire_client_metrics_series_dropped_total",
+    "Numbers in pushes that this page does not show, because of a limit or a conflict of types.",
+)
 LAST_COMMITTED: Final = gauge(
     "kafka_controller_kafkacontroller_lastcommittedrecordoffset",
     "Offset of the last metadata record that this controller knows to be committed.",
@@ -447,12 +472,13 @@ def _line(
     more: tuple[tuple[str, str], ...] = (),
 ) -> str:
     pairs = (*zip(metric.labels, labels, strict=True), *more)
-    shown = ",".join(f'{name}="{_escape(text)}"' for name, text in pairs)
-    return (
-        f"{metric.name}{suffix}{{{shown}}} {value:.17g}"
-        if shown
-        else (f"{metric.name}{suffix} {value:.17g}")
-    )
+    return f"{metric.name}{suffix}{labels_text(pairs)} {value:.17g}"
+
+
+def labels_text(labels: Iterable[tuple[str, str]]) -> str:
+    """Return labels in Prometheus' format."""
+    shown = ",".join(f'{name}="{_escape(text)}"' for name, text in labels)
+    return f"{{{shown}}}" if shown else ""
 
 
 def _escape(text: str) -> str:

@@ -16,8 +16,9 @@ from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
 from kwire.configs.authorizer import AuthorizerConfig  # noqa: E402
 from kwire.configs.broker import OWN, BrokerConfig  # noqa: E402
+from kwire.configs.client_metrics import ClientMetricsConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
-from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
+from kwire.configs.group import GroupConfig  # noqa: E402
 from kwire.configs.inert import InertConfig  # noqa: E402
 from kwire.configs.security import SecurityConfig  # noqa: E402
 from kwire.configs.tls import TlsConfig  # noqa: E402
@@ -94,7 +95,7 @@ def protocol_row(api: Api) -> str:
     kafka = f"{api.first}-{api.stable}" if api.stable > api.first else str(api.stable)
 
     def versions(listener_type: ListenerType) -> str:
-        return kafka if api.key in served_on(listener_type) else ""
+        return kafka if api.key in served_on(listener_type, has_telemetry=True) else ""
 
     cells = (
         str(api.key),
@@ -102,10 +103,12 @@ def protocol_row(api: Api) -> str:
         versions(ListenerType.BROKER),
         versions(ListenerType.CONTROLLER),
         kafka if api.stable >= 0 else "",
-        UNSERVED.get(api.key, ""),
+        UNSERVED.get(api.key, "" if api.advertised else UNASKED),
     )
     return "| " + " | ".join(cells) + " |"
 
+
+UNASKED = "advertised only if `kwire.client.metrics.max.series` is set; by Kafka with a plugin"
 
 METRICS = """\
 # Metrics
@@ -113,7 +116,8 @@ METRICS = """\
 `kwire serve --metrics-port PORT` answers HTTP on the host of the first listener for clients, or on
 `--metrics-host`:
 
-- `/metrics`: the figures below for Prometheus, those that Apache Kafka has with its meanings;
+- `/metrics`: the figures below for Prometheus, those that Apache Kafka has with its meanings,
+  and the metrics that clients push ([operations.md](operations.md#metrics-of-clients));
 - `/livez`: 200 as soon as the process answers;
 - `/readyz`: 200 while every request would be answered, 503 during the start and the stop.
 

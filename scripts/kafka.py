@@ -154,8 +154,13 @@ def performance_options() -> list[str]:
     return os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", QUICK_START).split()
 
 
-def launch(directory: Path, version: str = VERSION) -> subprocess.Popen[bytes]:
-    """Start the node whose ``server.properties`` is in ``directory``; format its data if empty."""
+def launch(
+    directory: Path, version: str = VERSION, classpath: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start the node whose ``server.properties`` is in ``directory``; format its data if empty.
+
+    ``classpath``: folders of classes that the properties name.
+    """
     properties, log = directory / "server.properties", directory / "server.log"
     if not (directory / "data" / "meta.properties").exists():
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(properties)]
@@ -164,7 +169,7 @@ def launch(directory: Path, version: str = VERSION) -> subprocess.Popen[bytes]:
         if result.returncode != 0:
             raise RuntimeError(f"format failed: {result.stdout}{result.stderr}")
     heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xms256m -Xmx256m").split()
-    command = java_command("kafka.Kafka", str(properties), version=version)
+    command = java_command("kafka.Kafka", str(properties), classpath=classpath, version=version)
     command[1:1] = [*heap, *performance_options()]
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -60,6 +60,10 @@ class Broker:
     """The beginning of its command line, such as the one that enters a volume's namespace."""
     release: str = kafka.VERSION
     """The release of Apache Kafka that runs where ``kind`` is "kafka"."""
+    classpath: tuple[str, ...] = ()
+    """Folders of classes that Apache Kafka loads."""
+    arguments: tuple[str, ...] = ()
+    """More arguments of `kwire serve`."""
 
     @property
     def data(self) -> Path:
@@ -71,9 +75,9 @@ class Broker:
 
     def start(self) -> None:
         if self.kind == "kafka":
-            self.process = kafka.launch(self.directory, self.release)
+            self.process = kafka.launch(self.directory, self.release, self.classpath)
         elif self.kind == "kwire":
-            self.process = _launch_kwire(self.directory, self.prefix)
+            self.process = _launch_kwire(self.directory, self.prefix, self.arguments)
         else:
             raise BrokerError(f"a broker at an address ({self.address}) cannot be restarted")
 
@@ -116,6 +120,8 @@ def make_broker(
     directory: Path,
     overrides: Mapping[str, str] | None = None,
     prefix: tuple[str, ...] = (),
+    classpath: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
 ) -> Broker:
     """Start a broker of ``kind`` kwire or kafka, or use the one at host:port."""
     if kind not in ("kwire", "kafka"):
@@ -126,13 +132,23 @@ def make_broker(
     properties = kafka.node_properties(directory, ports, settings)
     kafka.write_properties(directory / "server.properties", properties)
     address = f"127.0.0.1:{port}"
-    broker = Broker(kind=kind, address=address, directory=directory, prefix=prefix)
+    broker = Broker(
+        kind=kind,
+        address=address,
+        directory=directory,
+        prefix=prefix,
+        classpath=classpath,
+        arguments=arguments,
+    )
     broker.start()
     return broker
 
 
-def _launch_kwire(directory: Path, prefix: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+def _launch_kwire(
+    directory: Path, prefix: tuple[str, ...] = (), arguments: tuple[str, ...] = ()
+) -> subprocess.Popen[bytes]:
     command = [*prefix, str(ROOT / "scripts" / "kwire"), "serve", "--config", "server.properties"]
+    command += arguments
     log = directory / "server.log"
     with log.open("ab") as errors:
         process = subprocess.Popen(

@@ -39,7 +39,10 @@ class Api:
     stable: int
     """The last stable version of 4.3; -1 if there is none."""
     advertised: tuple[int, int] | None
-    """The versions that Apache Kafka 4.3 advertises; Produce starts at 0, its table at 3."""
+    """The versions that Apache Kafka 4.3 advertises; Produce starts at 0, its table at 3.
+
+    None if it advertises none by default.
+    """
     listener_types: ListenerType
     """The kinds of listener on which Kafka serves it."""
     forwarded: bool

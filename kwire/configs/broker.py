@@ -38,6 +38,7 @@ from kwire.configs.listeners import (
 )
 from kwire.configs.share import ShareConfig
 from kwire.configs.streams_groups import StreamsGroupConfig
+from kwire.configs.telemetry import TelemetryConfig
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 OWN: Final = frozenset(
     (
         "broker.early.fencing.enable",
+        "kwire.client.metrics.max.series",
         "kwire.produce.validation",
         "kwire.scrub.bytes.per.second",
         "kwire.scrub.interval.ms",
@@ -89,7 +91,7 @@ def family(name: str) -> tuple[str, ...]:
     return next((family for family in _FAMILIES if name in family), (name,))
 
 
-class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig):
+class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, TelemetryConfig):
     """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
 
     # fmt: off
@@ -657,12 +659,10 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig):
         """The advertised addresses; a controller listener without one uses its own address."""
         if not self.advertised_listeners:
             return self.endpoints
-        advertised = parse_listeners(
-            "advertised.listeners", self.advertised_listeners, self.protocols
-        )
-        names = {endpoint.name for endpoint in advertised}
+        named = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocols)
+        names = {endpoint.name for endpoint in named}
         own = tuple(e for e in self.controller_endpoints if e.name not in names)
-        return advertised + own
+        return named + own
 
     @property
     def inter_broker_listener(self) -> str:

@@ -13,6 +13,7 @@ from kwire.configs.declare import ConfigError, Kind
 from kwire.configs.listeners import has_sasl, has_tls
 from kwire.configs.remedies import REQUIRED
 from kwire.configs.share_partitions import LIMITED
+from kwire.configs.telemetry import check_telemetry
 
 _PROTECTIVE: Final = frozenset(
     {
@@ -152,6 +153,7 @@ def check_node(config: BrokerConfig) -> None:
     _check_quorum(config)
     _check_log(config)
     _check_times(config)
+    check_telemetry(config)
 
 
 def _require(holds: bool, why: str) -> None:

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.configs.broker import BrokerConfig, all_broker_keys, family
+from kwire.configs.client_metrics import ClientMetricsConfig
 from kwire.configs.declare import Key, Scope
-from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.group import GroupConfig
 from kwire.configs.topic import SYNONYMS, TopicConfig
 
 TOPIC_SOURCE: Final = 1

@@ -1,9 +1,9 @@
-"""The settings of a group, and of a client-metrics subscription."""
+"""The settings of a group."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kwire.configs.declare import Config, ConfigError, boolean, integer, string, strings
+from kwire.configs.declare import Config, ConfigError, boolean, integer, string
 from kwire.configs.share_partitions import check_limits, check_reset
 
 if TYPE_CHECKING:
@@ -89,13 +89,3 @@ def within_limits(
     """Return what a group overrides, kept within the broker's limits, or the broker's setting."""
     text = overrides.get(name)
     return default if text is None else min(max(int(text), low), high)
-
-
-class ClientMetricsConfig(Config):
-    """The settings of a client-metrics subscription: DescribeConfigs's CLIENT_METRICS resource."""
-
-    interval_ms = integer(
-        300_000, "How often clients send.", low=100, high=3_600_000, effective=False
-    )
-    match = strings((), "Which clients, as name=pattern.", effective=False)
-    metrics = strings((), "Which metrics, by prefix.", effective=False)

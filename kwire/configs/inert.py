@@ -143,7 +143,6 @@ class InertConfig(Config):
     ssl_provider = optional_string(scope=PER_BROKER)
     ssl_secure_random_implementation = optional_string(scope=PER_BROKER)
     ssl_trustmanager_algorithm = string("PKIX", scope=PER_BROKER)
-    telemetry_max_bytes = integer(1048576, low=1)
     transaction_two_phase_commit_enable = boolean(False)
     unclean_leader_election_interval_ms = long(300000, low=1, internal=True)
 

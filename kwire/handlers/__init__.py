@@ -17,9 +17,17 @@ _CONTROLLERS_OWN: Final = {"fetch": "fetch_metadata_log"}
 """The handlers of a controller's listener that differ from those of a broker's listener."""
 
 
-def served_on(listener_type: ListenerType) -> dict[int, Api]:
-    """Return the APIs that one kind of listener serves, by key."""
-    return {api.key: api for api in SERVED if listener_type in api.listener_types}
+def served_on(listener_type: ListenerType, has_telemetry: bool = False) -> dict[int, Api]:
+    """Return the APIs that one kind of listener serves, by key.
+
+    ``has_telemetry``: the node asks clients for their metrics. Only then it serves the APIs for
+    that, which Kafka does not advertise by default.
+    """
+    return {
+        api.key: api
+        for api in SERVED
+        if listener_type in api.listener_types and (has_telemetry or api.advertised is not None)
+    }
 
 
 def handler_name(api: Api, listener_type: ListenerType) -> str:

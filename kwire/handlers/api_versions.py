@@ -25,8 +25,13 @@ def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsRe
     for text in (request.client_software_name, request.client_software_version):
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest
+    connection = context.connection
+    connection.software_name = request.client_software_name
+    connection.software_version = request.client_software_version
     return ApiVersionsResponse(
-        api_keys=advertised_versions(context.listener_type),
+        api_keys=advertised_versions(
+            context.listener_type, has_telemetry=context.services.has_telemetry
+        ),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=name, min_version=lowest, max_version=highest

@@ -31,7 +31,13 @@ from kwire.errors import KafkaError
 from kwire.handlers import handler_name, served_on
 from kwire.handlers.shared.busy_time import count_steps, count_time, throttle_after
 from kwire.handlers.shared.client_quotas import PRODUCED, REQUEST_TIME
-from kwire.handlers.shared.context import ANONYMOUS, Context, Principal, Services
+from kwire.handlers.shared.context import (
+    ANONYMOUS,
+    ClientConnection,
+    Context,
+    Principal,
+    Services,
+)
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Flat, Handler
 from kwire.handlers.shared.shared_response import SharedResponse
@@ -201,7 +207,7 @@ class Dispatcher:
     _apis: dict[int, Api] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._apis = served_on(self.listener_type)
+        self._apis = served_on(self.listener_type, self.services.has_telemetry)
 
     def for_connection(
         self,
@@ -210,8 +216,12 @@ class Dispatcher:
         principal: Principal = ANONYMOUS,
         *,
         by_token: bool = False,
+        connection: ClientConnection | None = None,
     ) -> "ConnectionRequests":
-        """Return the object that answers the requests of a new connection."""
+        """Return the object that answers the requests of a new connection.
+
+        ``connection``: what is known of it from the time before the log-in.
+        """
         context = Context(
             services=self.services,
             listener_type=self.listener_type,
@@ -219,6 +229,7 @@ class Dispatcher:
             client_host=client_host,
             principal=principal,
             by_token=by_token,
+            connection=ClientConnection() if connection is None else connection,
         )
         return ConnectionRequests(self, context)
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from kwire.node.directory_assignments import DirectoryAssignments
     from kwire.node.scrubbing import Scrubbing
+    from kwire.telemetry.receiver import TelemetryReceiver
 
 SESSION_EVICTION_S: Final = 120.0
 
@@ -67,6 +68,27 @@ def _move_limit(config: BrokerConfig) -> RateLimit:
 
 def _client_quotas(config: BrokerConfig) -> ClientQuotas:
     return ClientQuotas(config.quota_window_num, config.quota_window_size_seconds)
+
+
+def _make_telemetry(core: Core) -> "TelemetryReceiver | None":
+    config = core.config
+    if not config.kwire_client_metrics_max_series:
+        return None
+    from kwire.telemetry.receiver import TelemetryReceiver
+
+    receiver = TelemetryReceiver(
+        core.metrics,
+        core.clock,
+        core.random.randbytes,
+        max_bytes=config.telemetry_max_bytes,
+        max_series=config.kwire_client_metrics_max_series,
+    )
+
+    async def follow(delta: MetadataDelta) -> None:
+        await receiver.subscriptions.follow(delta.configs, delta.after.config)
+
+    core.publisher.add_applier(follow)
+    return receiver
 
 
 @attrs.define(eq=False, repr=False)
@@ -121,6 +143,7 @@ class BrokerHalf:
             share_states=self.share_states.coordinator,
             client_quotas=_client_quotas(core.config),
             share=self.shares.service,
+            telemetry=_make_telemetry(core),
         )
         self.scrubbing = self._make_scrubbing()
         core.publisher.add_applier(self.replicas.applier.apply)

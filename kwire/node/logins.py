@@ -44,11 +44,18 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
     )
 
     def for_connection(listener: str, host: str) -> LoginRequests:
-        def as_user(login: Login) -> ConnectionRequests:
-            principal = Principal("User", login.user)
-            return dispatcher.for_connection(listener, host, principal, by_token=login.by_token)
+        before_login = dispatcher.for_connection(listener, host)
 
-        return LoginRequests(rules, dispatcher.for_connection(listener, host), as_user)
+        def as_user(login: Login) -> ConnectionRequests:
+            return dispatcher.for_connection(
+                listener,
+                host,
+                Principal("User", login.user),
+                by_token=login.by_token,
+                connection=before_login.context.connection,
+            )
+
+        return LoginRequests(rules, before_login, as_user)
 
     return for_connection
 

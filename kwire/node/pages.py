@@ -1,5 +1,7 @@
 """The pages of a node with ``--metrics-port``: metrics, liveness and readiness."""
 
+from itertools import chain
+
 import trio
 
 from kwire import metrics as m
@@ -15,13 +17,14 @@ def pages(server: Server) -> Pages:
     metrics, clock = core.metrics, core.clock
     add_process(metrics, clock)
     add_gauges(core, server.broker)
+    telemetry = None if server.broker is None else server.broker.services.telemetry
     delay = metrics.cell(m.LOOP_DELAY)
 
     async def text() -> Page:
         asked_at = clock.now()
         await trio.lowlevel.checkpoint()
         delay.value = clock.now() - asked_at
-        return Page(200, metrics.lines())
+        return Page(200, chain(metrics.lines(), () if telemetry is None else telemetry.lines()))
 
     async def live() -> Page:
         return Page(200, ["ok"])

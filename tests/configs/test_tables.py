@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kwire.configs.broker import OWN, BrokerConfig, all_broker_keys
+from kwire.configs.client_metrics import ClientMetricsConfig
 from kwire.configs.declare import Key
-from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.group import GroupConfig
 from kwire.configs.topic import FROM_BROKER, SYNONYMS, TopicConfig
 
 FACTS = [

@@ -7,7 +7,6 @@ from tests.support.handlers.admin_node import admin_node
 
 DIFFERENT = {
     "alter unknown operation": "Kafka fails with UNKNOWN_SERVER_ERROR and a logged traceback",
-    "alter metrics low value": "the same error with the names of other settings",
     "describe unknown kind": "the text of kwire names the kind",
 }
 """Answers that differ on purpose; all but the first have Kafka's error codes."""

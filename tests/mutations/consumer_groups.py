@@ -184,7 +184,7 @@ MUTATIONS = (
     Mutation(
         name="match-parts-of-topic-names",
         invariants=(74,),
-        path="kwire/group/consumer/regexes.py",
+        path="kwire/regexes.py",
         old="re2.compile(text, options=options).fullmatch",
         new="re2.compile(text, options=options).match",
         test=f"{_REGEXES}::test_whole_name_has_to_match",
@@ -209,8 +209,8 @@ MUTATIONS = (
         name="groups-may-leave-the-bounds-of-the-broker",
         invariants=(74,),
         path="kwire/raftmeta/controller/configs.py",
-        old="            check_group_config(settings, state.config)",
-        new="            pass",
+        old="    check_group_config(settings, state.config)",
+        new="    pass",
         test="tests/raftmeta/controller/test_configs.py::"
         "test_settings_of_a_group_stay_within_those_of_the_broker",
     ),

@@ -18,6 +18,7 @@ from tests.turns.share_groups import SHARING
 from tests.turns.share_states import STATES
 from tests.turns.shares import SHARED
 from tests.turns.streams_groups import STREAMING
+from tests.turns.telemetry import TELEMETRY
 from tests.turns.tokens import TOKENS
 from tests.turns.topics import TOPICS
 from tests.turns.transactions import PARTITIONED_WITH_TRANSACTIONS
@@ -32,6 +33,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     TOPICS,
     USERS,
     TOKENS,
+    TELEMETRY,
     PARTITIONED_WITH_TRANSACTIONS,
     OPENED,
     GROUPED,

@@ -1,6 +1,10 @@
 """ListConfigResources (API key 74): its request and its response."""
 
+from typing import Final
+
 from kwire.codec.schema import Array, Int8, Int16, Int32, Request, String, field, message, struct
+
+_CLIENT_METRICS: Final = 16
 
 
 @message(api_key=74, versions="0-1", flexible="0+")
@@ -29,3 +33,10 @@ class ListConfigResourcesResponse:
         resource_type: Int8 = field("1+", default=16, ignorable=True)
 
     config_resources: Array[ConfigResource] = field("0+", factory=list)
+
+
+def widen_request(request: ListConfigResourcesRequest, version: int) -> ListConfigResourcesRequest:
+    """Ask for client metrics in version 0, which lists nothing else."""
+    if version == 0:
+        request.resource_types = [_CLIENT_METRICS]
+    return request

@@ -13,40 +13,30 @@ from typing import Final, Protocol
 
 import attrs
 
+from kwire import regexes
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
 from kwire.errors import InvalidRegularExpression
 from kwire.group.consumer.model import ConsumerGroup, ResolvedRegex
 from kwire.group.consumer.records import epoch_record, regex_record
 from kwire.group.consumer.topics import Topics, group_hash
+from kwire.regexes import Match
 
 logger = logging.getLogger(__name__)
 
 BATCH_INTERVAL_MS: Final = 10_000
 _NAMES_A_STEP: Final = 200
 
-Match = Callable[[str], object | None]
-"""Returns a true value if the whole name matches."""
-
 
 def compile_regex(text: str) -> Match:
     """Compile a regular expression; raises InvalidRegularExpression."""
     try:
-        import re2
-    except ImportError:
+        return regexes.compile_regex(text)
+    except regexes.NoCompiler as error:
+        raise InvalidRegularExpression(str(error)) from None
+    except regexes.BadExpression as error:
         raise InvalidRegularExpression(
-            "Regular expressions need the Python package google-re2, which is not installed."
+            f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}."
         ) from None
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        match: Match = re2.compile(text, options=options).fullmatch
-    except re2.error as error:
-        reason = error.args[0]
-        raise InvalidRegularExpression(
-            f"SubscribedTopicRegex `{text}` is not a valid regular expression: "
-            f"{reason.decode() if isinstance(reason, bytes) else reason}."
-        ) from None
-    return match
 
 
 def needs_resolution(

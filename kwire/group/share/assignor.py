@@ -6,7 +6,7 @@ keep what they have as far as that allows. If the members subscribe to different
 is shared among its subscribers by itself.
 
 The results are those of Apache Kafka's assignor, which visits members and partitions in the order
-of its hash tables (:mod:`kwire.group.share.hash_order`). It is a generator that yields after each
+of its hash tables (:mod:`kwire.hash_order`). It is a generator that yields after each
 small piece of work, so that a large group is assigned in slices.
 """
 
@@ -18,7 +18,7 @@ import attrs
 
 from kwire.coordinator.partitioning import java_hash
 from kwire.group.consumer.model import Partitions
-from kwire.group.share.hash_order import (
+from kwire.hash_order import (
     buckets_for,
     buckets_of,
     hash_of_partition,

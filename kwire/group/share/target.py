@@ -6,8 +6,8 @@ from kwire.coordinator.partitioning import java_hash
 from kwire.group.consumer.target import Targets
 from kwire.group.consumer.topics import Topics
 from kwire.group.share.assignor import Sharer, assign_simple
-from kwire.group.share.hash_order import listing
 from kwire.group.share.model import ShareGroup, ShareMember
+from kwire.hash_order import listing
 
 
 def computing(

@@ -11,15 +11,16 @@ ApiVersion = ApiVersionsResponse.ApiVersion
 
 
 def _api_version(api: Api) -> ApiVersion:
-    assert api.advertised is not None, "Kafka advertises every API that is served"
-    first, last = api.advertised
+    first, last = api.advertised or (api.first, api.stable)
     return ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 
 @cache
-def advertised_versions(listener_type: ListenerType) -> list[ApiVersion]:
+def advertised_versions(
+    listener_type: ListenerType, *, has_telemetry: bool = False
+) -> list[ApiVersion]:
     """Return the APIs of a kind of listener; the same list for every client."""
-    return [_api_version(api) for api in served_on(listener_type).values()]
+    return [_api_version(api) for api in served_on(listener_type, has_telemetry).values()]
 
 
 def refuse_version() -> ApiVersionsResponse:

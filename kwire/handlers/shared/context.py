@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kwire.security.authorizer import Authorizer
     from kwire.share.service import ShareService
     from kwire.share.state.coordinator import ShareCoordinator
+    from kwire.telemetry.receiver import TelemetryReceiver
     from kwire.transaction.coordinator import TransactionCoordinator
 
 Req = TypeVar("Req")
@@ -69,6 +70,9 @@ class ClientConnection:
 
     on_closed: "dict[object, Callable[[], None]]" = attrs.field(factory=dict)
     """The callbacks for the end of the connection, by any key."""
+    software_name: str = "unknown"
+    """The name of the client's library, from its ApiVersions request."""
+    software_version: str = "unknown"
 
     def close(self) -> None:
         """End what ends with the connection, which is closed."""
@@ -107,6 +111,8 @@ class BrokerServices:
     share: "Callable[[], ShareService] | None" = None
     """Returns this broker's share partitions, which are created when first needed; None if nothing
     stores their states."""
+    telemetry: "TelemetryReceiver | None" = None
+    """Takes the metrics that clients push; None if clients are not asked for any."""
 
 
 CheckCertificates: TypeAlias = Callable[[BrokerConfig, Collection[str]], Awaitable[None]]
@@ -133,6 +139,11 @@ class Services:
     """Decides what clients may do; without it, they may do everything."""
     check_certificates: "CheckCertificates | None" = None
     """Checks changed settings of TLS; None on a node without TLS."""
+
+    @property
+    def has_telemetry(self) -> bool:
+        """True if this node asks clients for their metrics."""
+        return self.broker is not None and self.broker.telemetry is not None
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -16,8 +16,9 @@ from kwire.codec.messages.incremental_alter_configs import (
 )
 from kwire.configs.broker import all_broker_keys
 from kwire.configs.checks import check_changed, is_for_store, is_of_logins, without_listener
+from kwire.configs.client_metrics import ClientMetricsConfig, check_client_metrics
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
-from kwire.configs.group import ClientMetricsConfig, GroupConfig, check_group_config
+from kwire.configs.group import GroupConfig, check_group_config
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.configs.topic import TopicConfig, check_topic_config, outdated_settings
 from kwire.errors import KafkaError
@@ -267,10 +268,12 @@ def _check(
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
         _check_broker(state, name, current, settings)
+    elif kind == GROUP:
+        _check_group(state, name, settings)
+    elif not name:
+        raise errors.InvalidRequest("Subscription name can't be empty")
     else:
-        _check_named(kind, name, settings)
-        if kind == GROUP:
-            check_group_config(settings, state.config)
+        check_client_metrics(settings)
 
 
 def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict[str, str]:
@@ -283,24 +286,15 @@ def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict
     }
 
 
-def _check_named(kind: int, name: str, settings: dict[str, str]) -> None:
-    kind_name = "group" if kind == GROUP else "client metrics"
-    if not name and kind == GROUP:
-        raise errors.InvalidRequest("Default group resources are not allowed.")
+def _check_group(state: ControllerState, name: str, settings: dict[str, str]) -> None:
     if not name:
-        raise errors.InvalidRequest("Subscription name can't be empty")
-    keys = keys_of(kind)
+        raise errors.InvalidRequest("Default group resources are not allowed.")
+    keys = GroupConfig.keys()
     for setting, text in settings.items():
-        if setting not in keys and kind == GROUP:
-            raise ConfigError(f"Unknown group config name: {setting}")
         if setting not in keys:
-            raise errors.InvalidRequest(f"Unknown {kind_name} configuration: {setting}")
-        try:
-            keys[setting].parse(text)
-        except ConfigError as error:
-            if kind == GROUP:
-                raise
-            raise errors.InvalidRequest(str(error)) from None
+            raise ConfigError(f"Unknown group config name: {setting}")
+        keys[setting].parse(text)
+    check_group_config(settings, state.config)
 
 
 def _check_broker(

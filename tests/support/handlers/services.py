@@ -26,7 +26,8 @@ def services_of(**parts: Any) -> Services:
     """Return the services of a node with these parts, by their names in any of the classes."""
     defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": ""}
     defaults |= {"image": MetadataImage(), "supported_features": {}}
-    parts = defaults | {"authorizer": None, "check_certificates": None} | parts
+    optional = {"authorizer": None, "check_certificates": None, "telemetry": None}
+    parts = defaults | optional | parts
     parts["current"] = _make(Current, parts)
     parts["broker"] = _make(BrokerServices, parts)
     services: Services = _make(Services, parts)

@@ -1,0 +1,1 @@
+"""Clients that push their metrics (KIP-714), and the tool for subscriptions."""

@@ -1,0 +1,30 @@
+"""The broker's settings for the metrics that clients push (KIP-714), a part of its table."""
+
+from importlib.util import find_spec
+from typing import Final
+
+from kwire.configs.declare import Config, ConfigError, integer
+
+_PACKAGES: Final = ("opentelemetry", "re2")
+
+
+class TelemetryConfig(Config):
+    """The settings of the receiver of metrics."""
+
+    # fmt: off
+    kwire_client_metrics_max_series = integer(
+        0, "How many series of the clients' own metrics the metrics page shows; 0: clients are not "
+        "asked for any.", low=0, internal=True)
+    telemetry_max_bytes = integer(
+        1_048_576, "The most bytes that a client pushes at once, packed or unpacked.", low=1)
+    # fmt: on
+
+
+def check_telemetry(config: TelemetryConfig) -> None:
+    """Reject the receiver of metrics if a package that it needs is missing."""
+    if config.kwire_client_metrics_max_series and not all(map(find_spec, _PACKAGES)):
+        raise ConfigError(
+            f"{TelemetryConfig.kwire_client_metrics_max_series.name} is set, but reading the "
+            "metrics of clients needs the packages opentelemetry-proto and google-re2; install "
+            "kwire[telemetry]"
+        )

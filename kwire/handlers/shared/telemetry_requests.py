@@ -1,0 +1,28 @@
+"""The parts of a node that the requests of clients with metrics use, and what they tell of them."""
+
+from kwire.errors import UnsupportedVersion
+from kwire.handlers.shared.context import Context
+from kwire.telemetry.receiver import Client, TelemetryReceiver
+
+
+def receiver_of(context: Context) -> TelemetryReceiver:
+    """Return the broker's receiver of metrics."""
+    receiver = context.broker.telemetry
+    if receiver is None:
+        raise UnsupportedVersion
+    return receiver
+
+
+def client_of(context: Context) -> Client:
+    """Return the client, as subscriptions choose it and the metrics page shows it."""
+    connection = context.connection
+    return Client(
+        connection=connection.on_closed,
+        user=context.principal.name,
+        attributes={
+            "client_id": context.client_id,
+            "client_software_name": connection.software_name,
+            "client_software_version": connection.software_version,
+            "client_source_address": context.client_host,
+        },
+    )

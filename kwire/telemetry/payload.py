@@ -1,0 +1,102 @@
+"""The payload of a push: OTLP's MetricsData in one of the codecs, as numbers with labels.
+
+Only gauges and cumulative sums are read, which is what Kafka's clients send when asked for them.
+The module imports the packages that decode OTLP, so it is loaded with the first push.
+"""
+
+import re
+from collections.abc import Generator, Iterable
+from math import isnan
+from typing import Any, Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
+
+from kwire.errors import InvalidRecord, TelemetryTooLarge
+from kwire.records.compression import BadPayload, PayloadTooLarge, decompress
+from kwire.telemetry.series import Sample
+
+# Any: the classes that protobuf generates at run time have no types.
+Message: TypeAlias = Any
+
+PREFIX: Final = "kwire_client_"
+"""The beginning of all names, so that no client can send metrics in the broker's name."""
+LABELS_MAX: Final = 16
+TEXT_MAX: Final = 256
+"""The longest name or value of a label, in characters; longer ones are cut."""
+_KAFKAS: Final = "org.apache.kafka."
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
+_CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+
+
+def unpack(data: bytes, codec: int, max_bytes: int) -> Message:
+    """Decompress and decode a payload; takes milliseconds, so it runs in a thread.
+
+    Raises TelemetryTooLarge if it has more than ``max_bytes`` in any form, or else InvalidRecord.
+    """
+    try:
+        plain = decompress(codec, data, max_bytes)
+    except PayloadTooLarge:
+        raise TelemetryTooLarge from None
+    except BadPayload:
+        raise InvalidRecord from None
+    message = MetricsData()
+    try:
+        message.ParseFromString(bytes(plain))
+    except DecodeError:
+        raise InvalidRecord from None
+    return message
+
+
+def samples(message: Message) -> Generator[Sample | None, None, None]:
+    """Yield the numbers of a decoded payload, and None for each element that is not one."""
+    for of_resource in message.resource_metrics:
+        resource = _labels(of_resource.resource.attributes)
+        yield None
+        for of_scope in of_resource.scope_metrics:
+            yield None
+            for metric in of_scope.metrics:
+                yield from _samples(metric, resource)
+
+
+def _samples(metric: Message, resource: dict[str, str]) -> Generator[Sample | None, None, None]:
+    data = metric.WhichOneof("data")
+    if data == "gauge":
+        kind, points = "gauge", metric.gauge.data_points
+    elif data == "sum" and metric.sum.aggregation_temporality == _CUMULATIVE:
+        kind = "counter" if metric.sum.is_monotonic else "gauge"
+        points = metric.sum.data_points
+    else:
+        yield None
+        return
+    name = page_name(metric.name)
+    for point in points:
+        value = getattr(point, point.WhichOneof("value") or "as_double")
+        if isnan(value):  # An average of nothing.
+            yield None
+            continue
+        labels = resource | _labels(point.attributes)
+        yield Sample(name, kind, tuple(sorted(labels.items())), value)
+
+
+def _labels(attributes: Iterable[Message]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for attribute in attributes:
+        if len(labels) == LABELS_MAX:
+            break
+        value = attribute.value
+        kind = value.WhichOneof("value")
+        if kind in ("string_value", "int_value", "double_value", "bool_value"):
+            labels[to_name(attribute.key)] = str(getattr(value, kind))[:TEXT_MAX]
+    return labels
+
+
+def page_name(metric: str) -> str:
+    """Return the name under which the page shows a client's metric."""
+    return PREFIX + to_name(metric.removeprefix(_KAFKAS))
+
+
+def to_name(text: str) -> str:
+    """Return a text as a name in Prometheus' format; names with "__" are reserved."""
+    name = _NOT_IN_NAMES.sub("_", text[:TEXT_MAX])
+    return name if name[:1].isalpha() else f"x{name}"
