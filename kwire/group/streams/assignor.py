@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.coordinator.partitioning import java_hash
-from kwire.group.share.hash_order import listing
 from kwire.group.streams.java_queue import JavaQueue
 from kwire.group.streams.model import TaskSet
+from kwire.hash_order import listing
 
 Task = tuple[str, int]
 """A subtopology's id and a partition number."""
