@@ -85,7 +85,7 @@ class FetchPass:
     watch: "SessionWatch | None"
     """The watch of the fetch's session, if it has one."""
     shared_reads: SharedReads | None = None
-    """The reads shared by the consumers whose fetches one append has completed."""
+    """The reads that the consumers whose fetches one append has completed share."""
     shared: SharedRead | None = attrs.field(init=False, default=None)
     """The shared read that the last visit has used or left for others; None if there is none."""
     waits_for_disk: bool = False
@@ -183,7 +183,7 @@ class FetchPass:
         self, shared_reads: SharedReads, partition: Partition, requested: FetchPartition
     ) -> Answer:
         """Return the answer to an equal request, or read the partition and share the answer."""
-        options = self.options
+        options, self.shared = self.options, None
         max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
         key = (
             partition,
@@ -205,13 +205,11 @@ class FetchPass:
             self.total_bytes += shared.size
             self._sizes[requested] = partition, shared.size
             return shared.answer
-        self.shared = None
         answer = self._read(partition, requested)
         data = _small(answer.records)
         if data is not None:
             answer.records = data
-            end_offset = self.visits[requested][1]
-            self.shared = SharedRead(state, answer, len(data), end_offset, {})
+            self.shared = SharedRead(state, answer, len(data), self.visits[requested][1], {})
             shared_reads.keep(key, self.shared)
         return answer
 
@@ -335,12 +333,9 @@ class FetchPass:
 
     def _must_hold_back(self, partition: Partition, leader: Leader) -> bool:
         """Return whether the throttle holds back a follower outside the ISR (KIP-73)."""
-        replicas = self.replicas
-        return (
-            self.options.reader not in leader.isr
-            and _is_throttled(replicas, partition)
-            and replicas.throttles.leader.is_exceeded(replicas.now())
-        )
+        if self.options.reader in leader.isr or not _is_throttled(self.replicas, partition):
+            return False
+        return self.replicas.throttles.leader.is_exceeded(self.replicas.now())
 
     def _refuse(self, requested: FetchPartition, error: KafkaError) -> Answer:
         # An unknown partition is reported only when the wait ends, as in Kafka: nothing else would

@@ -20,7 +20,7 @@ class SharedResponse:
     build: Callable[[], Body]
     """Returns the response as an object, whose encoding is bytes only."""
     frames: dict[int, bytes]
-    """What the requests share, by version: the frame without what is a request's own."""
+    """The shared end of the frames, by version: all but the parts that are a request's own."""
     own: bytes
     """The start of the body that is this request's own."""
     own_since: int
