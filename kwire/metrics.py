@@ -247,11 +247,9 @@ CLIENT_PUSHES_REFUSED: Final = counter(
     "kafka_server_client_metrics_plugin_error_total",
     "Pushes of clients that were too large or not readable.",
 )
-CLIENT_SERIES: Final = gauge(
-    "kwire_client_metrics_series", "Series of clients that this page shows."
-)
+CLIENT_SERIES: Final = gauge("kwire_telemetry_series", "Series of clients that this page shows.")
 CLIENT_SERIES_DROPPED: Final = counter(
-    "kwire_client_metrics_series_dropped_total",
+    "kwire_telemetry_series_dropped_total",
     "Numbers in pushes that this page does not show, because of a limit or a conflict of types.",
 )
 LAST_COMMITTED: Final = gauge(

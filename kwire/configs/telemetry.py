@@ -5,7 +5,7 @@ from typing import Final
 
 from kwire.configs.declare import Config, ConfigError, integer
 
-_PACKAGES: Final = ("opentelemetry", "re2")
+_MODULES: Final = ("opentelemetry.proto.metrics.v1", "google.protobuf", "re2")
 
 
 class TelemetryConfig(Config):
@@ -22,9 +22,16 @@ class TelemetryConfig(Config):
 
 def check_telemetry(config: TelemetryConfig) -> None:
     """Reject the receiver of metrics if a package that it needs is missing."""
-    if config.kwire_client_metrics_max_series and not all(map(find_spec, _PACKAGES)):
+    if config.kwire_client_metrics_max_series and not all(map(_is_installed, _MODULES)):
         raise ConfigError(
             f"{TelemetryConfig.kwire_client_metrics_max_series.name} is set, but reading the "
             "metrics of clients needs the packages opentelemetry-proto and google-re2; install "
             "kwire[telemetry]"
         )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that contains it
+        return False

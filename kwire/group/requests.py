@@ -475,6 +475,7 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
     offsets = chain(committed, shard.offsets.unstable_partitions(group_id))
     removals = list(islice(offsets, DECISION_OFFSETS_MAX + 1))
     if len(removals) > DECISION_OFFSETS_MAX:
+        builder.timers.clear()
         builder.answer(ticket, False)
         return builder.build()
     builder.records.extend(offset_tombstone(group_id, *removal) for removal in removals)

@@ -355,7 +355,8 @@ class ConnectionRequests:
         route.seconds.observe(elapsed_s)
         throttle_ms = 0
         if self.context.services.current.image.quotas:  # As a rule there are none.
-            throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
+            if route.is_produce:
+                throttle_ms = self._mute(_throttle_produced(self.context, frame))
             throttle_ms = max(throttle_ms, self._count_time(route, None, elapsed_s))
         return [flat.encode(correlation_id, *result, throttle_ms)]
 
@@ -407,7 +408,7 @@ class ConnectionRequests:
             return slow.then(partial(self._resume, route, request, slow, frame, started))
         if not isinstance(slow, Unfinished):
             return Slow(partial(self._finish_slow, route, request, slow, frame, started, since))
-        throttle_ms = self._count_produced(len(frame)) if route.is_produce else 0
+        throttle_ms = self._mute(_throttle_produced(self.context, frame)) if route.is_produce else 0
         now = self._now()
         throttle_ms = max(throttle_ms, self._count_time(route, request, now - since))
         return Unfinished(
@@ -521,7 +522,7 @@ class ConnectionRequests:
             work_s = made_s
         else:
             if route.is_produce:
-                throttle_ms = self._count_produced(len(frame))
+                throttle_ms = self._mute(_throttle_produced(self.context, frame))
             busy_s = 0.0 if has_waited else elapsed_s
             throttle_ms = max(throttle_ms, self._count_time(route, request, busy_s))
         if response is None:
@@ -557,13 +558,6 @@ class ConnectionRequests:
         """Return whether a request may start while responses to earlier requests are pending."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] == _PRODUCE
 
-    def _count_produced(self, frame_bytes: int) -> int:
-        """Count a Produce request towards the client's quota; return the throttle time, if any.
-
-        The connection is muted from now on, because a producer sends more before it is answered.
-        """
-        return self._mute(_throttle_produced(self.context, frame_bytes))
-
     def _count_time(self, route: Route, request: Body, busy_s: float) -> int:
         """Count the time that a request kept the loop busy; return the throttle time, if any."""
         limit = _time_limit(self.context, route, request)
@@ -594,13 +588,16 @@ async def _encode_large(route: Route, frame: memoryview, response: Body) -> list
         raise
 
 
-def _throttle_produced(context: Context, frame_bytes: int) -> int:
-    """Count the bytes of a Produce request; return the throttle time of its client, if any."""
+def _throttle_produced(context: Context, frame: memoryview) -> int:
+    """Count the bytes of a Produce request; return the throttle time of its client, if any.
+
+    The connection is muted at once, because a producer sends more before it is answered.
+    """
     limit = context.byte_limit(PRODUCED)
     if limit is None:
         return 0
     now = context.clock.now()
-    limit.record(frame_bytes, now)
+    limit.record(len(frame), now)
     return limit.excess_ms(now)
 
 

@@ -400,7 +400,9 @@ def _log_start(
     """Return the log start, which a producer needs after a gap, or -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
-    return replicas.partitions.look_up(name, topic_id, index).log.log_start
+    with suppress(KafkaError):  # deleted while a thread checked the batch
+        return replicas.partitions.look_up(name, topic_id, index).log.log_start
+    return -1
 
 
 async def _verify(

@@ -188,6 +188,7 @@ class FetchPass:
         key = (
             partition,
             requested.partition,
+            requested.by_id,  # the encoded response names the topic or its id
             requested.fetch_offset,
             max_bytes,
             requested.leader_epoch,

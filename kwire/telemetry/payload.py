@@ -6,6 +6,7 @@ The module imports the packages that decode OTLP, so it is loaded with the first
 
 import re
 from collections.abc import Generator, Iterable
+from itertools import islice
 from math import isnan
 from typing import Any, Final, TypeAlias
 
@@ -81,9 +82,7 @@ def _samples(metric: Message, resource: dict[str, str]) -> Generator[Sample | No
 
 def _labels(attributes: Iterable[Message]) -> dict[str, str]:
     labels: dict[str, str] = {}
-    for attribute in attributes:
-        if len(labels) == LABELS_MAX:
-            break
+    for attribute in islice(attributes, LABELS_MAX):
         value = attribute.value
         kind = value.WhichOneof("value")
         if kind in ("string_value", "int_value", "double_value", "bool_value"):

@@ -1,11 +1,12 @@
 """Answers the two requests of clients that push metrics, and keeps what they push.
 
-The payload of a push is unpacked in a thread, one payload at a time, and its numbers are read in
-slices. So a client with many metrics delays no other client.
+One payload is in memory at a time: it is unpacked in a thread, and its numbers are read in slices.
+So a client with many metrics delays no other client.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -21,7 +22,7 @@ from kwire.errors import (
     UnknownSubscriptionId,
 )
 from kwire.telemetry.instances import ClientInstance, ClientInstances, Push
-from kwire.telemetry.series import ClientSeries, Labels, Numbered, add_labels
+from kwire.telemetry.series import CLIENT_SERIES_MAX, ClientSeries, Labels, Numbered, add_labels
 from kwire.telemetry.subscriptions import Assigned, Subscriptions
 from kwire.types import random_uuid, uuid_text
 
@@ -89,7 +90,8 @@ class TelemetryReceiver:
         self._instances = ClientInstances(metrics)
         self._series = ClientSeries(max_series, metrics)
         self._counts = Counts.of(metrics)
-        self._threads = trio.CapacityLimiter(1)
+        self._turn = trio.CapacityLimiter(1)
+        """The one payload in memory."""
 
     def lines(self) -> Iterator[str]:
         """Yield the clients' lines of the metrics page."""
@@ -148,25 +150,25 @@ class TelemetryReceiver:
     async def _take(
         self, client: Client, instance: ClientInstance, codec: int, payload: bytes
     ) -> None:
-        message = await trio.to_thread.run_sync(
-            _unpack, payload, codec, self.max_bytes, limiter=self._threads
-        )
-        from kwire.telemetry.payload import samples
+        async with self._turn:
+            message = await trio.to_thread.run_sync(_unpack, payload, codec, self.max_bytes)
+            from kwire.telemetry.payload import samples
 
-        labels = client.labels_of(instance.id)
-        pushed: list[Numbered] = []
-        slices = Slices()
-        for count, sample in enumerate(samples(message)):
-            await slices.pause()
-            if count == _ELEMENTS_MAX:
-                break
-            shown = None if sample is None else add_labels(sample, labels)
-            if shown is not None:
-                pushed.append(shown)
-            elif sample is not None:
-                self._series.count_dropped(1)
-        now = self._clock.now()
-        self._series.replace(instance.id, pushed, now, now + instance.expiry_s)
+            labels = client.labels_of(instance.id)
+            pushed: list[Numbered] = []
+            slices = Slices()
+            for sample in islice(samples(message), _ELEMENTS_MAX):
+                await slices.pause()
+                if sample is None:
+                    continue
+                has_room = len(pushed) < CLIENT_SERIES_MAX
+                shown = add_labels(sample, labels) if has_room else None
+                if shown is None:
+                    self._series.count_dropped(1)
+                else:
+                    pushed.append(shown)
+            now = self._clock.now()
+            self._series.replace(instance.id, pushed, now, now + instance.expiry_s)
 
 
 def _unpack(payload: bytes, codec: int, max_bytes: int) -> object:

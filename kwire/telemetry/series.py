@@ -102,6 +102,8 @@ class ClientSeries:
             family.values[each.labels] = client, each.value
             client.series.append((each.name, each.labels))
         self._count += len(client.series)
+        if not client.series:
+            del self._clients[instance_id]
         self.count_dropped(len(pushed[room:]))
         while self._count > self._limit:
             oldest = next(iter(self._clients))

@@ -26,6 +26,7 @@ from tests.support.authorization.matrix import DIFFERENT, SETTINGS, Matrix, atte
 from tests.support.authorization.old_versions import ALL_CASES
 from tests.support.server.nodes import create, running, topics
 
+TELEMETRY = "needs no permission (tests/server/test_client_telemetry.py)"
 RECORDED = Path(__file__).parents[1] / "vectors" / "authorization.json"
 TOKENS = "the recorded clients have not logged in, so it is always refused"
 EXEMPT = {
@@ -34,6 +35,8 @@ EXEMPT = {
     "DescribeUserScramCredentials": "Kafka 4.3 does not answer a request that it denies",
     "Envelope": "tests/handlers/test_envelope.py",
     "ExpireDelegationToken": TOKENS,
+    "GetTelemetrySubscriptions": TELEMETRY,
+    "PushTelemetry": TELEMETRY,
     "RenewDelegationToken": TOKENS,
     "SaslAuthenticate": "before a client has a name",
     "SaslHandshake": "before a client has a name",

@@ -85,7 +85,8 @@ async def connect(server: Server, listener: str = "PLAINTEXT") -> AsyncIterator[
 async def page(server: Server) -> list[str]:
     """Return the clients' lines of the metrics page."""
     answer = await pages(server)["/metrics"]()
-    return [line for line in answer.lines if line.startswith("kwire_client_")]
+    names = ("kwire_client_", "kwire_telemetry_")
+    return [line for line in answer.lines if line.startswith(names)]
 
 
 async def count(server: Server, name: str) -> float:
@@ -134,8 +135,8 @@ async def test_pushes_that_come_too_early_or_are_damaged_are_refused(tmp_path: P
         answer.client_instance_id = bytes(16)
         assert await client.push(answer, good) == INVALID_REQUEST
         assert await page(server) == [
-            "kwire_client_metrics_series_dropped_total 0",
-            "kwire_client_metrics_series 0",
+            "kwire_telemetry_series_dropped_total 0",
+            "kwire_telemetry_series 0",
         ]
         assert await count(server, "kafka_server_client_metrics_plugin_error_total") == 2
         assert await count(server, "kafka_server_client_metrics_throttle_total") == 2

@@ -6,7 +6,7 @@ from kwire.metrics import Metrics
 from kwire.telemetry import series
 from kwire.telemetry.series import ClientSeries, Numbered, Sample, add_labels
 
-DROPPED = "kwire_client_metrics_series_dropped_total"
+DROPPED = "kwire_telemetry_series_dropped_total"
 
 
 def values(store: ClientSeries, now: float = 1.0) -> list[str]:
@@ -38,7 +38,7 @@ def test_series_of_silent_clients_vanish() -> None:
     assert values(store, 9.9) == ['x{client_id="a"} 1', 'x{client_id="b"} 1']
     assert values(store, 10.0) == ['x{client_id="b"} 1']
     assert values(store, 20.0) == []
-    assert "kwire_client_metrics_series 0\n" in metrics.text()
+    assert "kwire_telemetry_series 0\n" in metrics.text()
 
 
 def test_clients_that_pushed_longest_ago_make_room() -> None:

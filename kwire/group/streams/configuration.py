@@ -16,6 +16,8 @@ from kwire.errors import StreamsInvalidTopology
 from kwire.group.consumer.topics import Topics
 from kwire.group.streams.topology import Subtopology, Topology, source_names
 
+_EVALUATIONS_MAX: Final = 20_000
+"""The number of repartition topics, summed over all rounds, at which a topology is rejected."""
 _SHOWN: Final = 3
 """The number of topics that a text names."""
 
@@ -89,12 +91,22 @@ class _Configuring:
     decided: dict[str, int] = attrs.field(factory=dict)
     """The decided partition counts of internal topics."""
 
+    repartition: frozenset[str] = attrs.field(init=False)
+    """The names of all repartition topics."""
+    fixed: frozenset[str] = attrs.field(init=False)
+    """Those whose partition count the application has chosen."""
+
+    def __attrs_post_init__(self) -> None:
+        topics = [t for each in self._subtopologies for t in each.repartition_source_topics]
+        self.repartition = frozenset(topic.name for topic in topics)
+        self.fixed = frozenset(topic.name for topic in topics if topic.partitions)
+
     def configure(self) -> Configuration:
         subtopologies = self.topology.subtopologies
         self._check_sources()
         self._decide_repartition_topics()
         for subtopology in subtopologies.values():
-            for group in _copartition_groups(subtopology):
+            for group in dict.fromkeys(_copartition_groups(subtopology)):
                 self._align(group)
         tasks = {i: self._task_count(each) for i, each in subtopologies.items()}
         for subtopology_id, subtopology in subtopologies.items():
@@ -143,8 +155,12 @@ class _Configuring:
         sinks = [
             (name, each) for each in self._subtopologies for name in each.repartition_sink_topics
         ]
+        evaluation_count = 0
         while waiting := [(name, each) for name, each in sinks if name not in counts]:
             before = len(counts)
+            evaluation_count += len(waiting)
+            if evaluation_count > _EVALUATIONS_MAX:
+                raise StreamsInvalidTopology("The chains of repartition topics are too long.")
             for name, subtopology in waiting:
                 count = self._widest_source(subtopology, counts)
                 if count is not None:
@@ -175,21 +191,16 @@ class _Configuring:
         """Give copartitioned topics equal partition counts; raises _Problem."""
         if not group:
             return
-        repartition = [t for each in self._subtopologies for t in each.repartition_source_topics]
-        fixed = {topic.name for topic in repartition if topic.partitions}
-        internal = {
-            name: self._require_count(name)
-            for name in sorted(group & {topic.name for topic in repartition})
-        }
+        internal = {name: self._require_count(name) for name in sorted(group & self.repartition)}
         others = {name: self._require_count(name) for name in sorted(group - internal.keys())}
         if others:
             count = _equal_count(others, others)
-        elif fixed:
-            count = _equal_count({name: self._require_count(name) for name in fixed}, internal)
+        elif self.fixed:
+            count = _equal_count({name: self._require_count(name) for name in self.fixed}, internal)
         else:
             count = max(internal.values())
         for name, current in internal.items():
-            if name in fixed and current != count:
+            if name in self.fixed and current != count:
                 raise _Problem(
                     StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                     f"Number of partitions [{current}] of repartition topic [{name}] doesn't match "

@@ -94,6 +94,8 @@ def topology_from(requested: StreamsGroupHeartbeatRequest.Topology) -> Topology:
 
 
 def _internal_topic(topic: RequestTopic) -> TopicInfo:
+    if topic.partitions < 0:
+        raise StreamsInvalidTopology(f"Topic {topic.name} has a negative number of partitions.")
     return TopicInfo(
         name=topic.name,
         partitions=topic.partitions,
