@@ -6,6 +6,7 @@ They show invariants 71, 74 and 76 for these groups.
 import pytest
 
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
+from kwire.codec.messages.streams_group_heartbeat import TopicInfo
 from kwire.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -227,6 +228,29 @@ def test_invalid_topology_is_refused(sim: Sim) -> None:
     broken = Subtopology(subtopology_id="0", source_topics=["t"], copartition_groups=groups)
     with pytest.raises(StreamsInvalidTopology):
         beat(sim, "a", topology=Topology(epoch=0, subtopologies=[broken]))
+    negative = TopicInfo(name="r", partitions=-1, replication_factor=1)
+    broken = Subtopology(subtopology_id="0", repartition_source_topics=[negative])
+    with pytest.raises(StreamsInvalidTopology):
+        beat(sim, "a", topology=Topology(epoch=0, subtopologies=[broken]))
+
+
+def test_long_chain_of_repartition_topics_is_refused(sim: Sim) -> None:
+    """One count is found per round if each subtopology reads what the next one writes."""
+    chain = [
+        Subtopology(
+            subtopology_id=str(number),
+            repartition_source_topics=[
+                TopicInfo(name=f"r{number + 1}", partitions=0, replication_factor=1)
+            ],
+            repartition_sink_topics=[f"r{number}"] if number else [],
+        )
+        for number in range(400)
+    ]
+    first = Subtopology(
+        subtopology_id="first", source_topics=["t"], repartition_sink_topics=["r400"]
+    )
+    with pytest.raises(StreamsInvalidTopology, match="too long"):
+        beat(sim, "a", topology=Topology(epoch=0, subtopologies=[*chain, first]))
 
 
 def test_member_with_an_endpoint_is_made_known_to_the_others(sim: Sim) -> None:
@@ -331,6 +355,21 @@ def test_group_with_members_cannot_be_deleted(sim: Sim) -> None:
     stream(sim, "a", -1)
     delete(sim)
     assert not sim.replay().machine.has_group("g")
+
+
+def test_deletion_in_several_decisions_keeps_the_timers_of_a_group(sim: Sim) -> None:
+    """A member that joins between its decisions gets its tasks after the delay."""
+    sim.streams_settings = StreamsSettings(
+        assignment_interval_ms=0, initial_rebalance_delay_ms=3000
+    )
+    stream(sim, "a")
+    sim.reply(sim.commit("a", {("u", number): 1 for number in range(300)}, "a", 1))
+    stream(sim, "a", -1)
+    ticket = sim.send("admin", lambda *when: group_requests.delete_group(when[0], "g", *when[1:]))
+    assert sim.reply(ticket) is False
+    assert stream(sim, "b").statuses == [StatusCode.ASSIGNMENT_DELAYED]
+    sim.advance(3)
+    assert stream(sim, "b", 1).active == {"0": [0, 1, 2, 3]}
 
 
 def test_empty_groups_change_their_kind_with_the_next_member(sim: Sim) -> None:

@@ -124,6 +124,31 @@ async def answer(
     return data[4:]
 
 
+async def test_session_that_changes_to_topic_ids_spoils_no_answer_to_others() -> None:
+    """Its partitions are named, those of the others have ids; the answer must repeat either."""
+    answers: list[bytes] = []
+    async with running() as subject, trio.open_nursery() as nursery:
+        dispatcher = Dispatcher(subject.services, ListenerType.BROKER)
+        mixed, usual = (dispatcher.for_connection("PLAINTEXT", "h") for _ in range(2))
+        opened = await answer(mixed, 12, 1, fetch_request(12, session_epoch=0, max_wait_ms=0))
+        session: FetchResponse = read_response(1, 12, memoryview(opened))[1]
+        continued = fetch_request(17, session_id=session.session_id, session_epoch=1)
+        continued.topics = []
+
+        async def ask(client: ConnectionRequests, request: FetchRequest) -> None:
+            answers.append(await answer(client, 17, 2, request))
+
+        nursery.start_soon(ask, mixed, continued)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(ask, usual, fetch_request(17))
+        await wait_all_tasks_blocked()
+        await produce(subject, ("t", 0, one_batch(b"v")))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    ids = [read_response(1, 17, memoryview(each))[1].responses[0].topic_id for each in answers]
+    assert sorted(ids) == sorted([bytes(16), topic_id("t")])
+
+
 async def test_shared_answer_equals_the_answer_to_one_subscriber() -> None:
     """In every version, for every kind of reader; correlation and session ids are its own."""
     kinds: list[tuple[int, dict[str, Any]]] = [

@@ -7,7 +7,7 @@ import pytest
 
 from kwire.errors import InvalidRecord, TelemetryTooLarge
 from kwire.records.compression import NAMES, ZSTD, compress
-from kwire.telemetry.payload import TEXT_MAX, samples, to_name, unpack
+from kwire.telemetry.payload import LABELS_MAX, TEXT_MAX, samples, to_name, unpack
 from kwire.telemetry.series import Sample
 from tests.support.telemetry.payloads import Payload
 
@@ -61,6 +61,16 @@ def test_unpacked_size_is_limited() -> None:
 def test_damaged_payloads_are_rejected(data: bytes, codec: int) -> None:
     with pytest.raises(InvalidRecord):
         unpack(data, codec, 1 << 20)
+
+
+def test_attributes_without_a_usable_value_count_as_labels() -> None:
+    """Otherwise a payload of a few KB keeps the loop busy."""
+    payload = Payload()
+    attributes = payload.resource.resource.attributes
+    for number in range(LABELS_MAX):
+        attributes.add(key=f"empty{number}")
+    attributes.add(key="last").value.string_value = "v"
+    assert [sample.labels for sample in read(payload.gauge("a", 1))] == [()]
 
 
 def test_names_and_values_of_clients_stay_within_the_format_of_the_page() -> None:
