@@ -13,6 +13,10 @@ class Refusal(Exception):
     """
 
 
+class Held(Refusal):
+    """Another run writes with the checkpoint now; a run of many tables waits for its end."""
+
+
 class Failure(Exception):
     """A failure that a rerun may cure, such as an unreachable broker or a full disk."""
 

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 import attrs
 from py4j.protocol import Py4JError
 
-from kwire_pipeline.errors import Failure, Overtaken, Refusal
+from kwire_pipeline.errors import Failure, Held, Overtaken, Refusal
 
 FILE: Final = "writer.json"
 BEAT_S: Final = 10.0
@@ -144,7 +144,7 @@ class Lease:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> "Lease":
-        """Take the lease of a folder; raise Refusal while another run holds it."""
+        """Take the lease of a folder; raise Held while another run holds it."""
         holder = holder or Holder.this_process()
         makes_folder = not folder.exists()
         while not folder.create(FILE, holder.dump()):
@@ -154,7 +154,7 @@ class Lease:
             other = Holder.parse(text)
             sees = holder.sees(other)
             if is_alive(other) if sees else _beats(folder, other, sleep):
-                raise Refusal(
+                raise Held(
                     f"process {other.process} on {other.host} writes with the checkpoint "
                     f"{folder.url}: wait for its end, or stop it"
                 )

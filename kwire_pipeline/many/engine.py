@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.template import TABLES, Template
+from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine import source
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import Intent
@@ -26,6 +26,7 @@ from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.engine.session import set_warehouse
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure
+from kwire_pipeline.many.notes import written_topics
 from kwire_pipeline.many.state import Look, Problem
 
 PROBLEMS: Final = "problems.json"
@@ -50,7 +51,7 @@ class SparkEngine:
         self._cluster.close()
 
     def written_topics(self) -> set[str]:
-        return set(self._folder.names(TABLES))
+        return written_topics(self._folder)
 
     def topics(self, started: Collection[str]) -> list[str]:
         """Return the topics of the file, with those that are gone before all was read."""

@@ -24,7 +24,7 @@ from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
 from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.engine.upkeep import Schedule
-from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Refusal
+from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Held, Refusal
 from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.many.plan import TablePlan, plan_tables, select
 from kwire_pipeline.many.state import Look, Problem, TableState
@@ -295,7 +295,7 @@ class TableRuns:
                 self._outcome.tally.merge(tally)
                 if (elapsed_s := state.outage.on_batch(self.clock())) is not None:
                     self._warn(state, f"the table goes on after {elapsed_s:.0f} seconds")
-                state.on_end(place)
+                state.on_end(place, self._look)
             else:
                 self._on_failure(state, error)
         self._note_problems()
@@ -309,10 +309,11 @@ class TableRuns:
         if problem is None:  # A defect, of which the place is needed.
             self.outside.warn("".join(traceback.format_exception(error)))
             problem = Refusal(f"{type(error).__name__}: {error}")
+        is_same = state.problem == Problem.of(problem)
         state.on_failure(problem, self.clock(), is_endless=self._is_endless)
         if state.is_stopped:
             self._warn(state, f"{problem}; this table is stopped, the others go on")
-        elif state.outage.is_first_failure:
+        elif not is_same if isinstance(problem, Held) else state.outage.is_first_failure:
             self._warn(state, f"{problem}; the table is tried again")
         if not state.is_stopped and state.pipeline is not None:
             self.outside.control_of(state.pipeline).on_restart()

@@ -2,6 +2,8 @@
 
 Rules of this file: plain decisions; what the brokers have, where the checkpoint is, and the time
 are arguments. A table is due only if its topic has something new, so a quiet topic costs nothing.
+A look says only what is new in a topic: once a run has ended after it, the run knows the rest
+better.
 """
 
 from collections.abc import Mapping
@@ -14,8 +16,8 @@ from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offline import Place
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.upkeep import Schedule
-from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Overtaken, Refusal
-from kwire_pipeline.patience import Outage
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Held, Overtaken, Refusal
+from kwire_pipeline.patience import LONGEST_WAIT_S, Outage
 
 
 @attrs.frozen
@@ -52,6 +54,8 @@ class TableState:
     """The user's answer to a refusal, until the first run of this table has ended well."""
     outage: Outage
     upkeep: Schedule
+    outdated: Look | None = None
+    """The look that the brokers gave before the last run ended; the run has seen more."""
     place: Place | None = None
     """The place of the checkpoint; None if a run has to find out, or to finish a batch."""
     problem: Problem | None = None
@@ -71,10 +75,12 @@ class TableState:
         if self.intent is not Intent.CONTINUE or self.place is None or self.problem is not None:
             return True
         topic, ends = look.topics.get(self.topic), look.ends.get(self.topic)
+        is_old = look is self.outdated
         if topic is None:
-            return not may_lose  # A run of this table says what is wrong.
+            return not is_old and not may_lose  # A run of this table says what is wrong.
         if ends is None or topic.topic_id != self.place.identity.topics.get(self.topic):
-            return True
+            return not is_old
+        may_lose = may_lose or is_old
         position = self.place.position.get(self.topic, {})
         pairs = [(end, position.get(partition, 0)) for partition, end in ends.items()]
         return any(end > read or (end < read and not may_lose) for end, read in pairs)
@@ -83,12 +89,13 @@ class TableState:
         self.is_running = True
         self.started_s = now_s
 
-    def on_end(self, place: Place | None) -> None:
-        """Note that a run of the table ended well, and where its checkpoint is now."""
+    def on_end(self, place: Place | None, look: Look | None) -> None:
+        """Note that a run ended well after a look, and where the checkpoint is now."""
         self.is_running = False
         self.intent = Intent.CONTINUE
         self.problem = None
         self.place = place
+        self.outdated = look
 
     def on_failure(self, error: Refusal | Failure, now_s: float, *, is_endless: bool) -> None:
         """Note why a run of the table failed; it is tried again, or stopped for good."""
@@ -98,5 +105,7 @@ class TableState:
         wait_s = None
         if is_endless and isinstance(error, Failure) and not isinstance(error, Overtaken):
             wait_s = self.outage.on_failure(now_s, self.started_s)
+        elif is_endless and isinstance(error, Held):
+            wait_s = LONGEST_WAIT_S
         self.is_stopped = wait_s is None
         self.retry_at_s = now_s + (wait_s or 0.0)

@@ -7,6 +7,8 @@ PLANS = "tests/pipeline/test_many_plan.py"
 STATE = "kwire_pipeline/many/state.py"
 RUN = "kwire_pipeline/many/runs.py"
 RUNS = "tests/pipeline/test_many_runs.py"
+NOTE = "kwire_pipeline/many/notes.py"
+NOTES = "tests/pipeline/test_many_notes.py"
 PACE = "kwire_pipeline/pace.py"
 PACES = "tests/pipeline/test_pace.py"
 
@@ -58,6 +60,30 @@ MUTATIONS = (
         old="or self.place is None or self.problem is not None:",
         new="or self.place is None:",
         test=f"{RUNS}::test_problem_is_forgotten_after_a_run_that_ends_well",
+    ),
+    Mutation(
+        name="table-is-run-again-for-a-look-before-its-run",
+        invariants=(),
+        path=STATE,
+        old="        self.outdated = look\n",
+        new="",
+        test=f"{RUNS}::test_table_is_run_once_after_a_look_whatever_happens_during_its_run",
+    ),
+    Mutation(
+        name="table-is-stopped-because-another-command-holds-it",
+        invariants=(),
+        path=STATE,
+        old="elif is_endless and isinstance(error, Held):",
+        new="elif is_endless and isinstance(error, Overtaken):",
+        test=f"{RUNS}::test_table_that_another_command_holds_is_written_after_it",
+    ),
+    Mutation(
+        name="lease-alone-is-a-checkpoint",
+        invariants=(),
+        path=NOTE,
+        old=' if folder.read(f"{TABLES}/{t}/{identity.FILE}") is not None',
+        new="",
+        test=f"{NOTES}::test_topic_of_which_only_a_lease_was_written_has_no_checkpoint",
     ),
     Mutation(
         name="larger-records-count-by-half",

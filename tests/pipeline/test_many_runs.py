@@ -15,9 +15,9 @@ from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
-from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Overtaken, Refusal
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Held, Overtaken, Refusal
 from kwire_pipeline.many.runs import Finished, Order, Outcome, Outside, TableRuns
-from kwire_pipeline.many.state import Problem
+from kwire_pipeline.many.state import Look, Problem
 from tests.support.pipeline.many import MANY, FakeEngine, Inline, place, template
 
 EVERY = (Flag("trigger", "10 seconds"),)
@@ -247,3 +247,33 @@ def test_pattern_without_topics_is_refused_or_waited_for() -> None:
     scene = Scene(engine, template(MANY, *EVERY), end_s=30)
     scene.events[15] = lambda: engine.ends.update(a=1)
     assert scene.run().tally.rows == 1
+
+
+@pytest.mark.parametrize("interval", [(), EVERY])
+@pytest.mark.parametrize("at", ["more records", "silent leader", "new topic"])
+def test_table_is_run_once_after_a_look_whatever_happens_during_its_run(
+    interval: tuple[Flag, ...], at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run reads to the end of the topic that it finds, which is not that of the look."""
+    engine = FakeEngine(ends={"a": 10}, positions={"a": 3})
+    look, written = engine.look, place("a", 12)
+    if at == "silent leader":
+        monkeypatch.setattr(FakeEngine, "look", lambda *_: Look(look({"a"}).topics, {}))
+    if at == "new topic":
+        new = attrs.evolve(written.identity, topics={"a": "new id"})
+        written = attrs.evolve(written, identity=new)
+    monkeypatch.setattr(FakeEngine, "place", lambda *_: written if engine.runs else place("a", 3))
+    scene = Scene(engine, template(MANY, *interval), end_s=9)
+    assert scene.run().error() is None
+    assert scene.topics_run() == ["a"]
+
+
+def test_table_that_another_command_holds_is_written_after_it() -> None:
+    engine = FakeEngine(ends={"a": 10}, errors={"a": Held("process 7 writes")})
+    scene = Scene(engine, template(MANY, *EVERY, Flag("patience", "5 minutes")), end_s=1200)
+    scene.events[1000] = engine.errors.clear
+    outcome = scene.run()
+    assert engine.positions == {"a": 10}
+    assert outcome.error() is None
+    assert len(scene.warnings) == 1
+    assert 10 < len(engine.runs) < 20

@@ -19,6 +19,11 @@ class Files:
     def read(self, name: str) -> str | None:
         return self.texts.get(name)
 
+    def names(self, name: str) -> list[str]:
+        depth = name.count("/") + 1
+        below = [text for text in self.texts if text.startswith(f"{name}/")]
+        return sorted({text.split("/")[depth] for text in below})
+
     def write(self, name: str, text: str) -> None:
         self.texts[name] = text
 
