@@ -103,6 +103,9 @@ def on_table(
     if plan.pipeline is None:
         return report(common, plan.table, Problem(plan.problem or "", EXIT_REFUSAL))
     if not chosen.is_started and not with_new:
+        if chosen.problem is not None:
+            text = f"not written: {chosen.problem}"
+            return report(common, plan.table, Problem(text, EXIT_REFUSAL))
         show(common, [f"{plan.table} (topic {plan.topic}): not written yet"])
         return 0
     if not is_quiet:

@@ -127,9 +127,9 @@ def without_keys_of_many(top: Mapping[str, Plain]) -> Mapping[str, Plain]:
 
 def problems_of(common: Pipeline) -> list[Problem]:
     """Return the problems of many tables that a pipeline of one topic does not have."""
-    letters = common.dead_letters.table
-    if common.table.format is TableFormat.PARQUET and letters is not None and TOPIC not in letters:
-        text = "only one pipeline may write a parquet table: add {topic} to its name"
+    letters, form = common.dead_letters.table, common.table.format
+    if form is not TableFormat.ICEBERG and letters is not None and TOPIC not in letters:
+        text = f"only one pipeline may write a {form.value} table: add {TOPIC} to its name"
         return [("dead_letters.table", text)]
     return []
 

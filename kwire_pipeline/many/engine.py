@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine import source
 from kwire_pipeline.engine.cluster import Cluster
@@ -38,6 +39,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, template: Template) -> None:
         self._spark = spark
+        self._common = template.common
         self._source = template.common.source
         self._folder = Folder(spark, template.common.checkpoint)
         self._cluster = Cluster(spark, source.client(self._source))
@@ -85,12 +87,20 @@ class SparkEngine:
         except (ValueError, AttributeError, KeyError, TypeError):
             return {}
 
-    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> None:
-        """Store the problems; without the store `status` shows none, and the run goes on."""
+    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
+        """Store the problems, without secrets; return whether the store took them."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        secrets = secrets_of(self._common)
         plain = {
-            topic: {"table": table, "reason": problem.text, "code": problem.code, "at": at}
+            topic: {
+                "table": table,
+                "reason": redact(problem.text, secrets),
+                "code": problem.code,
+                "at": at,
+            }
             for topic, (table, problem) in sorted(problems.items())
         }
         with suppress(Py4JError, Failure):
             self._folder.write(PROBLEMS, json.dumps(plain, indent=1) + "\n")
+            return True
+        return False

@@ -1,7 +1,8 @@
 """The run of many tables: looks at all topics, and runs each table that has something to do.
 
 Rules of this file: one thread, that of `TableRuns.run`, decides; the others each run one table and
-touch nothing else. A table that fails stops only itself; only the end of the JVM, or brokers that
+touch nothing else but the time of
+its start. A table that fails stops only itself; only the end of the JVM, or brokers that
 do not answer a run until the end of the topics, end the whole run.
 """
 
@@ -56,8 +57,8 @@ class Engine(Protocol):
     def problems(self) -> Mapping[str, tuple[str, Problem]]:
         """Return the table and the problem of each topic that failed when the last run ended."""
 
-    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> None:
-        """Store the table and the problem of each topic that fails, for `status`."""
+    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
+        """Store the table and the problem of each topic for `status`; return whether it is done."""
 
 
 @attrs.frozen(kw_only=True)
@@ -199,6 +200,7 @@ class TableRuns:
         if (elapsed_s := self._outage.on_batch(now_s)) is not None:
             self.outside.warn(f"the run goes on after {elapsed_s:.0f} seconds")
         self._plan(topics)
+        self._note_problems()
         self._look = look
         self._next_look_s = now_s + (0.0 if interval is None else interval.total_seconds())
         self._is_first_run = False
@@ -220,7 +222,6 @@ class TableRuns:
         for plan in plans:
             if plan.topic not in planned:
                 self._take(plan)
-        self._note_problems()
 
     def _take(self, plan: TablePlan) -> None:
         now_s, common = self.clock(), self.template.common
@@ -230,7 +231,7 @@ class TableRuns:
                 topic=plan.topic,
                 table=plan.table,
                 pipeline=None,
-                intent=self.order.intent,
+                intent=self.order.intent if self._look is None else Intent.CONTINUE,
                 outage=Outage(common.patience.total_seconds()),
                 upkeep=Schedule(common.maintenance.every, now_s),
             )
@@ -267,27 +268,28 @@ class TableRuns:
         for state in self._states.values():
             if self._is_due(state) and state.pipeline is not None:
                 state.on_start(self.clock())
-                future = self.executor.submit(self._run_table, state.pipeline, state)
+                control = self.outside.control_of(state.pipeline)
+                future = self.executor.submit(self._run_table, state.pipeline, state, control)
                 self._running[future] = state
 
-    def _run_table(self, pipeline: Pipeline, state: TableState) -> Finished:
-        """Run one table, in a thread of the executor."""
-        end_s = self.clock() + SLICE_S
+    def _run_table(self, pipeline: Pipeline, state: TableState, control: Control) -> Finished:
+        """Run one table, in a thread of the executor; it may have waited for its turn."""
+        state.started_s = self.clock()
+        end_s = state.started_s + SLICE_S
 
         def is_stopping() -> bool:
             has_had_its_time = self._is_endless and self.clock() >= end_s
             return self._is_ending or has_had_its_time or self.outside.is_stopping()
 
-        control = attrs.evolve(
-            self.outside.control_of(pipeline), is_stopping=is_stopping, upkeep=state.upkeep
-        )
+        control = attrs.evolve(control, is_stopping=is_stopping, upkeep=state.upkeep)
         given_up = [part for part in self.order.given_up.ranges if part.topic == state.topic]
         tally = self.engine.run(pipeline, state.intent, control, Ranges(tuple(given_up)))
         return tally, self._read_place(pipeline)
 
     def _collect(self) -> None:
         """Take the results of the tables that have ended."""
-        for future in [future for future in self._running if future.done()]:
+        ended = [future for future in self._running if future.done()]
+        for future in ended:
             state = self._running.pop(future)
             error = future.exception()
             if error is None:
@@ -298,7 +300,8 @@ class TableRuns:
                 state.on_end(place, self._look)
             else:
                 self._on_failure(state, error)
-        self._note_problems()
+        if ended:
+            self._note_problems()
 
     def _on_failure(self, state: TableState, error: BaseException) -> None:
         is_fatal = not isinstance(error, Exception) or is_lost_jvm(error)
@@ -334,6 +337,5 @@ class TableRuns:
         problems = self._problems()
         if self.order.table is not None:
             problems = {t: p for t, p in self._former.items() if t not in self._states} | problems
-        if problems != self._noted:
-            self.engine.note_problems(problems)
+        if problems != self._noted and self.engine.note_problems(problems):
             self._noted = problems

@@ -77,6 +77,14 @@ def test_exit_code_is_the_highest_of_all_tables(three: list[Chosen]) -> None:
     assert on_tables(template(), None, act) == EXIT_REFUSAL
 
 
+def test_table_that_no_run_could_write_is_a_problem_of_each_command(
+    three: list[Chosen], capsys: pytest.CaptureFixture[str]
+) -> None:
+    three[2] = attrs.evolve(three[2], problem="its schema is gone")
+    assert on_tables(template(), None, lambda *_: 0) == EXIT_REFUSAL
+    assert "raw.new: not written: its schema is gone" in capsys.readouterr().err
+
+
 def test_status_shows_which_tables_the_last_run_could_not_write(
     three: list[Chosen],
     capsys: pytest.CaptureFixture[str],

@@ -127,6 +127,10 @@ def test_secret_stays_hidden_in_the_pipelines_of_topics() -> None:
             (Flag("table.format", "parquet"), Flag("dead_letters.table", "raw.dead")),
             "add {topic} to its name",
         ),
+        (
+            (Flag("table.format", "delta"), Flag("dead_letters.table", "raw.dead")),
+            "add {topic} to its name",
+        ),
         ((Flag("table.keys", "id"),), "keys are for mode: upsert"),
     ],
 )

@@ -1,8 +1,10 @@
 """The run of many tables: which tables run, and that one that fails stops only itself."""
 
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import get_ident
+from typing import Any
 
 import attrs
 import pytest
@@ -42,7 +44,7 @@ class Scene:
     def control_of(self, pipeline: Pipeline) -> Control:
         return Control(on_restart=lambda: self.restarts.append(pipeline.name))
 
-    def run(self, order: Order | None = None) -> Outcome:
+    def run(self, order: Order | None = None, executor: Executor | None = None) -> Outcome:
         return TableRuns(
             template=self.many,
             engine=self.engine,
@@ -51,7 +53,7 @@ class Scene:
                 warn=self.warnings.append,
                 is_stopping=lambda: self.now_s >= self.end_s,
             ),
-            executor=Inline(),
+            executor=executor or Inline(),
             order=order or Order(),
             clock=lambda: self.now_s,
             pause=self.pause,
@@ -277,3 +279,47 @@ def test_table_that_another_command_holds_is_written_after_it() -> None:
     assert outcome.error() is None
     assert len(scene.warnings) == 1
     assert 10 < len(engine.runs) < 20
+
+
+def test_one_thread_asks_for_the_controls_of_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The families of metrics, which tables share, are created with them."""
+    threads: list[int] = []
+
+    def control_of(self: Scene, pipeline: Pipeline) -> Control:
+        threads.append(get_ident())
+        return Control()
+
+    monkeypatch.setattr(Scene, "control_of", control_of)
+    Scene(FakeEngine(ends={"a": 10, "b": 10})).run(executor=ThreadPoolExecutor(2))
+    assert threads == [get_ident()] * 2
+
+
+def test_wait_for_a_turn_is_no_time_in_which_a_table_was_well() -> None:
+    engine = FakeEngine(ends={"a": 10}, errors={"a": Failure("away")})
+    scene = Scene(engine, template(MANY, *EVERY, Flag("patience", "5 minutes")), end_s=5000)
+
+    class Busy(Inline):
+        def submit(self, task: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+            scene.now_s += 100
+            return super().submit(task, *args, **more)
+
+    assert scene.run(executor=Busy()).problems == {"raw.a": Problem("away", EXIT_FAILURE)}
+    assert not scene.many.common.trigger.available_now
+    assert scene.now_s < 1000
+
+
+def test_answer_to_a_refusal_is_not_for_topics_that_appear_later() -> None:
+    engine = FakeEngine(ends={"a": 10})
+    scene = Scene(engine, template(MANY, *EVERY), end_s=40)
+    scene.events[15] = lambda: engine.ends.update(b=5)
+    scene.run(Order(intent=Intent.ADOPT))
+    assert engine.runs == [("a", Intent.ADOPT), ("b", Intent.CONTINUE)]
+
+
+def test_problems_are_stored_as_soon_as_the_store_is_back() -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10}, errors={"a": Refusal("broken")})
+    engine.is_store_away = True
+    scene = Scene(engine, template(MANY, *EVERY), end_s=40)
+    scene.events[20] = lambda: setattr(engine, "is_store_away", False)
+    scene.run()
+    assert engine.noted == {"a": ("raw.a", Problem("broken", EXIT_REFUSAL))}

@@ -82,6 +82,7 @@ class FakeEngine:
     pipelines: dict[str, Pipeline] = attrs.field(factory=dict)
     given_up: dict[str, Ranges] = attrs.field(factory=dict)
     look_count: int = 0
+    is_store_away: bool = False
     noted: dict[str, tuple[str, Problem]] = attrs.field(factory=dict)
 
     def written_topics(self) -> set[str]:
@@ -117,5 +118,8 @@ class FakeEngine:
     def problems(self) -> Mapping[str, tuple[str, Problem]]:
         return dict(self.noted)
 
-    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> None:
+    def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
+        if self.is_store_away:
+            return False
         self.noted = dict(problems)
+        return True
