@@ -59,7 +59,8 @@ def choose(spark: SparkSession, template: Template, table: str | None) -> list[C
     engine = SparkEngine(spark, template)
     try:
         started = engine.written_topics()
-        plans = select(plan_tables(template, engine.topics(started), started), table)
+        first = engine.first_topics(started)
+        plans = select(plan_tables(template, engine.topics(started), started, first=first), table)
         problems = engine.problems()
     finally:
         engine.close()

@@ -27,7 +27,7 @@ from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.engine.session import set_warehouse
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure
-from kwire_pipeline.many.notes import written_topics
+from kwire_pipeline.many.notes import TOPICS, first_topics, written_topics
 from kwire_pipeline.many.state import Look, Problem
 
 PROBLEMS: Final = "problems.json"
@@ -54,6 +54,12 @@ class SparkEngine:
 
     def written_topics(self) -> set[str]:
         return written_topics(self._folder)
+
+    def first_topics(self, started: Collection[str]) -> Collection[str] | None:
+        return first_topics(self._folder, started)
+
+    def note_first(self, topics: Collection[str]) -> None:
+        self._folder.write(TOPICS, json.dumps(sorted(topics), indent=1) + "\n")
 
     def topics(self, started: Collection[str]) -> list[str]:
         """Return the topics of the file, with those that are gone before all was read."""

@@ -3,10 +3,15 @@
 Rules of this file: a file that is not there, or damaged, never keeps a table from being written.
 """
 
-from typing import Protocol
+import json
+from collections.abc import Collection
+from typing import Final, Protocol
 
 from kwire_pipeline.config.template import TABLES
 from kwire_pipeline.engine import identity
+
+TOPICS: Final = "topics.json"
+"""The file below the checkpoint that names the topics which the first run found first."""
 
 
 class Notes(Protocol):
@@ -24,3 +29,14 @@ def written_topics(folder: Notes) -> set[str]:
     """
     topics = folder.names(TABLES)
     return {t for t in topics if folder.read(f"{TABLES}/{t}/{identity.FILE}") is not None}
+
+
+def first_topics(folder: Notes, started: Collection[str]) -> Collection[str] | None:
+    """Return the topics that the first run found first; None if there was no run.
+
+    Without its file those count that have a checkpoint: all others may have appeared later.
+    """
+    try:
+        return {str(topic) for topic in json.loads(folder.read(TOPICS) or "null")}
+    except (ValueError, TypeError):
+        return started or None

@@ -13,7 +13,7 @@ import attrs
 from kwire_pipeline.config.document import ConfigError
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.rules import ORPHANS, is_below
-from kwire_pipeline.config.template import TOPIC, Template
+from kwire_pipeline.config.template import TOPIC, Template, identifier
 from kwire_pipeline.config.values import Start
 from kwire_pipeline.errors import Refusal
 
@@ -34,25 +34,35 @@ def plan_tables(
     topics: Iterable[str],
     started: Collection[str],
     *,
-    is_first: bool = False,
+    first: Collection[str] | None = None,
     planned: Mapping[str, Pipeline] = MappingProxyType({}),
 ) -> list[TablePlan]:
     """Return the table of each topic, sorted by topic.
 
-    ``started`` are the topics that have a checkpoint, and ``planned`` those that a run writes
-    already. Unless ``is_first``, a topic that is neither appeared after the first run, and is read
-    from its first record, wherever the others began.
+    ``started`` are the topics that have a checkpoint, ``planned`` those that a run writes already,
+    and ``first`` those of the first look; None if this is it. A topic that is none of these
+    appeared later, and is read from its first record, wherever the others began. A topic that is
+    gone keeps its table.
     """
     plans = {}
     tables: dict[str, str] = {}
-    for topic in sorted(topics, key=lambda name: (name not in planned, name not in started, name)):
+    topics = set(topics)
+    early = topics if first is None else {*first, *started}
+    for topic in sorted(
+        {*topics, *started, *planned},
+        key=lambda name: (name not in planned, name not in started, name not in topics, name),
+    ):
+        if topic not in topics:
+            for name in _names(template, topic):
+                tables.setdefault(name, topic)
+            continue
         plan = TablePlan(topic=topic, table=template.table_of(topic), pipeline=planned.get(topic))
         if plan.pipeline is None:
-            plan = _plan(template, topic, is_late=not is_first and topic not in started)
+            plan = _plan(template, topic, is_late=topic not in early)
         if plan.pipeline is not None:
-            problem = next(_collisions(template, plan.pipeline, tables), None)
+            problem = next(_collisions(template, topic, tables), None)
             if problem is None:
-                tables |= dict.fromkeys(_names(template, plan.pipeline), topic)
+                tables |= dict.fromkeys(_names(template, topic), topic)
             else:
                 plan = attrs.evolve(plan, pipeline=None, problem=problem)
         plans[topic] = plan
@@ -61,6 +71,12 @@ def plan_tables(
 
 def _plan(template: Template, topic: str, *, is_late: bool) -> TablePlan:
     table = template.table_of(topic)
+    if topic.startswith("."):
+        problem = (
+            f"the name of topic {topic} begins with a dot, which hides its checkpoint: leave it "
+            "out of source.pattern, and give it a file of its own"
+        )
+        return TablePlan(topic=topic, table=table, problem=problem)
     try:
         pipeline = template.pipeline_of(topic)
     except ConfigError as error:
@@ -70,16 +86,18 @@ def _plan(template: Template, topic: str, *, is_late: bool) -> TablePlan:
     return TablePlan(topic=topic, table=table, pipeline=pipeline)
 
 
-def _names(template: Template, pipeline: Pipeline) -> list[str]:
-    """Return the tables that only this pipeline may write; catalogs may ignore the case."""
-    letters = pipeline.dead_letters.table
-    is_own = letters is not None and TOPIC in (template.common.dead_letters.table or "")
-    return [pipeline.table.name.lower(), *([letters.lower()] if letters and is_own else [])]
+def _names(template: Template, topic: str) -> list[str]:
+    """Return the tables that only this topic may have; catalogs may ignore the case."""
+    names = [template.table_of(topic)]
+    letters = template.common.dead_letters.table
+    if letters is not None and TOPIC in letters:
+        names.append(letters.replace(TOPIC, identifier(topic)))
+    return [name.lower() for name in names]
 
 
-def _collisions(template: Template, pipeline: Pipeline, tables: dict[str, str]) -> Iterator[str]:
-    """Yield why the tables of a pipeline cannot be its own."""
-    for name in _names(template, pipeline):
+def _collisions(template: Template, topic: str, tables: dict[str, str]) -> Iterator[str]:
+    """Yield why the tables of a topic cannot be its own."""
+    for name in _names(template, topic):
         if (other := tables.get(name)) is not None:
             yield (
                 f"{name} is the table of topic {other} already: choose another name in table.names"

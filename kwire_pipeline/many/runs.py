@@ -42,6 +42,12 @@ class Engine(Protocol):
     def written_topics(self) -> set[str]:
         """Return the topics that have a checkpoint."""
 
+    def first_topics(self, started: Collection[str]) -> Collection[str] | None:
+        """Return the topics that the first run found first; None if there was no run."""
+
+    def note_first(self, topics: Collection[str]) -> None:
+        """Store the topics that the first run found first."""
+
     def topics(self, started: Collection[str]) -> list[str]:
         """Return the topics of the file; raise Failure if no broker answers."""
 
@@ -129,7 +135,8 @@ class TableRuns:
     """The topics of the last plan."""
     _former: Mapping[str, tuple[str, Problem]] = attrs.field(factory=dict)
     """The problems that the last run left; each counts until a run of its table ends well."""
-    _is_first_run: bool = False
+    _first: Collection[str] | None = None
+    """The topics of the first look of all runs; None before it."""
     _outage: Outage = attrs.field(init=False)
     _outcome: Outcome = attrs.field(factory=Outcome)
     _is_ending: bool = False
@@ -142,7 +149,7 @@ class TableRuns:
         """Run all tables until the end of their topics, or until a stop is requested."""
         self._started = self.engine.written_topics()
         self._former = self._noted = self.engine.problems()
-        self._is_first_run = not self._started
+        self._first = self.engine.first_topics(self._started)
         try:
             while not self._is_over():
                 self._look_around()
@@ -200,10 +207,12 @@ class TableRuns:
         if (elapsed_s := self._outage.on_batch(now_s)) is not None:
             self.outside.warn(f"the run goes on after {elapsed_s:.0f} seconds")
         self._plan(topics)
+        if self._first is None:
+            self.engine.note_first(topics)
+            self._first = topics
         self._note_problems()
         self._look = look
         self._next_look_s = now_s + (0.0 if interval is None else interval.total_seconds())
-        self._is_first_run = False
 
     def _plan(self, topics: Collection[str]) -> None:
         """Add topics that are new, and try those again that had a problem."""
@@ -215,7 +224,7 @@ class TableRuns:
             return
         self._topics = set(topics)
         plans = plan_tables(
-            self.template, topics, self._started, is_first=self._is_first_run, planned=planned
+            self.template, topics, self._started, first=self._first, planned=planned
         )
         if self.order.table is not None:
             plans = select(plans, self.order.table)

@@ -17,7 +17,7 @@ from tests.support.pipeline.orders import SMALLEST
 
 
 def test_each_topic_has_its_own_table_letters_checkpoint_and_name() -> None:
-    (plan,) = plan_tables(template(), ["shop.web-orders"], (), is_first=True)
+    (plan,) = plan_tables(template(), ["shop.web-orders"], ())
     assert plan.table == "raw.shop_web_orders"
     pipeline = plan.pipeline
     assert pipeline is not None
@@ -88,10 +88,10 @@ def test_table_in_the_folder_of_another_is_refused() -> None:
 
 def test_topic_that_appears_later_is_read_from_its_first_record() -> None:
     many = template(MANY, Flag("source.start", "latest"))
-    first = plan_tables(many, ["a"], (), is_first=True)
+    first = plan_tables(many, ["a"], ())
     assert first[0].pipeline is not None
     assert first[0].pipeline.source.start == Start(at_end=True)
-    later = {plan.topic: plan.pipeline for plan in plan_tables(many, ["a", "b"], ["a"])}
+    later = {plan.topic: plan.pipeline for plan in plan_tables(many, ["a", "b"], ["a"], first=())}
     assert later["a"] is not None
     assert later["b"] is not None
     assert later["a"].source.start == Start(at_end=True)
@@ -101,7 +101,7 @@ def test_topic_that_appears_later_is_read_from_its_first_record() -> None:
 def test_offsets_in_the_file_are_those_of_their_topic() -> None:
     topics = (Flag("source.topics", "[a, b]"), Flag("source.start", "{a: {0: 7}, b: {0: 8}}"))
     text = MANY.replace('pattern: "shop[.].*"', "topics: [x]")
-    plans = plan_tables(template(text, *topics), ["a", "b"], (), is_first=True)
+    plans = plan_tables(template(text, *topics), ["a", "b"], ())
     starts = [plan.pipeline.source.start.offsets for plan in plans if plan.pipeline is not None]
     assert starts == [{"a": {0: 7}}, {"b": {0: 8}}]
 
@@ -155,3 +155,13 @@ def test_command_for_one_table_names_a_table_that_is_there() -> None:
     assert len(select(plans, None)) == 2
     with pytest.raises(Refusal, match=r"--table raw\.c: .* are raw\.a, raw\.b"):
         select(plans, "raw.c")
+
+
+def test_table_of_a_topic_that_is_gone_is_not_given_to_another() -> None:
+    (plan,) = plan_tables(template(), ["a_b"], ["a.b"])
+    assert "raw.a_b is the table of topic a.b already" in str(plan.problem)
+
+
+def test_topic_whose_folder_would_be_hidden_is_refused() -> None:
+    (plan,) = plan_tables(template(), [".a"], ())
+    assert "begins with a dot" in str(plan.problem)

@@ -323,3 +323,14 @@ def test_problems_are_stored_as_soon_as_the_store_is_back() -> None:
     scene.events[20] = lambda: setattr(engine, "is_store_away", False)
     scene.run()
     assert engine.noted == {"a": ("raw.a", Problem("broken", EXIT_REFUSAL))}
+
+
+def test_topics_of_an_interrupted_first_run_begin_where_the_file_says() -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10}, errors={"b": Failure("away")})
+    many = template(MANY, Flag("source.start", "latest"))
+    Scene(engine, many).run()
+    engine.errors.clear()
+    engine.ends["c"] = 10
+    Scene(engine, many).run()
+    starts = {topic: pipeline.source.start.at_end for topic, pipeline in engine.pipelines.items()}
+    assert starts == {"a": True, "b": True, "c": False}

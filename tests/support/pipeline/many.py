@@ -82,11 +82,18 @@ class FakeEngine:
     pipelines: dict[str, Pipeline] = attrs.field(factory=dict)
     given_up: dict[str, Ranges] = attrs.field(factory=dict)
     look_count: int = 0
+    first: Collection[str] | None = None
     is_store_away: bool = False
     noted: dict[str, tuple[str, Problem]] = attrs.field(factory=dict)
 
     def written_topics(self) -> set[str]:
         return set(self.positions)
+
+    def first_topics(self, started: Collection[str]) -> Collection[str] | None:
+        return self.first if self.first is not None else started or None
+
+    def note_first(self, topics: Collection[str]) -> None:
+        self.first = list(topics)
 
     def topics(self, started: Collection[str]) -> list[str]:
         for error in self.downs:
