@@ -267,9 +267,12 @@ class TableRuns:
 
     # Runs of tables ------------------------------------------------------------------------
     def _is_due(self, state: TableState) -> bool:
-        may_lose = not self.template.common.source.fail_on_data_loss
-        look = self._look
-        return look is not None and state.is_due(look, self.clock(), may_lose=may_lose)
+        look, source = self._look, self.template.common.source
+        may_lose = not source.fail_on_data_loss
+        may_go = may_lose and source.pattern is not None  # Topics that the file names must exist.
+        return look is not None and state.is_due(
+            look, self.clock(), may_lose=may_lose, may_go=may_go
+        )
 
     def _start_due(self) -> None:
         if self.outside.is_stopping():

@@ -65,10 +65,11 @@ class TableState:
     retry_at_s: float = 0.0
     started_s: float = 0.0
 
-    def is_due(self, look: Look, now_s: float, *, may_lose: bool) -> bool:
+    def is_due(self, look: Look, now_s: float, *, may_lose: bool, may_go: bool) -> bool:
         """Return whether a run of the table has something to do.
 
-        With ``may_lose`` a topic may be gone, or end before the checkpoint's offsets.
+        With ``may_go`` a topic may be gone, and with ``may_lose`` end before the checkpoint's
+        offsets.
         """
         if self.is_running or self.is_stopped or self.pipeline is None or now_s < self.retry_at_s:
             return False
@@ -77,7 +78,7 @@ class TableState:
         topic, ends = look.topics.get(self.topic), look.ends.get(self.topic)
         is_old = look is self.outdated
         if topic is None:
-            return not is_old and not may_lose  # A run of this table says what is wrong.
+            return not is_old and not may_go  # A run of this table says what is wrong.
         if ends is None or topic.topic_id != self.place.identity.topics.get(self.topic):
             return not is_old
         may_lose = may_lose or is_old

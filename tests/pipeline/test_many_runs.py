@@ -334,3 +334,11 @@ def test_topics_of_an_interrupted_first_run_begin_where_the_file_says() -> None:
     Scene(engine, many).run()
     starts = {topic: pipeline.source.start.at_end for topic, pipeline in engine.pipelines.items()}
     assert starts == {"a": True, "b": True, "c": False}
+
+
+def test_deleted_topic_that_the_file_names_is_an_error_even_if_data_may_be_lost() -> None:
+    engine = FakeEngine(ends={"a": 10}, positions={"a": 10}, deleted={"a"})
+    engine.errors["a"] = Refusal("a topic of the pipeline does not exist")
+    text = MANY.replace('pattern: "shop[.].*"', "topics: [a]")
+    scene = Scene(engine, template(text, Flag("source.fail_on_data_loss", "false")))
+    assert scene.run().problems.keys() == {"raw.a"}
