@@ -64,7 +64,7 @@ class LogScrubber:
 
     def copying_prefix(self, log: PartitionLog) -> AbstractAsyncContextManager[PrefixCopy]:
         """Return a context to replace the log's closed segments (:func:`copying_prefix`)."""
-        return copying_prefix(self.services[log.disk], log)
+        return copying_prefix(self.services, log)
 
     async def run(self) -> None:
         """Scrub the directories until cancelled."""

@@ -535,3 +535,19 @@ async def test_cleaned_part_and_gap_at_its_end_are_moved(autojump_clock) -> None
         assert moved.clean_state.clean_end == 12
     async with running(SimDisk(), second.after_kill(), config=config) as logs:
         assert current(logs).clean_state.clean_end == 12
+
+
+async def test_move_does_not_begin_in_the_middle_of_a_swap_of_segments(autojump_clock) -> None:
+    """Invariant 87: a copied value would not get the tombstone that the swap removes."""
+    async with running(SimDisk(), SimDisk()) as logs:
+        log = create(logs)
+        fill(log)
+        before = content(log)
+        async with logs.services[log.disk].busy.claim(log, by_compaction=True):
+            logs.moves.request(log, logs.directories[1])
+            await trio.sleep(5)
+            (future,) = logs.directories[1].futures.values()
+            assert future.end_offset == 0
+        await trio.sleep(10)
+        assert current(logs) is future
+        assert content(future) == before

@@ -105,6 +105,14 @@ MUTATIONS = (
         test=f"{TEST}::test_no_pass_cleans_a_log_during_its_move",
     ),
     Mutation(
+        name="move-begins-in-the-middle-of-a-swap",
+        invariants=(87,),
+        path=MOVES,
+        old="                await move.source.busy.wait_cut(log)\n",
+        new="",
+        test=f"{TEST}::test_move_does_not_begin_in_the_middle_of_a_swap_of_segments",
+    ),
+    Mutation(
         name="records-follow-those-that-the-target-could-not-cut",
         invariants=(26,),
         path=MOVE,

@@ -9,13 +9,19 @@ have cleaned less. The copy is dropped if records were removed from the log mean
 dropped if it took longer than ``delete.retention.ms``: the other replica may then have removed a
 tombstone after it has supplied the value.
 
+No copy is made during a move of the log, or while a directory that may have its future replica is
+offline: a future replica that has copied a value would never get the tombstone that the copy lacks.
+Before each segment the volume must have room for it and for the producers, because a full volume
+stops them all.
+
 No compaction pass runs meanwhile: both write ``.cleaned`` files.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -27,6 +33,7 @@ from kwire.log.compaction.group_writer import GroupWriter
 from kwire.log.compaction.job import NewSegment
 from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.directories.segment_swap import PassVoid, remove_cleaned
+from kwire.log.disk import Disk, Space
 from kwire.log.error_mapping import storage_error
 from kwire.log.fetched_batches import NO_EPOCH
 from kwire.log.formats import names
@@ -45,6 +52,10 @@ from kwire.records.header import (
 logger = logging.getLogger(__name__)
 
 
+ROOM_SHARE: Final = 20
+"""The part of the volume, as a divisor of its size, that a copy leaves free."""
+
+
 class CopyVoid(Exception):
     """The copy cannot replace the log's segments; another attempt may succeed."""
 
@@ -53,7 +64,7 @@ class CopyVoid(Exception):
 class PrefixCopy:
     """The copy of one log's closed segments, of which ``append`` writes the next batches."""
 
-    service: DirectoryService
+    services: Mapping[Disk, DirectoryService]
     log: PartitionLog
     end_offset: int
     """The base offset of the active segment at the start."""
@@ -71,11 +82,18 @@ class PrefixCopy:
     _aborted: list[AbortedTxn] = attrs.field(init=False, factory=list)
     """The aborted transactions that end in the segment that is being written."""
 
+    @property
+    def service(self) -> DirectoryService:
+        """The service of the log's directory."""
+        return self.services[self.log.disk]
+
     async def append(self, data: Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> None:
         """Write whole batches, given by their positions in ``data``; the caller has checked them.
 
-        Raises KafkaStorageError, and CleaningFailed for a gap that is too wide for a segment.
+        Raises :class:`CopyVoid`, KafkaStorageError, and CleaningFailed for a gap that is too wide
+        for a segment.
         """
+        self.check()
         slices, view = Slices(self.service.clock.now), memoryview(data)
         for position, header in batches:
             batch = view[position : position + header.size]
@@ -92,8 +110,7 @@ class PrefixCopy:
         if self.next_offset < self.end_offset:
             await self._fill()
         await self._close_segment()
-        if not self._is_valid():
-            raise CopyVoid("the log was cut, or the copy took longer than delete.retention.ms")
+        self.check()
         checkpoints, state = self.service.checkpoints, self.log.clean_state
         state.clean_end = self._sources[0]
         if not await checkpoints.write(names.CLEANER_OFFSETS):
@@ -102,7 +119,8 @@ class PrefixCopy:
         try:
             await swap.replace(self.log, self._sources, self._segments, self._is_valid)
         except PassVoid as error:
-            raise CopyVoid("the log was cut meanwhile") from error
+            self.check()
+            raise CopyVoid("the log has other segments now") from error
         except OSError as error:
             raise storage_error(self.log.changes, error) from error
         logger.warning(
@@ -120,14 +138,30 @@ class PrefixCopy:
             self._writer.close()
             self._writer = None
 
+    def check(self) -> None:
+        """Raise :class:`CopyVoid` if the copy must not replace the segments."""
+        if problem := self._problem():
+            raise CopyVoid(problem)
+
     def _is_valid(self) -> bool:
+        return not self._problem()
+
+    def _problem(self) -> str:
+        """Return why the copy must not replace the segments; empty if it may."""
         log = self.log
+        if not self.service.directory.holds(log):
+            return "the log is not here any longer"
+        if log.clean_state.removal_count != self._removal_count:
+            return "the log was cut"
+        directories = [service.directory for service in self.services.values()]
+        if any(log.partition in directory.futures for directory in directories):
+            return "the log is being moved"
+        if not all(directory.online for directory in directories):
+            return "a log directory is offline"
         elapsed_s = self.service.clock.now() - self._began
-        return (
-            log.clean_state.removal_count == self._removal_count
-            and self.service.directory.holds(log)
-            and elapsed_s * 1000 < log.config.delete_retention_ms
-        )
+        if elapsed_s * 1000 >= log.config.delete_retention_ms:
+            return "the copy takes longer than delete.retention.ms"
+        return ""
 
     async def _append(self, batch: Buffer, header: BatchHeader) -> None:
         writer = self._writer
@@ -171,6 +205,11 @@ class PrefixCopy:
         opened = list[GroupWriter]()
         log = self.log
         new = partial(GroupWriter, log.disk, log.segments.directory, log.config, self.next_offset)
+        spaces = list[Space]()
+        await self._in_thread(lambda: spaces.append(log.disk.space()))
+        needed = max(2 * log.config.segment_bytes, spaces[0].total // ROOM_SHARE)
+        if spaces[0].usable < needed:
+            raise CopyVoid(f"the volume has {spaces[0].usable} free bytes; it needs {needed}")
         await self._in_thread(lambda: opened.append(new()))
         self._writer = opened[0]
         return opened[0]
@@ -205,16 +244,19 @@ class PrefixCopy:
 
 
 @asynccontextmanager
-async def copying_prefix(service: DirectoryService, log: PartitionLog) -> AsyncIterator[PrefixCopy]:
+async def copying_prefix(
+    services: Mapping[Disk, DirectoryService], log: PartitionLog
+) -> AsyncIterator[PrefixCopy]:
     """Return a context in which the log's closed segments can be copied from another replica.
 
     Raises :class:`CopyVoid` if that is not possible now, and KafkaStorageError.
     """
+    service = services[log.disk]
     states = service.busy.cleaning
     with states.pause(log):
         if states.is_cleaning(log):
             raise CopyVoid("a compaction pass is ending")
-        copy = await _begin(service, log)
+        copy = await _begin(services, log)
         try:
             yield copy
         finally:
@@ -225,20 +267,16 @@ async def copying_prefix(service: DirectoryService, log: PartitionLog) -> AsyncI
                     await service.in_thread(log.disk, remove)
 
 
-async def _begin(service: DirectoryService, log: PartitionLog) -> PrefixCopy:
+async def _begin(services: Mapping[Disk, DirectoryService], log: PartitionLog) -> PrefixCopy:
     """Make the closed segments durable, so that recovery need not judge the gaps of the copy."""
-    if not service.directory.online or not service.directory.holds(log):
-        raise CopyVoid("the log is not here any longer")
+    service = services[log.disk]
     removal_count, end_offset = log.clean_state.removal_count, log.segments.active.base_offset
     closed = log.segments[:-1]
     if not closed or end_offset > log.high_watermark:
         raise CopyVoid(f"the high watermark is below {end_offset}")
-    await service.flusher.flush(log, end_offset, indexes=True)
-    if not await service.checkpoints.write(names.RECOVERY_POINTS):
-        raise KafkaStorageError(f"{log.partition}: cannot store the recovery point")
     sources = tuple(segment.base_offset for segment in closed)
-    return PrefixCopy(
-        service,
+    copy = PrefixCopy(
+        services,
         log,
         end_offset,
         sources[0],
@@ -247,3 +285,8 @@ async def _begin(service: DirectoryService, log: PartitionLog) -> PrefixCopy:
         removal_count,
         service.clock.now(),
     )
+    copy.check()
+    await service.flusher.flush(log, end_offset, indexes=True)
+    if not await service.checkpoints.write(names.RECOVERY_POINTS):
+        raise KafkaStorageError(f"{log.partition}: cannot store the recovery point")
+    return copy

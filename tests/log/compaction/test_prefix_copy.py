@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 
+import attrs
 import pytest
 import trio
 
@@ -11,6 +12,7 @@ from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.directory_service import DirectoryService
+from kwire.log.directories.move_rules import MoveRules
 from kwire.log.directories.prefix_copy import CopyVoid, copying_prefix
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
@@ -20,6 +22,7 @@ from kwire.records.header import headers
 from simulation.disk import Killed, SimDisk
 from simulation.log.thread_workers import ThreadRunner
 from tests.support.clock import Clock
+from tests.support.log import moving
 from tests.support.log.batches import TIME_MS, end_transaction
 from tests.support.log.key_logs import put, read_keys, simple_clean, table
 from tests.support.log.manager import ID
@@ -77,7 +80,7 @@ async def new_log(logs: LogManager, *, compacts: bool) -> PartitionLog:
 
 async def copy(logs: LogManager, log: PartitionLog, other: PartitionLog) -> None:
     """Replace a log's closed segments by those of another log."""
-    async with copying_prefix(service_of(logs), log) as prefix:
+    async with copying_prefix(logs.services, log) as prefix:
         for segment in other.segments:
             data = segment.file.read(0, segment.size)
             batches = [b for b in headers(data) if b[1].base_offset < prefix.end_offset]
@@ -176,10 +179,12 @@ async def test_copy_that_takes_longer_than_tombstones_stay_is_dropped(autojump_c
         log = await new_log(logs, compacts=True)
         other = await new_log(others, compacts=False)
         before = read_keys(log)
-        async with copying_prefix(service_of(logs), log) as prefix:
+        async with copying_prefix(logs.services, log) as prefix:
             data = other.segments[0].file.read(0, other.segments[0].size)
             await prefix.append(data, list(headers(data)))
             await trio.sleep(CONFIG.delete_retention_ms / 1000 + 1)
+            with pytest.raises(CopyVoid, match=r"delete\.retention\.ms"):
+                await prefix.append(b"", [])
             with pytest.raises(CopyVoid):
                 await prefix.finish()
         assert read_keys(log) == before
@@ -190,13 +195,15 @@ async def test_copy_of_a_log_that_was_cut_meanwhile_is_dropped(autojump_clock) -
     async with running(SimDisk()) as logs, running(SimDisk()) as others:
         log = await new_log(logs, compacts=False)
         other = await new_log(others, compacts=False)
-        async with copying_prefix(service_of(logs), log) as prefix:
+        async with copying_prefix(logs.services, log) as prefix:
             data = other.segments[0].file.read(0, other.segments[0].size)
             await prefix.append(data, list(headers(data)))
             assert await logs.truncate(log, log.segments.active.base_offset - 1)
             for _ in range(3):
                 put(log, b"key", b"of another leader")
             log.roll(TIME_MS)
+            with pytest.raises(CopyVoid, match="was cut"):
+                await prefix.append(b"", [])
             with pytest.raises(CopyVoid):
                 await prefix.finish()
         assert table(log)[b"key"] == b"of another leader"
@@ -209,7 +216,76 @@ async def test_log_whose_active_segment_is_not_committed_is_not_copied(autojump_
         log = await new_log(logs, compacts=False)
         log.high_watermark = log.segments.active.base_offset - 1
         with pytest.raises(CopyVoid):
-            async with copying_prefix(service_of(logs), log):
+            async with copying_prefix(logs.services, log):
+                pass
+
+
+async def test_log_whose_tombstones_do_not_stay_is_not_copied(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        log = await new_log(logs, compacts=False)
+        log.configure(attrs.evolve(CONFIG, delete_retention_ms=0))
+        with pytest.raises(CopyVoid, match=r"delete\.retention\.ms"):
+            async with copying_prefix(logs.services, log):
+                pass
+
+
+async def test_copy_does_not_fill_the_volume(autojump_clock) -> None:
+    """Producers of all partitions need the room that is left."""
+    disk = SimDisk()
+    async with running(disk) as logs, running(SimDisk()) as others:
+        log = await new_log(logs, compacts=True)
+        other = await new_log(others, compacts=False)
+        before = read_keys(log)
+        disk.capacity = 0
+        used = -disk.free()
+        disk.capacity = used + 2 * CONFIG.segment_bytes + 700
+        with pytest.raises(CopyVoid, match="free bytes"):
+            await copy(logs, log, other)
+        assert read_keys(log) == before
+        assert_in_order(log)
+        disk.capacity = 100 * used
+        await copy(logs, log, other)
+        assert read_keys(log) == read_keys(other)
+
+
+async def test_log_is_not_copied_during_its_move(autojump_clock) -> None:
+    """The future replica may have a value whose tombstone the other replica has removed."""
+    limit = moving.Limit(is_over=True)
+    rules = MoveRules(throttle=limit)
+    disks = SimDisk(), SimDisk()
+    async with (
+        moving.running(*disks, rules=rules, config=CONFIG) as logs,
+        running(SimDisk()) as others,
+    ):
+        log = moving.create(logs, CONFIG)
+        fill(log)
+        other = await new_log(others, compacts=True)
+        before = table(log)
+        async with copying_prefix(logs.services, log) as prefix:
+            data = other.segments[0].file.read(0, other.segments[0].size)
+            await prefix.append(data, list(headers(data)))
+            logs.moves.request(log, logs.directories[1])
+            await trio.sleep(1)
+            with pytest.raises(CopyVoid, match="moved"):
+                await prefix.finish()
+        with pytest.raises(CopyVoid, match="moved"):
+            await copy(logs, log, other)
+        limit.is_over = False
+        await trio.sleep(10)
+        moved = moving.current(logs)
+        assert moved is not log
+        assert table(moved) == before
+
+
+async def test_log_is_not_copied_while_its_future_replica_may_be_offline(autojump_clock) -> None:
+    disks = SimDisk(), SimDisk()
+    async with moving.running(*disks, config=CONFIG) as logs:
+        log = moving.create(logs, CONFIG)
+        fill(log)
+        disks[1].fail(OSError("no such device"))
+        logs.directories[1].note_failure()
+        with pytest.raises(CopyVoid, match="offline"):
+            async with copying_prefix(logs.services, log):
                 pass
 
 
