@@ -387,7 +387,9 @@ def _misplacement(
 
     Compaction leaves gaps between segments too, but only after synced segments. A closed segment
     gets its indexes once it is synced. Each pass stores a recovery point before it leaves a gap; so
-    if only that of the cleaner is here, files were lost, and the indexes may be among them.
+    if only that of the cleaner is here, files were lost, and the indexes may be among them. A log
+    without a high watermark, which is stored within seconds, was copied here, and maybe without
+    its indexes.
     """
     before, segment = log.segments[index - 1 : index + 1]
     if segment.base_offset < end_offset:
@@ -396,7 +398,7 @@ def _misplacement(
     if segment.base_offset <= max(end_offset, point):
         return ""
     unsynced = [b for b in files.unindexed if before.base_offset <= b < segment.base_offset]
-    has_lost_files = not point and offsets.clean_end is not None
+    has_lost_files = not point and (offsets.clean_end is not None or not offsets.high_watermark)
     if log.config.cleanup_compact and (has_lost_files or not unsynced):
         return ""
     for _, first in segment.scan():

@@ -357,7 +357,24 @@ def test_segment_that_a_power_loss_took_is_no_gap_of_compaction(kept_bytes: int)
     for base in (0, 2, 4):
         disk.remove(f"t-0/{base:020}.index")
     disk.inode(f"t-0/{2:020}.log").truncate(kept_bytes)
-    assert reopen(disk.after_kill(), COMPACTED).end_offset == (3 if kept_bytes else 2)
+    offsets = StoredOffsets(high_watermark=1)
+    again = open_log(
+        disk.after_kill(), "t-0", log.partition, now_ms=TIME_MS, config=COMPACTED, offsets=offsets
+    )
+    assert again.end_offset == (3 if kept_bytes else 2)
+
+
+def test_gap_of_compaction_stays_in_a_log_that_was_copied_without_its_indexes() -> None:
+    """Invariant 84: backups may leave out what a start can rebuild, and other checkpoints."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, COMPACTED)
+    for n in range(8):
+        append(log, [b"%05d" % n])
+    log.flush_state.flush()
+    for name in [n for n in disk.files if not n.endswith(".log") or n == f"t-0/{2:020}.log"]:
+        disk.remove(name)
+    assert reopen(disk.after_kill(), COMPACTED).end_offset == 8
 
 
 @pytest.mark.parametrize("clean_end", [None, 4])

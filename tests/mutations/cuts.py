@@ -59,4 +59,12 @@ MUTATIONS = (
         new="                pass",
         test="tests/log/test_truncation.py",
     ),
+    Mutation(
+        name="log-without-checkpoints-and-indexes-is-cut-at-gaps-of-compaction",
+        invariants=(84,),
+        path="kwire/log/recovery.py",
+        old="not point and (offsets.clean_end is not None or not offsets.high_watermark)",
+        new="not point and offsets.clean_end is not None",
+        test="tests/log/test_recovery.py",
+    ),
 )

@@ -659,8 +659,8 @@ MUTATIONS = (
         name="lost-segment-counts-as-compacted-before-the-first-recovery-point",
         invariants=(78,),
         path="kwire/log/recovery.py",
-        old="    has_lost_files = not point and offsets.clean_end is not None\n",
-        new="    has_lost_files = not point\n",
+        old="not point and (offsets.clean_end is not None or not offsets.high_watermark)",
+        new="not point",
         test="tests/log/test_recovery.py",
     ),
     Mutation(
