@@ -3,9 +3,11 @@
 Rules: any replica repairs itself, whatever its role. It copies the missing batches from in-sync
 replicas, with the fetch of a consumer, which leaders and followers answer up to their high
 watermark. If a compacted log lacks a batch that no other replica has in the same form, it adopts
-all closed segments of another replica. Nothing that is intact is removed, so the replica stays in
-sync and its log keeps its end. A repair that fails is retried; meanwhile only the damaged batches
-are unreadable. See docs/decisions/0031-damaged-batches.md.
+all closed segments of another replica. That takes long, so the first attempt to repair a log does
+not include it: the repairs of other logs precede, and a broker that is restarting may be back soon.
+Nothing that is intact is removed, so the replica stays in sync and its log keeps its end. A repair
+that fails is retried; meanwhile only the damaged batches are unreadable. See
+docs/decisions/0031-damaged-batches.md.
 """
 
 import logging
@@ -142,9 +144,13 @@ class DamageRepair:
             reasons = await self._try_sources(partition, partial(self._copy, partition, damaged))
             if reasons is not None:
                 lacking.append((damaged, reasons))
-        if lacking and _is_compacted(log):
+        closed_end = log.segments.active.base_offset
+        is_closed = any(damaged.first_offset < closed_end for damaged, _ in lacking)
+        if is_closed and _is_compacted(log) and self._failures.get(log, 0):
             more = await self._try_sources(partition, partial(self._copy_prefix, partition))
-            lacking = [] if more is None else [(each, old + more) for each, old in lacking]
+            if more is None:
+                lacking = [each for each in lacking if each[0].first_offset >= closed_end]
+            lacking = [(damaged, old + (more or [])) for damaged, old in lacking]
         for damaged, reasons in lacking:
             self._report(log, damaged, reasons)
         return not self.logs.damage_of(log)

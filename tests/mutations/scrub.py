@@ -170,4 +170,20 @@ MUTATIONS = (
         new="            batches.append",
         test=REPAIRS,
     ),
+    Mutation(
+        name="first-attempt-copies-all-closed-segments",
+        invariants=(),
+        path="kwire/replica/damage_repair.py",
+        old=" and self._failures.get(log, 0):\n            more",
+        new=":\n            more",
+        test=f"{REPAIRS}::test_first_attempt_copies_no_closed_segments",
+    ),
+    Mutation(
+        name="damage-in-the-active-segment-copies-all-closed-ones",
+        invariants=(),
+        path="kwire/replica/damage_repair.py",
+        old="is_closed = any(damaged.first_offset < closed_end for damaged, _ in lacking)",
+        new="is_closed = bool(lacking)",
+        test=f"{REPAIRS}::test_damage_in_the_active_segment_copies_no_closed_segments",
+    ),
 )

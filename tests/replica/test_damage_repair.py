@@ -8,7 +8,7 @@ from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
 from kwire.replica import damage_repair
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
-from tests.support.replica.damaged import CONFIG, State, cluster, file_bytes
+from tests.support.replica.damaged import CONFIG, Cluster, State, cluster, file_bytes
 
 
 @pytest.mark.parametrize("position", [3, 10, 13, 16, 18, 22, 26, 60, 80])
@@ -179,25 +179,73 @@ async def test_truncated_damage_needs_no_repair(autojump_clock) -> None:
         assert c.scrubber.damage_counts() == (0, 0)
 
 
+def _compact_differently(c: Cluster) -> int:
+    """Give the second broker other records from the second segment on; return its offset."""
+    other, offset = c.others[2].log, c.log.segments[1].base_offset
+    other.truncate_to(offset)
+    for number in range(offset // 2, 40):
+        append(other, [b"ONE of %d" % number, b"TWO of %d" % number], epoch=number // 15)
+    other.high_watermark = other.end_offset
+    return offset
+
+
 async def test_replica_that_has_compacted_differently_supplies_all_closed_segments(
     autojump_clock,
 ) -> None:
     """Invariants 80 and 87."""
     async with cluster(COMPACTED, State(isr=(1, 2))) as c:
         other, active = c.others[2].log, c.log.segments.active
-        offset = c.log.segments[1].base_offset
-        other.truncate_to(offset)
-        for number in range(offset // 2, 40):
-            append(other, [b"ONE of %d" % number, b"TWO of %d" % number], epoch=number // 15)
-        other.high_watermark = other.end_offset
+        offset = _compact_differently(c)
         c.rot(70)
         await c.scrub()
-        await trio.sleep(1)
+        await trio.sleep(3)
         end_offset = active.base_offset
         assert content(c.log)[:end_offset] == content(other)[:end_offset]
         assert content(c.log)[offset] == (offset, b"ONE of %d" % (offset // 2))
         assert c.log.segments.active is active
         assert c.scrubber.damage_counts() == (0, 0)
+
+
+async def test_broker_that_is_back_soon_spares_the_copy_of_all_closed_segments(
+    autojump_clock,
+) -> None:
+    async with cluster(COMPACTED, State(isr=(1, 2))) as c:
+        before, closed = file_bytes(c.log), c.log.segments[1]
+        c.others[2].is_up = False
+        c.rot(70)
+        await c.scrub()
+        await trio.sleep(1)
+        c.others[2].is_up = True
+        await trio.sleep(10)
+        assert file_bytes(c.log) == before
+        assert c.log.segments[1] is closed
+
+
+async def test_first_attempt_copies_no_closed_segments(autojump_clock) -> None:
+    """The copy takes long, and the repairs of other logs would wait for it."""
+    async with cluster(COMPACTED, State(isr=(1, 2))) as c:
+        _compact_differently(c)
+        c.rot(70)
+        damaged = file_bytes(c.log)
+        await c.scrub()
+        await trio.sleep(1)
+        assert file_bytes(c.log) == damaged
+        assert len(c.others[2].requests) == 1
+
+
+async def test_damage_in_the_active_segment_copies_no_closed_segments(autojump_clock) -> None:
+    """The copy ends where the active segment begins."""
+    async with cluster(COMPACTED, State(isr=(1, 2))) as c:
+        offset = c.log.segments[1].base_offset
+        _compact_differently(c)
+        c.rot(70)
+        await c.scrub()
+        closed = c.log.segments[0]
+        await c.logs.truncate(c.log, c.log.segments[2].base_offset)
+        assert c.log.segments.active.base_offset == offset
+        await trio.sleep(60)
+        assert c.scrubber.damage_counts() == (1, 1)
+        assert c.log.segments[0] is closed
 
 
 async def test_batch_of_another_epoch_does_not_replace_closed_segments(autojump_clock) -> None:
@@ -211,6 +259,6 @@ async def test_batch_of_another_epoch_does_not_replace_closed_segments(autojump_
         c.rot(70)
         damaged = file_bytes(c.log)
         await c.scrub()
-        await trio.sleep(1)
+        await trio.sleep(3)
         assert c.others[2].requests
         assert file_bytes(c.log) == damaged
