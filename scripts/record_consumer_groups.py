@@ -13,12 +13,8 @@ The members use the assignor `range`, whose result does not depend on the order 
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +23,15 @@ import attrs
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-import kafka  # noqa: E402
-
 from kwire.codec.messages.consumer_group_heartbeat import (  # noqa: E402
     ConsumerGroupHeartbeatRequest,
 )
-from kwire.codec.messages.create_partitions import CreatePartitionsRequest  # noqa: E402
-from kwire.codec.messages.create_topics import CreateTopicsRequest  # noqa: E402
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest  # noqa: E402
-from kwire.codec.messages.metadata import MetadataRequest  # noqa: E402
-from kwire.coordinator.partitioning import partition_for  # noqa: E402
-from kwire.records.iterate import batches, records  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
+from scripts.group_recorder import (  # noqa: E402
+    create_topics,
+    grow_topic,
+    record_to,
+)
 from tests.support.group.recordings import response_form  # noqa: E402
 
 PORT = 29_192
@@ -201,45 +194,12 @@ class Conversation:
             self.follow(consumer, received)
 
     def grow(self, name: str) -> None:
-        """Add partitions to a topic, and wait until the coordinator must have seen them."""
         self.counts[name] += 1
-        shape = CreatePartitionsRequest.CreatePartitionsTopic
-        topic = shape(name=name, count=self.counts[name], assignments=None)
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
-        self.client.call(request, 3)
-        time.sleep(1)
-        self.steps.append({"topic": name, "partitions": self.counts[name]})
+        self.steps.append(grow_topic(self.client, name, self.counts[name]))
 
 
-def main(target: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder) / "kafka"
-        process = kafka.start(directory, PORT, SETTINGS)
-        try:
-            kafka.wait_for_port(PORT, process, directory / "server.log")
-            lines = record_all()
-        finally:
-            process.terminate()
-            process.wait()
-        for line in lines:
-            line["records"] = stored_records(directory / "data", line["group"])
-    with gzip.GzipFile(target, "wb", mtime=0) as file:
-        for line in lines:
-            file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
-
-
-def record_all() -> list[dict[str, Any]]:
-    with WireClient("127.0.0.1", PORT) as client:
-        wait_coordinator(client)
-        return [record(client, seed) for seed in range(SEEDS)]
-
-
-def wait_coordinator(client: WireClient) -> None:
-    """Create the offsets topic, and wait until its partitions are loaded."""
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["any"])
-    while client.call(request, 4).coordinators[0].error_code:
-        time.sleep(0.2)
-    time.sleep(5)
+def record_all(client: WireClient) -> list[dict[str, Any]]:
+    return [record(client, seed) for seed in range(SEEDS)]
 
 
 def record(client: WireClient, seed: int) -> dict[str, Any]:
@@ -248,20 +208,7 @@ def record(client: WireClient, seed: int) -> dict[str, Any]:
     counts = {f"s{seed}a": 12 if assignor == "uniform" else draw.randint(1, 9)}
     if assignor == "range":
         counts[f"s{seed}b"] = draw.randint(1, 9)
-    shape = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        topics=[
-            shape(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
-            for name, count in counts.items()
-        ],
-        timeout_ms=10_000,
-        validate_only=False,
-    )
-    client.call(request, 7)
-    time.sleep(0.5)
-    names = [MetadataRequest.MetadataRequestTopic(name=name) for name in counts]
-    described = client.call(MetadataRequest(topics=names), 12).topics
-    topics = {str(each.name): each.topic_id.hex() for each in described}
+    topics = create_topics(client, counts)
     talk = Conversation(client, draw, f"g{seed}", topics, dict(counts), assignor)
     if assignor == "uniform":
         grow_evenly(talk)
@@ -288,22 +235,5 @@ def grow_evenly(talk: Conversation) -> None:
                 talk.follow(consumer, received)
 
 
-def stored_records(data: Path, group: str) -> list[list[list[str | None]]]:
-    """Return the batches of the group, each as keys and values in hexadecimal."""
-    partition = partition_for(group, PARTITIONS)
-    buf = (data / f"__consumer_offsets-{partition}" / f"{0:020d}.log").read_bytes()
-    stored = []
-    for position, header in batches(buf):
-        batch = []
-        for each in records(buf, position, header):
-            assert each.key is not None
-            size = int.from_bytes(each.key[2:4], "big")
-            if each.key[4 : 4 + size] == group.encode():
-                batch.append([each.key.hex(), None if each.value is None else each.value.hex()])
-        if batch:
-            stored.append(batch)
-    return stored
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    record_to(Path(sys.argv[1]), PORT, SETTINGS, record_all)

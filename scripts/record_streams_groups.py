@@ -14,11 +14,8 @@ them.
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -28,14 +25,14 @@ import attrs
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-import kafka  # noqa: E402
-
-from kwire.codec.messages.create_partitions import CreatePartitionsRequest  # noqa: E402
-from kwire.codec.messages.create_topics import CreateTopicsRequest  # noqa: E402
-from kwire.codec.messages.delete_topics import DeleteTopicsRequest  # noqa: E402
-from kwire.codec.messages.metadata import MetadataRequest  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
-from scripts.record_consumer_groups import stored_records, wait_coordinator  # noqa: E402
+from scripts.group_recorder import (  # noqa: E402
+    create_topics,
+    delete_topic,
+    describe_topics,
+    grow_topic,
+    record_to,
+)
 from tests.support.group.streams import request_from, streams_form  # noqa: E402
 
 PORT = 29_392
@@ -189,65 +186,21 @@ class Conversation:
             self.follow(member, received)
 
     def grow(self, name: str) -> None:
-        """Add partitions to a topic, and wait until the coordinator must have seen them."""
         self.counts[name] += 2
-        shape = CreatePartitionsRequest.CreatePartitionsTopic
-        topic = shape(name=name, count=self.counts[name], assignments=None)
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
-        self.client.call(request, 3)
-        time.sleep(1)
-        self.steps.append({"topic": name, "partitions": self.counts[name]})
+        self.steps.append(grow_topic(self.client, name, self.counts[name]))
 
     def delete(self, name: str) -> None:
-        """Delete a topic, and wait until the coordinator must have seen it."""
-        shape = DeleteTopicsRequest.DeleteTopicState
-        request = DeleteTopicsRequest(topics=[shape(name=name)], timeout_ms=10_000)
-        self.client.call(request, 6)
-        time.sleep(1)
-        self.steps.append({"topic": name, "partitions": 0})
+        self.steps.append(delete_topic(self.client, name))
 
 
-def describe_topics(client: WireClient, names: list[str]) -> list[tuple[str, str, int]]:
-    """Return name, id and partition count of topics."""
-    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    answer = client.call(MetadataRequest(topics=topics), 12)
-    return [(str(t.name), t.topic_id.hex(), len(t.partitions)) for t in answer.topics]
-
-
-def main(target: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder) / "kafka"
-        process = kafka.start(directory, PORT, SETTINGS)
-        try:
-            kafka.wait_for_port(PORT, process, directory / "server.log")
-            with WireClient("127.0.0.1", PORT) as client:
-                wait_coordinator(client)
-                lines = [record(client, seed) for seed in range(SEEDS)]
-        finally:
-            process.terminate()
-            process.wait()
-        for line in lines:
-            line["records"] = stored_records(directory / "data", line["group"])
-    with gzip.GzipFile(target, "wb", mtime=0) as file:
-        for line in lines:
-            file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+def record_all(client: WireClient) -> list[dict[str, Any]]:
+    return [record(client, seed) for seed in range(SEEDS)]
 
 
 def record(client: WireClient, seed: int) -> dict[str, Any]:
     draw = random.Random(seed)
     counts = {f"s{seed}{letter}": draw.randint(1, 6) for letter in "ab"}
-    shape = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        topics=[
-            shape(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
-            for name, count in counts.items()
-        ],
-        timeout_ms=10_000,
-        validate_only=False,
-    )
-    client.call(request, 7)
-    time.sleep(0.5)
-    topics = {name: topic_id for name, topic_id, _ in describe_topics(client, sorted(counts))}
+    topics = create_topics(client, counts)
     talk = Conversation(client, draw, seed, topics, dict(counts))
     for number in range(STEPS):
         talk.step()
@@ -263,4 +216,4 @@ def record(client: WireClient, seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    record_to(Path(sys.argv[1]), PORT, SETTINGS, record_all)
