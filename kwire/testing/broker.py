@@ -212,6 +212,21 @@ class _Threaded:
         """
         self._loop.call(self._nodes.reset)
 
+    def save_snapshot(self, name: str) -> None:
+        """Save the topics, records, groups and settings under a name, also one in use.
+
+        All nodes restart for it, so that clients have to connect again.
+        """
+        self._loop.call(self._nodes.save_snapshot, name)
+
+    def restore_snapshot(self, name: str) -> None:
+        """Return to what :meth:`save_snapshot` saved; faults and the record of requests go too.
+
+        All nodes restart, stopped ones start. The clock stays where it is. Clients should be new
+        ones: those of before have seen what does not exist any more.
+        """
+        self._loop.call(self._nodes.restore_snapshot, name)
+
 
 class Broker(_Threaded):
     """One broker: ``with Broker(num_partitions=4) as broker: ...``.

@@ -5,6 +5,7 @@ killed node closes its sockets and writes nothing more, as after ``kill -9``.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -80,6 +81,13 @@ class LocalNode:
     def image(self) -> MetadataImage:
         """The metadata in force on the running node."""
         return self.running.services.current.image
+
+    @property
+    def directories(self) -> list[Path]:
+        """The directories of the node's data, also while it is stopped."""
+        config = self.config_on(self.address.port)
+        names = dict.fromkeys((*config.data_directories, config.metadata_directory))
+        return [Path(name) for name in names]
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start the node and return once it can answer every request; raise BrokerError."""

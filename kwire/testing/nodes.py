@@ -37,6 +37,7 @@ from kwire.testing.request_log import RequestLog
 from kwire.testing.resets import Configs, reset_configs, reset_quotas
 from kwire.testing.secure import client_settings, open_folder
 from kwire.testing.settings import kafka_settings, node_config, setting_texts
+from kwire.testing.snapshots import Snapshots
 from kwire.types import random_uuid, uuid_bytes, uuid_text
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class LocalCluster:
     """The faults that the test arranges for its clients' requests."""
     requests: RequestLog
     """The requests of clients."""
+    snapshots: Snapshots
+    """The saved states to which the test can return."""
     _nursery: trio.Nursery
     _time: MockTime | None
     """The clock of the nodes and of this loop; None for the system's."""
@@ -249,8 +252,7 @@ class LocalCluster:
         """
         image = self.running[0].image
         await self.delete_topics(*image.topic_ids)
-        self.faults.clear()
-        self.requests.clear()
+        self._clear_records_of_test()
         configs = reset_configs(image, self.initial_configs)
         if configs is not None:
             for result in (await self.running[0].call(configs, 1)).responses:
@@ -259,6 +261,43 @@ class LocalCluster:
         if quotas is not None:
             for entry in (await self.running[0].call(quotas, 1)).entries:
                 raise_for(entry.error_code, entry.error_message, "reset the quotas")
+
+    async def save_snapshot(self, name: str) -> None:
+        """Save the topics, records, groups and settings under a name, also one in use.
+
+        All nodes restart for it, so that clients have to connect again.
+        """
+        self._require_all_running()
+        await self.stop()
+        try:
+            self.snapshots.save(name, self._directories())
+        finally:
+            await self.start()
+
+    async def restore_snapshot(self, name: str) -> None:
+        """Return to what :meth:`save_snapshot` saved; faults and the record of requests go too.
+
+        All nodes restart, stopped ones start. The clock stays where it is. Clients should be new
+        ones: those of before have seen what does not exist any more.
+        """
+        self.snapshots.check(name)
+        await self.kill()
+        self.snapshots.restore(name, self._directories())
+        self._clear_records_of_test()
+        await self.start()
+
+    def _directories(self) -> list[Path]:
+        """Return the directories of all nodes' data, always in the same order."""
+        return [path for node in self.nodes.values() for path in node.directories]
+
+    def _require_all_running(self) -> None:
+        stopped = [str(node.id) for node in self.nodes.values() if node.server is None]
+        if stopped:
+            raise BrokerError(f"node {', '.join(stopped)} is stopped; call start() first")
+
+    def _clear_records_of_test(self) -> None:
+        self.faults.clear()
+        self.requests.clear()
 
 
 def raise_for(code: int, message: str | None, what: str) -> None:
@@ -360,7 +399,8 @@ async def open_nodes(
                         secure=files,
                         release=release,
                     )
-                return LocalCluster(nodes, log, faults, requests, nursery, clock, files)
+                snapshots = Snapshots(folder / "snapshots")
+                return LocalCluster(nodes, log, faults, requests, snapshots, nursery, clock, files)
 
             try:
                 cluster = await _start(new_nodes)

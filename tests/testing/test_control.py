@@ -63,6 +63,16 @@ def test_a_killed_broker_is_started_with_its_port_and_records(
         assert end_offset(again, "orders") == 1
 
 
+def test_a_snapshot_is_restored_over_http(server: Controlled, client: WireClient) -> None:
+    assert produce(client, "orders") == 0
+    server.call("save-snapshot", name="one order")
+    with WireClient("127.0.0.1", server.port) as later:
+        assert produce(later, "orders") == 0
+    server.call("restore-snapshot", name="one order")
+    with WireClient("127.0.0.1", server.port) as again:
+        assert end_offset(again, "orders") == 1
+
+
 def test_a_paused_broker_answers_when_it_is_resumed(server: Controlled, client: WireClient) -> None:
     server.call("pause")
     codes: list[int] = []

@@ -70,6 +70,18 @@ async def reset(broker: LocalCluster) -> Json:
     return {}
 
 
+async def save_snapshot(broker: LocalCluster, name: str) -> Json:
+    """Save topics, records, groups and settings under a name; all nodes restart."""
+    await broker.save_snapshot(name)
+    return {}
+
+
+async def restore_snapshot(broker: LocalCluster, name: str) -> Json:
+    """Return to what was saved under the name; faults and requests go, all nodes restart."""
+    await broker.restore_snapshot(name)
+    return {}
+
+
 async def wait_topic(
     broker: LocalCluster, name: str, partitions: int | None = None, timeout: float = TIMEOUT_S
 ) -> Json:
@@ -200,6 +212,8 @@ BROKER_VERBS = (
     create_topic,
     delete_topics,
     reset,
+    save_snapshot,
+    restore_snapshot,
     wait_topic,
     wait_leader,
     wait_in_sync,

@@ -26,11 +26,13 @@ from kwire.testing.control.http_server import serve_verbs
 from kwire.testing.control.table import Verb, verb_table
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
+from kwire.testing.folders import temporary_folder
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
 from kwire.testing.nodes import LocalCluster, open_nodes
 from kwire.testing.releases import Release
 from kwire.testing.request_log import RequestLog
+from kwire.testing.snapshots import Snapshots
 
 Ready = Callable[[Sequence[Address]], None]
 """Called with the addresses of a server that is ready."""
@@ -109,14 +111,22 @@ def _run(
 @asynccontextmanager
 async def _open_node(node: LocalNode, time: MockTime) -> AsyncIterator[LocalCluster]:
     """Run one node with a configuration of its own during the context."""
-    async with trio.open_nursery() as nursery:
-        nodes = {node.id: node}
-        cluster = LocalCluster(nodes, node.log, node.faults, node.requests, nursery, time)
-        await cluster.start()
-        cluster.initial_configs = cluster.running[0].image.configs
-        yield cluster
-        await cluster.stop()
-        nursery.cancel_scope.cancel()
+    with temporary_folder() as folder:
+        async with trio.open_nursery() as nursery:
+            cluster = LocalCluster(
+                {node.id: node},
+                node.log,
+                node.faults,
+                node.requests,
+                Snapshots(folder / "snapshots"),
+                nursery,
+                time,
+            )
+            await cluster.start()
+            cluster.initial_configs = cluster.running[0].image.configs
+            yield cluster
+            await cluster.stop()
+            nursery.cancel_scope.cancel()
 
 
 async def _serve(
