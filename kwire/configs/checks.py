@@ -83,8 +83,11 @@ def is_for_login(name: str) -> bool:
 def is_of_logins(name: str) -> bool:
     """Return whether a setting concerns log-ins, so that it is fixed while a node runs.
 
-    Apache Kafka accepts changes of some, which then have no effect, not even after a restart.
+    Apache Kafka accepts changes of some, which then have no effect, not even after a restart. Those
+    for Kerberos never have one in kwire, so they can change as in Kafka.
     """
+    if "sasl.kerberos." in name:
+        return False
     return "sasl." in name or name.endswith("connections.max.reauth.ms")
 
 

@@ -166,6 +166,21 @@ def test_protection_that_is_fixed_is_refused(name: str, refusal: str) -> None:
     assert (response.error_message or "").startswith(refusal)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.kerberos.min.time.before.relogin",
+        "listener.name.a.gssapi.sasl.kerberos.ticket.renew.jitter",
+    ],
+)
+def test_settings_for_kerberos_can_change_though_they_have_no_effect(name: str) -> None:
+    """Apache Kafka 4.3.1 accepts them for one broker."""
+    decision = whole(
+        decide_incremental_alter(Cluster().state, alter(BROKER, "1", (name, SET, "1")))
+    )
+    assert decision.reply.responses[0].error_code == 0
+
+
 def test_setting_longer_than_32767_characters_is_refused() -> None:
     for length, code in ((32767, 0), (32768, errors.InvalidConfig.code)):
         cluster = Cluster()
