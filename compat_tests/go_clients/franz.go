@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -27,6 +28,7 @@ func franz() map[string]func(session) {
 		if _, exists := version.LookupMaxKeyVersion(65); exists { // DescribeTransactions
 			made["franz-"+name+"/transaction-admin"] = func(s session) { franzTransactionAdmin(s, version) }
 		}
+		maps.Copy(made, franzAdmins(name, version))
 	}
 	return made
 }
@@ -264,6 +266,11 @@ func franzTransactionAdmin(s session, version *kversion.Versions) {
 	listed, err := admin.ListTransactions(s, []int64{open.ProducerID}, []string{"Ongoing"})
 	must(err, "list transactions")
 	equal(listed[id].State, "Ongoing", "listed")
+	if max, _ := version.LookupMaxKeyVersion(66); max >= 2 {
+		listed, err = admin.ListTransactionsByTxPattern(s, nil, nil, id[:len(id)-1]+".")
+		must(err, "list transactions by pattern")
+		equal(len(listed), 1, "listed by pattern")
+	}
 	partition := kadm.TopicsSet{topic: {0: {}}}
 	producers, err := admin.DescribeProducers(s, partition)
 	must(err, "describe producers")

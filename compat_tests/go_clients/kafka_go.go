@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ import (
 var kafkaGoCodecs = []kafka.Compression{0, kafka.Gzip, kafka.Snappy, kafka.Lz4, kafka.Zstd}
 
 func kafkaGo() map[string]func(session) {
-	return map[string]func(session){
+	scenarios := map[string]func(session){
 		"kafka-go/conn":           kafkaGoConn,
 		"kafka-go/codecs":         kafkaGoCodec,
 		"kafka-go/old-codecs":     kafkaGoConnCodecs,
@@ -28,6 +29,8 @@ func kafkaGo() map[string]func(session) {
 		"kafka-go/transaction":    kafkaGoTransaction,
 		"kafka-go/acls":           kafkaGoAcls,
 	}
+	maps.Copy(scenarios, kafkaGoAdmins())
+	return scenarios
 }
 
 func (s session) tcp() net.Addr { return kafka.TCP(s.address) }

@@ -39,7 +39,7 @@ def binary() -> Path:
     return built
 
 
-SOURCES = {"kafka-go": "kafka_go.go", "sarama": "sarama.go", "franz": "franz.go"}
+SOURCES = {"kafka-go": "kafka_go*.go", "sarama": "sarama*.go", "franz": "franz*.go"}
 
 
 def upstream() -> list[str]:

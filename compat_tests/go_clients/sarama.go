@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ func saramas() map[string]func(session) {
 		}
 		made["sarama-"+name+"/offsets"] = func(s session) { saramaOffsets(s, version) }
 		made["sarama-"+name+"/transaction"] = func(s session) { saramaTransaction(s, version) }
+		maps.Copy(made, saramaAdmins(name, version))
 	}
 	return made
 }

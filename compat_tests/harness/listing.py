@@ -95,9 +95,12 @@ def tally(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> d
 def find_uncalled(operations: Iterable[str], sources: Mapping[str, str], folder: Path) -> list[str]:
     """Return the operations (``library/Type.method``) that the library's scenarios never call.
 
-    ``sources`` name the file of each library's scenarios.
+    ``sources`` are the patterns of the files with each library's scenarios.
     """
-    texts = {library: (folder / source).read_text() for library, source in sources.items()}
+    texts = {
+        library: "".join(path.read_text() for path in sorted(folder.glob(pattern)))
+        for library, pattern in sources.items()
+    }
     missing = []
     for operation in operations:
         library, _, method = operation.partition("/")
