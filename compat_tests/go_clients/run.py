@@ -39,12 +39,19 @@ def binary() -> Path:
     return built
 
 
-SOURCES = {"kafka-go": "kafka_go*.go", "sarama": "sarama*.go", "franz": "franz*.go"}
+SOURCES = {
+    library: sorted(FOLDER.glob(pattern))
+    for library, pattern in {
+        "kafka-go": "kafka_go*.go",
+        "sarama": "sarama*.go",
+        "franz": "franz*.go",
+    }.items()
+}
 
 
 def upstream() -> list[str]:
     """Return the program's scenarios, and the libraries' operations that none of them calls."""
-    return [*_print_names("scenarios"), *find_uncalled(_print_names("operations"), SOURCES, FOLDER)]
+    return [*_print_names("scenarios"), *find_uncalled(_print_names("operations"), SOURCES)]
 
 
 def _print_names(what: str) -> list[str]:

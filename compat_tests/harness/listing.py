@@ -92,14 +92,13 @@ def tally(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> d
     return {"passed": passed, "failed": failed, "excluded": dict(sorted(excluded.items()))}
 
 
-def find_uncalled(operations: Iterable[str], sources: Mapping[str, str], folder: Path) -> list[str]:
+def find_uncalled(operations: Iterable[str], sources: Mapping[str, Iterable[Path]]) -> list[str]:
     """Return the operations (``library/Type.method``) that the library's scenarios never call.
 
-    ``sources`` are the patterns of the files with each library's scenarios.
+    ``sources`` are the files with each library's scenarios.
     """
     texts = {
-        library: "".join(path.read_text() for path in sorted(folder.glob(pattern)))
-        for library, pattern in sources.items()
+        library: "".join(path.read_text() for path in paths) for library, paths in sources.items()
     }
     missing = []
     for operation in operations:

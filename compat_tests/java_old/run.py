@@ -27,7 +27,12 @@ SECONDS = 600
 STREAMS = ["org.apache.kafka:kafka-streams:4.3.1"]
 
 
-VERSIONS = ("2.0.1", "2.8.2", "3.9.1")
+VERSIONS = {
+    "2.0.1": ("OldClients",),
+    "2.8.2": ("OldClients", "Admin28"),
+    "3.9.1": ("OldClients", "Admin28", "Admin39"),
+}
+"""The programs that each version of the clients runs, by what its interfaces have."""
 CLIENTS = "org.apache.kafka.clients"
 LOCAL = {
     "AdminClient",
@@ -45,9 +50,10 @@ LOCAL = {
 def upstream() -> list[str]:
     """Return the scenarios of each client, Streams and Connect, and the uncalled operations."""
     names = [*connect.NAMES, *(f"streams/{name}" for name in _scenarios("Streams"))]
-    for version in VERSIONS:
-        names += [f"{version}/{name}" for name in _scenarios("OldClients")]
-        names += find_uncalled(_operations(version), {version: "OldClients.java"}, FOLDER / "src")
+    for version, programs in VERSIONS.items():
+        names += [f"{version}/{name}" for each in programs for name in _scenarios(each)]
+        sources = {version: [FOLDER / "src" / f"{each}.java" for each in programs]}
+        names += find_uncalled(_operations(version), sources)
     return names
 
 
@@ -93,8 +99,11 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
             path = classpath(jars("streams-4.3.1", STREAMS), "Report", "Streams")
             passed.update(program(path, "Streams", address, *scenarios))
         else:
-            path = classpath(client(family), "Report", "OldClients")
-            passed.update(program(path, "OldClients", family, address, *scenarios))
+            for each in VERSIONS[family]:
+                own = [name for name in _scenarios(each) if name in scenarios]
+                if own:
+                    path = classpath(client(family), "Report", each)
+                    passed.update(program(path, each, family, address, *own))
     return passed
 
 

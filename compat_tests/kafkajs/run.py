@@ -44,13 +44,13 @@ def install() -> Path:
     return folder
 
 
-SOURCES = {"kafkajs": "kafkajs.cjs", "platformatic": "platformatic.mjs"}
+SOURCES = {"kafkajs": [FOLDER / "kafkajs.cjs"], "platformatic": [FOLDER / "platformatic.mjs"]}
 
 
 def upstream() -> list[str]:
     """Return the scenarios, and the libraries' operations that none of them calls."""
     operations = _print_names("operations.mjs")
-    return [*_print_names("main.cjs", "scenarios"), *find_uncalled(operations, SOURCES, FOLDER)]
+    return [*_print_names("main.cjs", "scenarios"), *find_uncalled(operations, SOURCES)]
 
 
 def _print_names(*arguments: str) -> list[str]:

@@ -100,6 +100,7 @@ public final class OldClients {
     private List<Long> fill(String topic, Map<String, String> settings) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (KafkaProducer<String, String> producer = producer(settings)) {
+            Report.equal(producer.partitionsFor(topic).isEmpty(), false, "partitions");
             int n = 0;
             for (String value : Report.values(COUNT)) {
                 ProducerRecord<String, String> record =
@@ -197,6 +198,16 @@ public final class OldClients {
             consumer.commitSync(Collections.singletonMap(partition, new OffsetAndMetadata(9, "note")));
             Report.equal(consumer.committed(partition).metadata(), "note", "committed");
             Report.equal(consumer.listTopics().containsKey(topic), true, "listed");
+            Report.equal(consumer.partitionsFor(topic).size(), 1, "partitions");
+            consumer.seekToEnd(List.of(partition));
+            Report.equal(consumer.position(partition), COUNT, "position at the end");
+            Map<TopicPartition, OffsetAndMetadata> last = Collections.singletonMap(partition, new OffsetAndMetadata(COUNT));
+            List<Exception> outcomes = new ArrayList<>();
+            consumer.commitAsync(last, (offsets, error) -> outcomes.add(error));
+            Report.eventually(() -> {
+                consumer.poll(Duration.ofMillis(50));
+                return outcomes;
+            }, "[null]", "asynchronous commit");
         }
     }
 
