@@ -95,10 +95,12 @@ def test_counts_hold_every_listed_test_once() -> None:
 
 
 def test_operation_that_no_scenario_calls_is_found(tmp_path: Path) -> None:
-    (tmp_path / "scenarios.go").write_text("admin.CreateTopic(x)\nadmin.DeleteTopics(y)\n")
+    creation, deletion = tmp_path / "creation.go", tmp_path / "deletion.go"
+    creation.write_text("admin.CreateTopic(x)\n")
+    deletion.write_text("admin.DeleteTopics(y)\n")
     operations = ["lib/Admin.CreateTopic", "lib/Admin.DeleteTopic", "lib/Admin.DeleteTopics"]
-    sources = {"lib": "scenarios.go"}
-    assert listing.find_uncalled(operations, sources, tmp_path) == ["lib/Admin.DeleteTopic"]
+    sources = {"lib": [creation, deletion]}
+    assert listing.find_uncalled(operations, sources) == ["lib/Admin.DeleteTopic"]
 
 
 @pytest.fixture(scope="module")
