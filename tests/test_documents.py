@@ -1,11 +1,14 @@
 """The documents name files, modules, classes and functions that exist, and wrap at 120 columns.
 
+The picture in docs/architecture.md shows each folder of `kwire` once, in the order of the layers.
+
 Rules: what stands in backticks is checked, code blocks are not; a name of Kafka, of a client or of
 a user's file is listed below, so that a renamed class of this tree is noticed.
 """
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -110,3 +113,44 @@ def test_lines_wrap(document: Path) -> None:
         if not line.startswith("|") and "](" not in line and "`" * 2 not in line
     ]
     assert not too_long
+
+
+def places_of_the_picture() -> list[str]:
+    """Return the paths in the picture of docs/architecture.md, in its order."""
+    picture = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
+    places: list[str] = []
+    folders = {0: "."}
+    for line in picture.splitlines():
+        entry = re.match(r"( +)((?:[a-z_]+/?(?: |$))+)(?: |$)", line)
+        if entry is None:
+            continue
+        depth = len(entry[1])
+        parent = folders[max(outer for outer in folders if outer < depth)]
+        names = entry[2].split()
+        places += [f"{parent}/{name}".removeprefix("./").removesuffix("/") for name in names]
+        folders = {outer: path for outer, path in folders.items() if outer < depth}
+        folders[depth] = places[-1]
+    return places
+
+
+def test_picture_shows_each_folder_once_below_its_parent() -> None:
+    places = places_of_the_picture()
+    missing = [p for p in places if not any((ROOT / f"{p}{end}").exists() for end in ("", ".py"))]
+    assert not missing
+    assert len(places) == len(set(places))
+    packages = {relative(path.parent) for path in (ROOT / "kwire").rglob("*/__init__.py")}
+    assert packages - set(places) == set()
+
+
+def test_picture_has_the_order_of_the_layers() -> None:
+    """A layer comes before all that it may import; modules of one layer may have any order."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    level = {
+        name.replace(".", "/"): number
+        for number, layer in enumerate(layers)
+        for name in re.split(r" [|:] ", layer)
+    }
+    levels = [level[place] for place in places_of_the_picture() if place in level]
+    assert len(levels) > 20
+    assert levels == sorted(levels)
