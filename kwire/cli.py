@@ -399,7 +399,7 @@ def cluster(options: argparse.Namespace) -> None:
 
 
 def container(options: argparse.Namespace) -> None:
-    """Run a node by the environment of a container, or write its properties, or check it."""
+    """Run the node of a container, write its properties, or check its health."""
     from kwire.configs.declare import ConfigError
     from kwire.container import command
     from kwire.container.environment import log_level

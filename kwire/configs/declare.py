@@ -321,12 +321,12 @@ class Options(TypedDict, total=False):
 def integer(
     default: int, doc: str = "", *, kind: Kind = Kind.INT, **more: Unpack[Options]
 ) -> Key[int]:
-    """Declare a 32-bit whole number, or one of another ``kind``."""
+    """Declare an integer setting, of 32 bits unless ``kind`` says otherwise."""
     return Key(kind, default, doc, **more)
 
 
 def long(default: int, doc: str = "", **more: Unpack[Options]) -> Key[int]:
-    """Declare a 64-bit whole number."""
+    """Declare a 64-bit integer setting."""
     return Key(Kind.LONG, default, doc, **more)
 
 

@@ -28,7 +28,7 @@ TARGET_BYTES_MAX: Final = 512 << 10
 class Disconnect(Exception):
     """The connection cannot continue; the text is the reason in the one log line about it.
 
-    ``answer``: the parts of a last answer, which is sent first.
+    ``answer``: the parts of a final response, which is sent before the connection is closed.
     """
 
     def __init__(self, reason: str, answer: Sequence[bytes | memoryview] = ()) -> None:

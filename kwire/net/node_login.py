@@ -60,7 +60,7 @@ class Proof(Protocol):
 
 @attrs.define(eq=False, repr=False)
 class PlainProof:
-    """A name and a password, which the other node is sent."""
+    """A name and a password that are sent to the other node."""
 
     user: str
     password: str
@@ -72,7 +72,7 @@ class PlainProof:
 
 @attrs.define(eq=False, repr=False)
 class ScramProof:
-    """A name and a password, which the other node must know, too."""
+    """A name and a password that the other node must know as well."""
 
     user: str
     password: str

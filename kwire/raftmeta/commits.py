@@ -42,7 +42,7 @@ class PendingCommits:
         self._commits: deque[Commit] = deque()
 
     def add(self, base_offset: int, last_offset: int, epoch: int) -> Commit:
-        """Add records that were appended after all others."""
+        """Add a commit whose records follow those of all pending commits."""
         commit = Commit(base_offset, last_offset, epoch)
         self._commits.append(commit)
         return commit

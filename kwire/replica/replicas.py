@@ -142,7 +142,7 @@ class ReplicaService:
 
     @property
     def is_lease_over(self) -> bool:
-        """True if another broker may lead this broker's partitions by now (invariant 34)."""
+        """True once another broker may lead this broker's partitions (invariant 34)."""
         return self.lease is not None and self.lease.is_over(self.now())
 
     def check_lease(self, now: float | None = None) -> None:

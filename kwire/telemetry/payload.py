@@ -50,7 +50,7 @@ def unpack(data: bytes, codec: int, max_bytes: int) -> Message:
 
 
 def samples(message: Message) -> Generator[Sample | None, None, None]:
-    """Yield the numbers of a decoded payload, and None for each element that is not one."""
+    """Yield each number of a decoded payload, and None for every element without a number."""
     for of_resource in message.resource_metrics:
         resource = _labels(of_resource.resource.attributes)
         yield None

@@ -54,7 +54,7 @@ class Assigned(NamedTuple):
 
 
 class Subscriptions:
-    """All subscriptions; they follow the metadata."""
+    """All subscriptions of the cluster, kept up to date with the metadata."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Subscription] = {}

@@ -121,7 +121,7 @@ def on_table(
 
 
 def report(common: Pipeline, table: str, problem: Problem) -> int:
-    """Print with which problem a command failed for a table; return its exit code."""
+    """Print the problem that made a command fail for a table; return its exit code."""
     text = " ".join(f"{table}: {problem.text}".split())
     print(f"{PROGRAM}: {redact(text, secrets_of(common))}", file=sys.stderr, flush=True)
     return problem.code

@@ -52,7 +52,7 @@ WIDENING: Final = "delta.enableTypeWidening"
 
 
 class DeltaTable(Atomic):
-    """A table in a folder."""
+    """A Delta table, which is identified by its folder."""
 
     def __init__(
         self,

@@ -312,10 +312,10 @@ class IcebergTable(Atomic):
         return f"{line}, {deletes[0]} delete files became {deletes[1]}"
 
     def _has_position_deletes(self) -> bool:
-        """Return whether merge-on-read has left files that delete rows of others by position.
+        """Return whether merge-on-read has left files that delete rows of data files by position.
 
-        Compaction of the data leaves these files, and each read applies them. The deletion vectors
-        of format version 3 are no such files.
+        Compaction of the data keeps these files, and each read applies them. The deletion vectors
+        of format version 3 do not count.
         """
         files = self._metadata("delete_files")
         is_position = (F.col("content") == POSITION) & (F.col("file_format") != "PUFFIN")

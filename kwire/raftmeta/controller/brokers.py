@@ -280,7 +280,7 @@ def decide_heartbeat(
 
 
 def _wait_for_others(state: ControllerState, broker_id: int, last_offset: int) -> None:
-    """Note the offset of the last leadership moves of a stopping broker, once all are decided."""
+    """Once all leaders of a stopping broker have moved, record the offset of the last move."""
     session = state.sessions.get(broker_id)
     is_known = session is None or session.shutdown_offset >= 0
     if not is_known and broker_id not in state.leader_update_queue:

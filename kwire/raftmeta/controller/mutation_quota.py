@@ -53,7 +53,7 @@ class Permit:
     _taken: int = 0
 
     def start_over(self) -> None:
-        """Return the tokens taken, because the request is decided anew from its beginning."""
+        """Put the tokens back into the bucket, because the whole request is decided again."""
         if self.bucket is not None:
             self.bucket.tokens += self._taken
         self._taken = self.throttle_ms = 0

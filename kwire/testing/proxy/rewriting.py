@@ -100,7 +100,8 @@ def rewrite(head: RequestHead, response: Body, addresses: Mapping[int, Address])
 def _messages(response: Body) -> list[Body]:
     """Return the structures that may name a broker or a topic.
 
-    The topics of Produce and Fetch are left out: they name none, and there may be many.
+    The topics of Produce and Fetch are left out: their structures contain no such names, and there
+    may be many of them.
     """
     if hasattr(response, "node_endpoints"):
         return list(response.node_endpoints)
