@@ -1,4 +1,4 @@
-"""Show where the tree breaks the language rules.
+"""Show where the tree breaks the rules of its files: language, lengths, docstrings, imports.
 
     scripts/language.py [PATH...]
 
@@ -12,15 +12,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support import language  # noqa: E402
+from tests.support import tidy  # noqa: E402
 
 
 def show(folders: list[str]) -> int:
     """Print the breaches of some files and folders, or of all; return 0."""
-    for path in language.files():
+    for path in (path for folder in tidy.FOLDERS for path in tidy.files(folder)):
         if not folders or any(path == f or path.startswith(f.rstrip("/") + "/") for f in folders):
-            every = [b for breaches in language.breaches(path).values() for b in breaches]
-            for breach in sorted(every, key=lambda breach: breach.line):
+            for breach in sorted(tidy.breaches(tidy.read(path)), key=lambda breach: breach.line):
                 print(f"{path}:{breach.line}: {breach.text}")
     return 0
 

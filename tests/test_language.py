@@ -1,6 +1,6 @@
-"""The language of the tree is held: words, names, functions and the subjects of commits.
+"""The rules of names and functions notice breaches, and the subjects of commits keep theirs.
 
-The rules are in CONTRIBUTING.md, "Language".
+The rules are in CONTRIBUTING.md, "Language"; `test_tidy.py` applies those for files.
 """
 
 import ast
@@ -10,20 +10,7 @@ import subprocess
 import pytest
 
 from tests.support import language
-from tests.support.language import ROOT
-
-# What is in the files ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", language.RULES)
-def test_files_break_no_rule(rule: str) -> None:
-    lines = [
-        f"{path}:{breach.line}: {breach.text}"
-        for path in language.files()
-        for breach in language.breaches(path).get(rule, ())
-    ]
-    assert not lines, "\n".join(["reword these (CONTRIBUTING.md, Language):", *lines])
-
+from tests.support.tidy import ROOT
 
 # The rules themselves ------------------------------------------------------------------------
 
@@ -41,7 +28,7 @@ def test_files_break_no_rule(rule: str) -> None:
     ],
 )
 def test_names_are_noticed_where_they_are_given(source: str, count: int) -> None:
-    assert len(list(language.names(ast.parse(source)))) == count
+    assert len(list(language.names(ast.walk(ast.parse(source))))) == count
 
 
 @pytest.mark.parametrize(
@@ -61,7 +48,7 @@ def test_names_are_noticed_where_they_are_given(source: str, count: int) -> None
     ],
 )
 def test_functions_are_noticed_that_are_no_verbs_or_hide_a_wait(source: str, count: int) -> None:
-    assert len(list(language.functions(ast.parse(source)))) == count
+    assert len(list(language.functions(ast.walk(ast.parse(source))))) == count
 
 
 # The subjects of commits ---------------------------------------------------------------------

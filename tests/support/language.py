@@ -1,4 +1,4 @@
-"""Find breaches of the language rules (CONTRIBUTING.md, "Language") in the tree's files.
+"""The rules of language (CONTRIBUTING.md, "Language") that a program can check.
 
 Rules of this file: a breach is one line of a file and a text that says what is wrong in it; rules
 are judged by the syntax tree alone, so a file can be judged without importing it.
@@ -7,22 +7,10 @@ are judged by the syntax tree alone, so a file can be judged without importing i
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 import attrs
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
-FOLDERS: Final = (
-    "kwire",
-    "kwire_pipeline",
-    "simulation",
-    "scripts",
-    "tests",
-    "compat_tests",
-    "benchmarks",
-)
 NAMES: Final = frozenset(
     {
         *("asked", "found", "given", "gone", "heard", "held", "kept", "known", "left", "made"),
@@ -54,9 +42,9 @@ class Breach:
     text: str
 
 
-def names(tree: ast.Module) -> Iterator[Breach]:
+def names(nodes: Iterable[ast.AST]) -> Iterator[Breach]:
     """Yield the places where a variable, parameter or attribute gets a name that says nothing."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 pass
@@ -70,9 +58,9 @@ def names(tree: ast.Module) -> Iterator[Breach]:
             yield Breach(node.lineno, f"the name `{name}`")
 
 
-def functions(tree: ast.Module) -> Iterator[Breach]:
+def functions(nodes: Iterable[ast.AST]) -> Iterator[Breach]:
     """Yield functions, and attributes that hold one, whose name is no action, wait or event."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if _is_participle(node.name):
                 yield Breach(node.lineno, f"`{node.name}()` is a participle: say what it does")
@@ -116,21 +104,8 @@ def _only_waits(function: ast.AsyncFunctionDef) -> bool:
     )
 
 
-RULES: Final[Mapping[str, Callable[[ast.Module], Iterable[Breach]]]] = {
+RULES: Final[Mapping[str, Callable[[Iterable[ast.AST]], Iterable[Breach]]]] = {
     "names": names,
     "functions": functions,
 }
-
-
-@cache
-def files() -> tuple[str, ...]:
-    """Return the paths of the Python files that are judged, relative to the root."""
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    return tuple(sorted(str(p.relative_to(ROOT)) for p in paths if p != Path(__file__)))
-
-
-@cache
-def breaches(path: str) -> Mapping[str, tuple[Breach, ...]]:
-    """Return the breaches of each rule in one file."""
-    tree = ast.parse((ROOT / path).read_text())
-    return {rule: tuple(judge(tree)) for rule, judge in RULES.items()}
+"""The rules; each judges the nodes of a file's syntax tree."""
