@@ -1,4 +1,8 @@
-"""Every API with and without its permissions, compared with the recorded answers of Kafka."""
+"""Every API with and without its permissions, compared with the recorded answers of Kafka.
+
+It is long because `tests/server/test_authorization.py` sends the same requests to a live node of
+kwire; here Apache Kafka answers them too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from compat_tests.authorization.record import RECORDED, matrix_of
 from compat_tests.harness.broker import Broker
 from tests.support.authorization.matrix import DIFFERENT, SETTINGS
 
-pytestmark = pytest.mark.single
+pytestmark = [pytest.mark.single, pytest.mark.long]
 BROKER_SETTINGS = SETTINGS
 
 
