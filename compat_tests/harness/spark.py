@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from kwire_pipeline import versions
 from kwire_pipeline.config.values import TableFormat
+from tests.support.pipeline.quick_start import QUICK_START
 
 EXTENSIONS = (
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -26,8 +27,6 @@ S3 = (
 """The packages that a user adds for S3; the SDK has the version of Iceberg's bundle."""
 LEFT_OUT = "software.amazon.awssdk:bundle"
 """The whole SDK, half a gigabyte, of which Hadoop's S3A needs the two parts above."""
-QUICK_START = "-XX:TieredStopAtLevel=1"
-"""Most of a test's time goes into code that runs for the first time."""
 
 
 def open_session(warehouse: Path) -> SparkSession:
@@ -46,6 +45,7 @@ def open_session(warehouse: Path) -> SparkSession:
         .config("spark.jars.packages", ",".join(packages))
         .config("spark.jars.excludes", LEFT_OUT)
         .config("spark.driver.extraJavaOptions", QUICK_START)
+        .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
