@@ -45,6 +45,9 @@ WITH_APACHE = [
     for name in ("interoperation", "mixed_replicas", "migration", "decided_transactions")
 ]
 """Tests of clusters of kwire and Apache Kafka together: dozens of JVMs, minutes on two cores."""
+WITH_SPARK = [f"compat_tests/{name}" for name in ("lake", "pipeline", "spark")]
+"""Tests that share one session of Spark, in one process: each session takes half a minute of
+processor time to start and to warm up, and 2 GB of memory."""
 STAGES = [
     Stage("lint", [str(BIN / "ruff"), "check", "."]),
     Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
@@ -65,6 +68,7 @@ STAGES = [
         long=True,
     ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
+    Stage("compat spark", [*PYTEST, *WITH_SPARK, "--broker=kwire", "-m", "not long"]),
     Stage(
         "compat kwire",
         [
@@ -74,7 +78,7 @@ STAGES = [
             "--broker=kwire",
             "-m",
             "not long",
-            *(f"--ignore={path}" for path in WITH_APACHE),
+            *(f"--ignore={path}" for path in WITH_APACHE + WITH_SPARK),
         ],
     ),
     *(
