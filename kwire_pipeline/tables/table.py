@@ -1,4 +1,8 @@
-"""The operations that the pipeline needs of every table format, and the mark of a batch."""
+"""The operations that the pipeline needs of every table format, and the mark of a batch.
+
+Rules: in a table, the rows of a batch become visible together with its mark, which proves that they
+are there. Marks can expire; then the offsets in the rows are the proof.
+"""
 
 import datetime
 import json

@@ -1,4 +1,9 @@
-"""Registration, heartbeats, fencing and controlled shutdown of brokers and controllers."""
+"""Registration, heartbeats, fencing and controlled shutdown of brokers and controllers.
+
+Rules: registration and fencing are metadata records; sessions exist only on the active controller,
+and a decision changes them by effects, once its records are appended. A broker that is removed from
+many partitions is fenced before the first slice of them, so that it cannot rejoin their ISRs.
+"""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,8 @@
-"""Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions."""
+"""Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions.
+
+Rules: the new settings of a resource are validated together and written all or not at all; an
+error fails only its own resource; a resource that a request names twice is rejected.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,9 @@
-"""The decisions on requests about partitions: ISR, elections, reassignments, directories."""
+"""The decisions on requests about partitions: ISR, elections, reassignments, directories.
+
+Rules: each partition is decided on its own, so an error fails only its own answer. All partitions
+of a request are decided from the same state, so a partition that is named twice is rejected.
+Requests set what they ask for on a :class:`PartitionChangeBuilder`, which chooses the leader.
+"""
 
 from collections import Counter
 from typing import Final
