@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kwire_pipeline import versions
+from tests.support.pipeline.quick_start import QUICK_START
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,6 +29,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.jars.packages", versions.spark_avro(versions.installed_pyspark()))
+        .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
