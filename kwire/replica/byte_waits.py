@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from kwire.drive import run_steps
-
 if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchResponse
 
@@ -95,6 +93,40 @@ class SharedReads:
 
 
 @attrs.define(eq=False, repr=False)
+class NewBytes(Generic[Key, T]):
+    """Bytes that became readable in a partition, and the waits that had begun by then.
+
+    The waits count the bytes at once or later, a few at a time. A wait that begins meanwhile is not
+    among them: its fetch has seen the bytes. A wait that ends meanwhile counts nothing.
+    """
+
+    key: Key
+    isolations: Sequence[FetchIsolation]
+    size_bytes: int
+    waits: list[ByteWait[Key, T]]
+    _taken: int = 0
+    _shared_reads: dict[FetchIsolation, SharedReads] = attrs.Factory(dict)
+
+    @property
+    def is_counted(self) -> bool:
+        """True if no wait is left that has to count the bytes."""
+        return self._taken >= len(self.waits)
+
+    def take(self, at_most: int) -> list[ByteWait[Key, T]]:
+        """Return the next waits."""
+        first = self._taken
+        self._taken += at_most
+        return self.waits[first : self._taken]
+
+    def shared_by(self, isolation: FetchIsolation, count: int) -> SharedReads | None:
+        """Return the reads that waits share, of which ``count`` are complete together."""
+        shared = self._shared_reads.get(isolation)
+        if shared is None and (count > 1 or not self.is_counted):
+            shared = self._shared_reads[isolation] = SharedReads()
+        return shared
+
+
+@attrs.define(eq=False, repr=False)
 class ByteWaits(Generic[Key, T]):
     """Waits for bytes, indexed by the partitions that may provide them."""
 
@@ -138,6 +170,12 @@ class ByteWaits(Generic[Key, T]):
             wait.keys.append(key)
             self.watched.setdefault(key, {})[wait] = None
 
+    def find(
+        self, key: Key, isolations: Sequence[FetchIsolation], size_bytes: int
+    ) -> NewBytes[Key, T]:
+        """Return bytes newly readable at some isolation levels, which no wait counts yet."""
+        return NewBytes(key, isolations, size_bytes, list(self._waits(key)))
+
     def pop_complete(
         self, key: Key, isolations: Sequence[FetchIsolation], size_bytes: int
     ) -> list[T]:
@@ -145,22 +183,27 @@ class ByteWaits(Generic[Key, T]):
 
         The waits are in the order of ``isolations``.
         """
-        complete: dict[FetchIsolation, list[ByteWait[Key, T]]] = {}
-        for wait in self._waits(key):
-            if wait.isolation in isolations:
-                wait.missing_bytes -= size_bytes
-                if wait.missing_bytes <= 0 and not wait.is_over:
-                    complete.setdefault(wait.isolation, []).append(wait)
+        complete = _count(self._waits(key), isolations, size_bytes)
         waiters: list[T] = []
         for isolation in isolations:
             if isolation in complete:
-                waiters += self._pop(key, complete[isolation], are_sharing=True)
+                waits = complete[isolation]
+                shared_reads = SharedReads() if len(waits) > 1 else None
+                waiters += self._pop(key, waits, shared_reads)
+        return waiters
+
+    def count(self, arrival: NewBytes[Key, T], at_most: int) -> list[T]:
+        """Have the next waits count new bytes; remove and return those that are complete."""
+        complete = _count(arrival.take(at_most), arrival.isolations, arrival.size_bytes)
+        waiters: list[T] = []
+        for isolation, waits in complete.items():
+            waiters += self._pop(arrival.key, waits, arrival.shared_by(isolation, len(waits)))
         return waiters
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
         """Remove and return all waits of an isolation level: its bound moved by unknown bytes."""
         waits = [w for w in self._waits(key) if w.isolation is isolation and not w.is_over]
-        return self._pop(key, waits, are_sharing=True)
+        return self._pop(key, waits, SharedReads() if len(waits) > 1 else None)
 
     def pop_all(self, key: Key) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
@@ -170,16 +213,17 @@ class ByteWaits(Generic[Key, T]):
         waits = [wait for wait in self._waits(key) if not wait.is_over]
         for wait in waits:
             wait.is_outdated = True
-        return self._pop(key, waits, are_sharing=False)
+        return self._pop(key, waits, None)
 
-    def _pop(self, key: Key, waits: list[ByteWait[Key, T]], *, are_sharing: bool) -> list[T]:
-        shared_reads = SharedReads() if are_sharing and len(waits) > 1 else None
+    def _pop(
+        self, key: Key, waits: list[ByteWait[Key, T]], shared_reads: SharedReads | None
+    ) -> list[T]:
         for wait in waits:
             wait.shared_reads = shared_reads
-            self.end(wait)
             if len(wait.keys) <= REMOVED_AT_ONCE:
                 self.discard(wait)
             else:
+                self.end(wait)
                 self._remove(wait, key)
         return [wait.waiter for wait in waits]
 
@@ -191,7 +235,9 @@ class ByteWaits(Generic[Key, T]):
 
     def discard(self, wait: ByteWait[Key, T]) -> None:
         """End a wait and remove it."""
-        run_steps(self.discarding(wait))
+        self.end(wait)
+        while wait.keys:
+            self._remove(wait, wait.keys.pop())
 
     def discarding(self, wait: ByteWait[Key, T]) -> Generator[None, None, None]:
         """End a wait at once and remove it partition by partition."""
@@ -206,3 +252,16 @@ class ByteWaits(Generic[Key, T]):
             waits.pop(wait, None)
             if not waits:
                 del self.watched[key]
+
+
+def _count(
+    waits: Iterable[ByteWait[Key, T]], isolations: Sequence[FetchIsolation], size_bytes: int
+) -> dict[FetchIsolation, list[ByteWait[Key, T]]]:
+    """Have waits count bytes; return those that are complete, by their isolation level."""
+    complete: dict[FetchIsolation, list[ByteWait[Key, T]]] = {}
+    for wait in waits:
+        if wait.isolation in isolations:
+            wait.missing_bytes -= size_bytes
+            if wait.missing_bytes <= 0 and not wait.is_over:
+                complete.setdefault(wait.isolation, []).append(wait)
+    return complete

@@ -7,11 +7,15 @@ Rules:
   continues the fetch. No task polls, so an idle broker sleeps.
 * Many fetches that complete together are continued in turns, so that other clients get theirs: the
   connections see to that, and :class:`kwire.drive.Wakes` for those in which a task waits.
+* An append for which more than :data:`_COUNTED_AT_ONCE` fetches wait returns before they count its
+  bytes, so that the producer is acknowledged first; a task counts them soon, with pauses. Followers
+  never wait for that task, because the acknowledgement may wait for them.
 * A fetch of thousands of partitions begins its wait with :meth:`FetchWaits.begin`, adds the
   partitions with pauses, and then sleeps. An append during a pause counts if its partition was
   added; otherwise the fetch notices the change before it adds the partition.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -25,10 +29,11 @@ from kwire.replica.byte_waits import (
     ByteWait,
     ByteWaits,
     FetchIsolation,
+    NewBytes,
 )
 from kwire.replica.fetch_sessions import Session
 from kwire.replica.partition import Partition
-from kwire.waits import Deadlines, Steps, TimedWait, Wakeable
+from kwire.waits import Deadlines, Signal, Steps, TimedWait, Wakeable
 
 if TYPE_CHECKING:
     from kwire.replica.fetch_session_watch import FetchSessionWatch
@@ -39,6 +44,12 @@ FetchWait: TypeAlias = ByteWait[Partition, TimedWait]
 """The wait of one request."""
 _WOKEN_AT_ONCE: Final = 16
 """Tasks that answer fetches before other tasks run, which takes about a millisecond."""
+_COUNTED_AT_ONCE: Final = 16
+"""The number of waiting fetches that count new bytes within the append."""
+_COUNTED_A_TURN: Final = 128
+"""The number of waiting fetches that count new bytes before other tasks run."""
+_UNCOUNTED_MAX: Final = 16
+"""The number of appends whose bytes are counted later; each keeps a list of the fetches."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -53,6 +64,10 @@ class FetchWaits:
     _deadlines: Deadlines = attrs.field(init=False)
     """The times at which fetches are answered with whatever is readable."""
     _sessions: dict[Session, SessionWatch] = attrs.field(factory=dict)
+    _uncounted: deque[NewBytes[Partition, TimedWait]] = attrs.field(factory=deque)
+    """Bytes that became readable and are still to be counted, in the order of the appends."""
+    _has_uncounted: Signal = attrs.field(factory=Signal)
+    _is_running: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._deadlines = Deadlines(self.now, self._end_all)
@@ -119,7 +134,18 @@ class FetchWaits:
             waits.mark(partition)
         elif partition not in waits.watched:
             return
-        self._end_all(waits.pop_complete(partition, isolations, size_bytes))
+        count = len(waits.watched.get(partition, ())) + len(waits.watches.get(partition, ()))
+        if count > _COUNTED_AT_ONCE and self._may_count_later(partition, isolations):
+            self._uncounted.append(waits.find(partition, isolations, size_bytes))
+            self._has_uncounted.notify()
+        else:
+            self._end_all(waits.pop_complete(partition, isolations, size_bytes))
+
+    def _may_count_later(self, partition: Partition, isolations: Sequence[FetchIsolation]) -> bool:
+        if not self._is_running or len(self._uncounted) >= _UNCOUNTED_MAX:
+            return False
+        leader = partition.leader
+        return FetchIsolation.LOG_END not in isolations or leader is None or not leader.followers
 
     def mark(self, partition: Partition) -> None:
         """Make the next fetch of each session visit a partition, without waking any fetch."""
@@ -152,5 +178,25 @@ class FetchWaits:
         """End the waits whose time is up until cancelled, then all of them."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._to_wake.run)
+            nursery.start_soon(self._count)
             await nursery.start(self._deadlines.run)
             task_status.started()
+
+    async def _count(self) -> None:
+        """Have waiting fetches count new bytes, a few of them in each turn of the loop."""
+        self._is_running = True
+        uncounted = self._uncounted
+        try:
+            while True:
+                if not uncounted:
+                    await self._has_uncounted.wait()
+                # A task that sends an acknowledgement may have been woken together with this one.
+                await trio.lowlevel.checkpoint()
+                arrival = uncounted[0]
+                waits = self._bytes.count(arrival, _COUNTED_A_TURN)
+                if arrival.is_counted:
+                    uncounted.popleft()
+                self._end_all(waits)
+        finally:
+            self._is_running = False
+            uncounted.clear()  # The end of the deadlines ends all waits.

@@ -3,6 +3,8 @@
 import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,11 +19,14 @@ from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.log.segments.segment import Segment
+from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.partition import Partition
 from simulation.disk import SimFile
-from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id
+from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id, write
+from tests.support.handlers.bytecodes import Tracer
 from tests.support.handlers.fetch import at, fetch, values
 from tests.support.handlers.produce import produce
+from tests.support.handlers.produce import request as produce_request
 
 SUBSCRIBERS = 300
 
@@ -348,3 +353,79 @@ async def test_long_polls_end_with_the_service() -> None:
         await wait_all_tasks_blocked()
         outer.cancel_scope.cancel()
     assert answers == [[]] * 40
+
+
+async def cost_of_acknowledgement(subscribers: int) -> int:
+    """Return the bytecodes from a Produce request to its answer, while subscribers wait."""
+    async with running() as subject, trio.open_nursery() as nursery:
+        for _ in range(subscribers):
+            nursery.start_soon(partial(fetch, subject, at("t"), max_wait_ms=60_000))
+        await wait_all_tasks_blocked()
+        dispatcher = Dispatcher(subject.services, ListenerType.BROKER)
+        await dispatcher.prepare(0, 9)
+        requests = dispatcher.for_connection("PLAINTEXT", "h")
+        message = produce_request(("t", 0, one_batch()), acks=1)
+        frame = memoryview(request_frame(0, 9, 7, "c", message))[4:]
+        tracer = Tracer()
+        with tracer.counting():
+            assert isinstance(requests.answer_now(frame), list)
+        assert len(subject.replicas.fetch_waits) == subscribers
+        await wait_all_tasks_blocked()
+        assert len(subject.replicas.fetch_waits) == 0
+        nursery.cancel_scope.cancel()
+    return tracer.count
+
+
+async def test_acknowledgement_leaves_before_the_subscribers_are_visited() -> None:
+    counts = [await cost_of_acknowledgement(subscribers) for subscribers in (20, 200)]
+    assert counts[1] < counts[0] * 1.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_commit_is_acknowledged_before_subscribers_are_answered(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the order in which trio runs the tasks that are woken together."""
+    monkeypatch.setattr(trio._core._run, "_r", Random(seed))
+    subject = broker()
+    partition = await create_topic(subject, replicas=(1, 2))
+    events: list[str] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+
+        async def subscribe() -> None:
+            await fetch(subject, at("t"), max_wait_ms=60_000)
+            events.append("delivery")
+
+        async def send() -> None:
+            await produce(subject, ("t", 0, one_batch()), acks=-1)
+            events.append("acknowledgement")
+
+        for _ in range(40):
+            nursery.start_soon(subscribe)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(send)
+        await wait_all_tasks_blocked()
+        assert not events
+        subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=-1)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert events == ["acknowledgement", *["delivery"] * 40]
+
+
+async def test_follower_is_woken_by_the_append_itself() -> None:
+    """The acknowledgement waits for it."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(1, 2))
+    waits = subject.replicas.fetch_waits
+    consumers = [waits.begin(1, FetchIsolation.HIGH_WATERMARK) for _ in range(40)]
+    follower = waits.begin(1, FetchIsolation.LOG_END)
+    for wait in (*consumers, follower):
+        waits.add(wait, [partition])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        await wait_all_tasks_blocked()
+        write(subject, partition, b"v")
+        assert follower.is_over
+        assert not any(wait.is_over for wait in consumers)
+        nursery.cancel_scope.cancel()

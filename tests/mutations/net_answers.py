@@ -9,6 +9,7 @@ SEND: Final = "tests/net/test_send.py"
 QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
 FLAT: Final = "tests/handlers/test_produce_flat.py"
+FANOUT: Final = "tests/handlers/test_fanout.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
 MUTATIONS = (
     Mutation(
@@ -282,5 +283,29 @@ MUTATIONS = (
         old=" and sent[0][1] is shared.answer and not context.image.quotas",
         new=" and sent[0][1] is shared.answer",
         test="tests/handlers/test_fanout.py::test_throttle_time_is_not_shared",
+    ),
+    Mutation(
+        name="acknowledgement-waits-for-all-subscribers",
+        invariants=(10,),
+        path="kwire/replica/fetch_waits.py",
+        old="if count > _COUNTED_AT_ONCE and self._may_count_later(partition, isolations):",
+        new="if False:",
+        test=f"{FANOUT}::test_acknowledgement_leaves_before_the_subscribers_are_visited",
+    ),
+    Mutation(
+        name="subscribers-are-woken-before-a-commit-is-acknowledged",
+        invariants=(10,),
+        path="kwire/replica/fetch_waits.py",
+        old="                await trio.lowlevel.checkpoint()\n                arrival",
+        new="                arrival",
+        test=f"{FANOUT}::test_commit_is_acknowledged_before_subscribers_are_answered",
+    ),
+    Mutation(
+        name="followers-are-woken-after-subscribers",
+        invariants=(10,),
+        path="kwire/replica/fetch_waits.py",
+        old=" not in isolations or leader is None or not leader.followers",
+        new=" is not None",
+        test=f"{FANOUT}::test_follower_is_woken_by_the_append_itself",
     ),
 )

@@ -118,3 +118,22 @@ def test_append_completes_followers_before_consumers() -> None:
     followers = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK)
     assert waits.pop_complete("p", followers, 10) == ["follower", "consumer"]
     assert waits.pop_complete("p", (FetchIsolation.STABLE,), 10) == ["committed"]
+
+
+def test_bytes_that_are_counted_later_count_for_the_waits_of_their_time() -> None:
+    """A fetch that begins in between has seen them; one that has ended counts nothing."""
+    waits = ByteWaits[str, str]()
+    levels = (FetchIsolation.HIGH_WATERMARK,)
+    added = {name: ByteWait[str, str](name, levels[0], 10) for name in "abcd"}
+    for wait in added.values():
+        waits.add(wait, ["p"])
+    arrival = waits.find("p", levels, 10)
+    waits.discard(added["b"])
+    waits.add(ByteWait("later", levels[0], 10), ["p"])
+    assert waits.count(arrival, 3) == ["a", "c"]
+    assert not arrival.is_counted
+    assert waits.count(arrival, 3) == ["d"]
+    assert arrival.is_counted
+    assert added["a"].shared_reads is added["d"].shared_reads is not None
+    assert waits.pop_complete("p", levels, 10) == ["later"]
+    assert not waits.watched
