@@ -2,8 +2,9 @@
 
 The general functions (:mod:`kwire.codec.emit_decode`, :mod:`kwire.codec.emit_encode`) handle every
 shape; these handle one, without objects, and cost a third as much. In the usual shape some arrays,
-which the caller names, have one element, others a few, and the rest none; texts that may be null
-are null, and no structure has tagged fields. Only flexible versions have it.
+which the caller names, have one element, others a few, and the rest none; what may be null is null,
+except for texts that the caller names, and no structure has tagged fields. Only flexible versions
+have it.
 """
 
 from collections.abc import Callable
@@ -27,37 +28,43 @@ _NAMES: Final[dict[str, object]] = {
     "uvarint_rest": uvarint_rest,
 }
 Names: TypeAlias = tuple[str, ...]
-_decoders: Final[dict[tuple[type, int, Names, Names], FlatDecoder]] = {}
+_decoders: Final[dict[tuple[type, int, Names, Names, Names], FlatDecoder]] = {}
 _encoders: Final[dict[tuple[type, int, Names, Names], FlatEncoder]] = {}
 ELEMENTS_MAX: Final = 64
 """The largest number of elements that arrays of a few elements have together."""
+_THROTTLE_TIME: Final = "throttle_time_ms"
 _LENGTH_MAX: Final = 127
 """The largest length that takes one byte; longer texts are unusual."""
 
 
-def flat_decoder(cls: type, version: int, ones: Names, few: Names) -> FlatDecoder:
+def flat_decoder(
+    cls: type, version: int, ones: Names, few: Names, texts: Names = ()
+) -> FlatDecoder:
     """Return a function that reads a message of a flexible version at a position.
 
     It returns the values in the order of the wire, or None if the message is damaged or does not
     have the usual shape: one element in the arrays named ``ones``, whose values stand in its place,
-    and at least one in those named ``few``, which become lists of tuples.
+    and at least one in those named ``few``, which become lists of tuples. The texts named ``texts``
+    may be null or not.
     """
     assert is_flexible(cls, version)
-    key = cls, version, ones, few
+    key = cls, version, ones, few, texts
     if key not in _decoders:
-        _decoders[key] = _compile_decoder(cls, version, ones, few)
+        _decoders[key] = _compile_decoder(*key)
     return _decoders[key]
 
 
-def _compile_decoder(cls: type, version: int, ones: Names, few: Names) -> FlatDecoder:
+def _compile_decoder(cls: type, version: int, ones: Names, few: Names, texts: Names) -> FlatDecoder:
     title = f"{cls.__name__} v{version}"
     source = Source(title, "def decode_flat(buf, pos):", _NAMES)
-    _add_decoder(source, _Decoding(source, version, ones, few), cls)
+    _add_decoder(source, _Decoding(source, version, ones, few, texts), cls)
     decode = cast("FlatDecoder", source.function("decode_flat"))
     if not few:
         return decode
     single = Source(title, "def decode_single(buf, pos):", {**_NAMES, "decode_flat": decode})
-    _add_decoder(single, _Decoding(single, version, ones, few, "decode_flat(buf, start)"), cls)
+    _add_decoder(
+        single, _Decoding(single, version, ones, few, texts, "decode_flat(buf, start)"), cls
+    )
     return cast("FlatDecoder", single.function("decode_single"))
 
 
@@ -76,7 +83,13 @@ class _Decoding:
     """The state while a decoder is generated: its source, and the fields of the next unpack."""
 
     def __init__(
-        self, source: Source, version: int, ones: Names, few: Names, other: str = "None"
+        self,
+        source: Source,
+        version: int,
+        ones: Names,
+        few: Names,
+        texts: Names,
+        other: str = "None",
     ) -> None:
         self.source = source
         self.other = other
@@ -85,6 +98,7 @@ class _Decoding:
         self.version = version
         self.ones = ones
         self.few = few
+        self.texts = texts
         self.is_nested = False
         """True behind the first array of a few elements."""
         self.run: list[tuple[str, str]] = []
@@ -117,8 +131,9 @@ class _Decoding:
         else:
             names = "".join(f"{name}, " for _, name in self.run)
             self.source.add(f"{names}= {self.source.unpack(codes)}(buf, pos)")
-        with self.source.block(f"if {unusual}:"):
-            self.source.add(f"return {self.other}")
+        if unusual:
+            with self.source.block(f"if {unusual}:"):
+                self.source.add(f"return {self.other}")
         self.source.add(f"pos += {calcsize('>' + codes)}")
         self.run, self.unusual = [], []
 
@@ -128,11 +143,14 @@ class _Decoding:
             self.elements(field)
         elif shape.form == "array":
             is_one = field.name in self.ones
-            self.byte("n", "{} != 2" if is_one else "{} != 1")
+            self.byte("n", "{} != 2" if is_one else "{}" if field.nullable else "{} != 1")
             if is_one:
                 self.struct(_element(field))
         elif shape.form == "string" and field.nullable:
-            self.byte("n", "{}")
+            if field.name in self.texts:
+                self.nullable_text()
+            else:
+                self.byte("n", "{}")
         elif shape.form in ("string", "records"):
             self.variable_size(shape.form)
         else:
@@ -167,6 +185,20 @@ class _Decoding:
             self.source.add(f"{elements}.append(({', '.join(self.values)},))")
         self.values = [*values, elements]
 
+    def nullable_text(self) -> None:
+        if self.run:
+            self.flush()
+        count, name = self.source.variable("n"), self.source.variable("v")
+        self.source.add(f"{count}, {name} = buf[pos], None")
+        self.source.add("pos += 1")
+        with self.source.block(f"if {count}:"):
+            with self.source.block(f"if {count} > {_LENGTH_MAX}:"):
+                self.source.add(f"return {self.other}")
+            self.source.add(f"end = pos + {count} - 1")
+            self.source.add(f'{name} = str(buf[pos:end], "utf-8")')
+            self.source.add("pos = end")
+        self.values.append(name)
+
     def variable_size(self, form: str) -> None:
         name = self.source.variable("v")
         is_text = form == "string"
@@ -199,8 +231,9 @@ def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncod
     """Return a function that builds the frame of a response in a flexible version.
 
     Its arguments are the correlation id and the values of the fields named ``names``, as far as the
-    version has them, in the order of the wire; all other fields have their defaults. The value of
-    an array named ``few`` is a list of tuples, each with the values of an element.
+    version has them, in the order of the wire, but the throttle time last; all other fields have
+    their defaults. The value of an array named ``few`` is a list of tuples, each with the values of
+    an element.
     """
     assert is_flexible(cls, version)
     key = cls, version, few, names
@@ -211,7 +244,8 @@ def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncod
 
 def _compile_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncoder:
     title = f"{cls.__name__} v{version}"
-    arguments = ", ".join(("correlation_id", *_values_of(cls, version, few, names)))
+    values_last = sorted(_values_of(cls, version, few, names), key=_THROTTLE_TIME.__eq__)
+    arguments = ", ".join(("correlation_id", *values_last))
     source = Source(title, f"def encode_flat({arguments}):", {})
     _add_encoder(source, _Encoding(source, version, few, names), cls)
     encode = cast("FlatEncoder", source.function("encode_flat"))
@@ -298,6 +332,9 @@ class _Encoding:
             self.elements(field)
         elif shape.form == "array":
             self.run.append(("B", "1"))
+        elif shape.form == "struct":
+            assert field.default is None, field.name
+            self.run.append(("b", "-1"))
         elif has_value:
             assert shape.form == "string", field.name
             self.source.add(f"{field.name} = {field.name}.encode()")

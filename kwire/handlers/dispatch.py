@@ -96,7 +96,8 @@ class FlatRoute(NamedTuple):
         """Return None if the handler or the version has no usual shape."""
         if flat is None or version < flat.since:
             return None
-        decode = flat_decoder(api.request, version, flat.request_ones, flat.request_few)
+        ones, few, texts = flat.request_ones, flat.request_few, flat.request_texts
+        decode = flat_decoder(api.request, version, ones, few, texts)
         encode = None
         if flat.response_fields:
             few, names = flat.response_few, flat.response_fields

@@ -56,7 +56,7 @@ from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, ProduceResult
 from kwire.replica.replicas import ReplicaService
 from kwire.replica.unpacking import correct_timestamp
-from kwire.replica.verification import Guard, TransactionalBatch
+from kwire.replica.verification import Guard, TransactionalBatch, is_open
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
 from kwire.waits import Slow, Steps, run_until_wait
 
@@ -140,6 +140,8 @@ _Batch: TypeAlias = tuple[Buffer, BatchHeader]
 """A checked batch and its header."""
 _Topic: TypeAlias = tuple[str | bytes, Iterable[tuple[int, Buffer]]]
 """The name or id of a topic, and its partitions with their batches."""
+_Topics: TypeAlias = list[tuple[str | bytes, list[tuple[int, Buffer]]]]
+"""The same for all topics of a request in the usual shape."""
 _Answer: TypeAlias = ProduceResponse | Values | None
 """A response, the values of one in the usual shape, or None without acknowledgement."""
 
@@ -176,18 +178,27 @@ def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Ans
 
 
 def produce_values(
-    context: Context, acks: int, timeout_ms: int, topics: list[_Topic]
+    context: Context, transactional_id: str | None, acks: int, timeout_ms: int, topics: _Topics
 ) -> Slow[_Answer | Unfinished[_Answer]] | Unfinished[_Answer] | _Answer:
-    """Append the batches of a request in the usual shape, if a response has to be sent."""
+    """Append the batches of a request in the usual shape, if a response has to be sent.
+
+    Those of a transaction must need no verification.
+    """
     if acks not in _ACKNOWLEDGED:
         return None
-    return run_until_wait(_produce(context, acks, timeout_ms, topics, _USUAL))
+    rules = _USUAL
+    if transactional_id is not None:
+        if not _are_in_open_transactions(context, transactional_id, topics):
+            return None
+        rules = _Rules(transactional_id)
+    return run_until_wait(_produce(context, acks, timeout_ms, topics, rules))
 
 
 _FLAT: Final = Flat(
     function=produce_values,
     since=9,
     request_few=("topic_data", "partition_data"),
+    request_texts=("transactional_id",),
     response_few=("responses", "partition_responses"),
     response_fields=(
         "name",
@@ -426,6 +437,29 @@ async def _verify(
     if len({batch[:2] for _, batch in batches}) > 1:
         raise InvalidProducerIdMapping("the batches of a transaction have several producers")
     return await verify(context, transactional_id, batches, request.transaction_support)
+
+
+def _are_in_open_transactions(context: Context, transactional_id: str, topics: _Topics) -> bool:
+    """Return whether each batch continues a transaction, so that :func:`_verify` asks nothing."""
+    if not (
+        context.config.transaction_partition_verification_enable
+        and context.is_allowed("Write", "TransactionalId", transactional_id)
+    ):
+        return False
+    partitions, first = context.replicas.partitions, None
+    for topic, requested in topics:
+        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
+        for index, records in requested:
+            batch = _transactional_batch(records)
+            if batch is None or (first is not None and batch[:2] != first):
+                return False
+            first = batch[:2]
+            partition = partitions.look_up(name, topic_id, index)
+            if partition.leader is None or not is_open(
+                partition.log.producers.get(batch.producer_id), batch.epoch
+            ):
+                return False
+    return True
 
 
 def _transactional_batch(records: Buffer | None) -> TransactionalBatch | None:

@@ -178,7 +178,7 @@ class ProducerStates:
         """Return the producer to which a batch only needs to be added, or None.
 
         The batch has the producer's next sequence, and no frozen state shares the producer. The
-        caller checks that no transaction is open.
+        caller checks that a batch of a transaction continues an open one, and no other batch does.
         """
         producer = self._producers.get(header.producer_id)
         if (

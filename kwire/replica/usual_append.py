@@ -1,9 +1,10 @@
 """The append of a usual batch, as one function.
 
-Most batches need nothing but to be written: they continue their producer's sequence, fit the active
-segment, and neither the disk nor the partition is in a special state. :func:`append_usual` appends
-such a batch in one step and returns None, without having changed anything, for every other batch.
-Then the general path (:meth:`Partition.append`) decides.
+Most batches need nothing but to be written: they continue their producer's sequence and, if they
+belong to one, its open transaction, fit the active segment, and neither the disk nor the partition
+is in a special state. :func:`append_usual` appends such a batch in one step and returns None,
+without having changed anything, for every other batch. Then the general path
+(:meth:`Partition.append`) decides.
 
 Rules: the general path is the authority, and this function must leave the log, the producers and
 the waits as the general path would (``tests/replica/test_usual_append.py`` compares the two). What
@@ -29,7 +30,7 @@ from kwire.records.header import (
 )
 from kwire.replica.partition import ACKS_ALL, EVERYONE, Partition, ProduceResult
 
-_UNUSUAL: Final = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
+_FLAGS: Final = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 _PLACE_SIZE: Final = PLACE.size
 
 
@@ -39,10 +40,10 @@ def append_usual(
     """Append a checked batch and return the result; None if the batch is not usual."""
     leader, log = partition.leader, partition.log
     segment, disk, length = log.segments.active, log.disk, header.length
-    size = length + LENGTH_END
+    size, flags = length + LENGTH_END, header.attributes & _FLAGS
     if (
         leader is None
-        or header.attributes & _UNUSUAL
+        or (flags and flags != TRANSACTIONAL)
         or disk.slow
         or disk.full
         or size != len(records)
@@ -64,12 +65,12 @@ def append_usual(
             segment.limits = append_limits(segment, log.config, log.flush_state.recovery_point)
         return None
     producers, producer = log.producers, None
-    if producers.open_starts or producers.unreplicated:
-        return None
     if header.producer_id > NO_PRODUCER:
         producer = producers.find_next(header)
-        if producer is None:
+        if producer is None or (producer.open_from >= 0) is not (flags != 0):
             return None
+    elif flags:
+        return None
     leader_epoch = leader.leader_epoch
     parts = PLACE.pack(base_offset, length, leader_epoch), memoryview(records)[_PLACE_SIZE:]
     try:
@@ -83,7 +84,9 @@ def append_usual(
         log.changes.mark()
     if producer is not None:
         producer.add(header, end_offset - 1, newest)
-    if leader.followers:
+        if flags:
+            partition.verifications.on_appended(header.producer_id)
+    if leader.followers or producers.open_starts or producers.unreplicated:
         readable = partition.on_appended(leader, end_offset, size, now)
     else:
         leader.log_end = log.high_watermark = end_offset

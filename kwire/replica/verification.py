@@ -91,7 +91,7 @@ class Verifications:
         producer_id, epoch, sequence = batch
         producer = producers.get(producer_id)
         _check_epoch(producer, epoch)
-        if _is_open(producer, epoch) or _is_appended(producer, batch):
+        if is_open(producer, epoch) or _is_appended(producer, batch):
             return None
         if len(self._ongoing) >= self._purge_at:
             self._purge(now_ms - expiration_ms)
@@ -128,7 +128,7 @@ class Verifications:
         producer = producers.get(header.producer_id)
         if producer is not None and from_client and producer.find(header) is not None:
             return  # The append returns the first copy's offsets, whatever its transaction did.
-        if _is_open(producer, header.producer_epoch):
+        if is_open(producer, header.producer_epoch):
             return
         _check_epoch(producer, header.producer_epoch)
         if guard is NOT_REQUIRED:
@@ -161,7 +161,8 @@ class Verifications:
         self._purge_at = max(_PURGE_AT_LEAST, 2 * len(self._ongoing))
 
 
-def _is_open(producer: Producer | None, epoch: int) -> bool:
+def is_open(producer: Producer | None, epoch: int) -> bool:
+    """Return whether a producer has an open transaction in this epoch."""
     return producer is not None and producer.open_from >= 0 and producer.epoch == epoch
 
 

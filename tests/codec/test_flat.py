@@ -34,12 +34,14 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 def read(data: bytes, version: int, position: int = 0) -> tuple[Any, ...] | None:
     """Return the values of a request, with its records as bytes."""
     assert FLAT is not None
-    decode = flat_decoder(ProduceRequest, version, FLAT.request_ones, FLAT.request_few)
+    ones, few, texts = FLAT.request_ones, FLAT.request_few, FLAT.request_texts
+    decode = flat_decoder(ProduceRequest, version, ones, few, texts)
     values = decode(memoryview(data), position)
     if values is None:
         return None
-    acks, timeout_ms, topics = values
+    transactional_id, acks, timeout_ms, topics = values
     return (
+        transactional_id,
         acks,
         timeout_ms,
         [(topic, [(index, bytes(data)) for index, data in datas]) for topic, datas in topics],
@@ -52,7 +54,7 @@ def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
     datas = [data for topic in topics for data in topic.partition_data]
     messages: list[Any] = [request, *topics, *datas]
     if (
-        request.transactional_id is not None
+        len((request.transactional_id or "").encode()) > 126
         or not topics
         or not all(topic.partition_data for topic in topics)
         or len(topics) + len(datas) > ELEMENTS_MAX
@@ -62,6 +64,7 @@ def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
     ):
         return None
     return (
+        request.transactional_id,
         request.acks,
         request.timeout_ms,
         [
@@ -77,7 +80,7 @@ def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
 datas = st.lists(st.builds(Data, index=INT32, records=st.none() | RECORDS), max_size=3)
 requests = st.builds(
     ProduceRequest,
-    transactional_id=st.none() | st.just("t"),
+    transactional_id=st.none() | st.text(max_size=130),
     acks=INT16,
     timeout_ms=INT32,
     topic_data=st.lists(
@@ -106,6 +109,7 @@ wide_requests = st.builds(
 """Requests of which some have too many elements."""
 usual_requests = st.builds(
     ProduceRequest,
+    transactional_id=st.none() | st.text(max_size=20),
     acks=INT16,
     timeout_ms=INT32,
     topic_data=st.lists(

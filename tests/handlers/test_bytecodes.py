@@ -30,6 +30,7 @@ from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.errors import NONE
 from kwire.log import disk
 from kwire.log.disk import RealDisk
 from kwire.net.connection_pool import Network
@@ -58,12 +59,14 @@ from tests.support.handlers.bytecodes import (
 from tests.support.handlers.fetch import at
 from tests.support.handlers.fetch import request as fetch_request
 from tests.support.handlers.group_node import GroupNode, group_node
+from tests.support.handlers.transactions import ScriptedVerifier
 
 TOLERANCE: Final = 0.02
 FIGURES: Final = {
-    "Produce, acks=1": 1668,
-    "Produce, acks=1, ten partitions": 9688,
-    "Produce, acks=all, idempotent": 1825,
+    "Produce, acks=1": 1698,
+    "Produce, acks=1, ten partitions": 9844,
+    "Produce, acks=all, idempotent": 1865,
+    "Produce, acks=all, in a transaction": 2297,
     "Fetch at the tail": 2944,
     "Fetch that begins to wait": 2119,
     "Fetch that is woken": 2896,
@@ -133,16 +136,28 @@ def idempotent_request(sequence: int) -> ProduceRequest:
     return produce_request(acks=-1, producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
+def transactional_request(sequence: int) -> ProduceRequest:
+    request = produce_request(
+        acks=-1, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True
+    )
+    request.transactional_id = "t"
+    return request
+
+
 @pytest.mark.parametrize(
     ("name", "count", "make"),
     [
         ("Produce, acks=1", 1, lambda _: produce_request()),
         ("Produce, acks=1, ten partitions", 10, lambda _: produce_request(count=10)),
         ("Produce, acks=all, idempotent", 1, idempotent_request),
+        ("Produce, acks=all, in a transaction", 1, transactional_request),
     ],
 )
 async def test_produce(tmp_path: Path, name: str, count: int, make: Make) -> None:
-    async with serve_topic(tmp_path, partitions=count) as (_, partition, node):
+    async with serve_topic(tmp_path, partitions=count) as (subject, partition, node):
+        verifier = subject.parts.verifier
+        assert isinstance(verifier, ScriptedVerifier)
+        verifier.default = NONE
         answer, tracer = await cost(node, make, 13)
         answers = answer.responses[0].partition_responses
         assert [each.error_code for each in answers] == [0] * count

@@ -179,4 +179,24 @@ MUTATIONS = (
         new="        if producer is None:\n            raise InvalidProducerEpoch\n        is_late",
         test=f"{_RECORDS}::test_marker_to_a_recreated_topic_is_written_and_holds_no_reader_back",
     ),
+    Mutation(
+        name="usual-transactional-batch-is-never-verified",
+        invariants=(56,),
+        path="kwire/handlers/produce.py",
+        old="            if partition.leader is None or not is_open(\n"
+        "                partition.log.producers.get(batch.producer_id), batch.epoch\n"
+        "            ):\n",
+        new="            if partition.leader is None:\n",
+        test="tests/handlers/test_transactional_flat.py::"
+        "test_only_the_first_batch_of_a_transaction_waits_for_its_verification",
+    ),
+    Mutation(
+        name="usual-transactional-batch-needs-no-right",
+        invariants=(105,),
+        path="kwire/handlers/produce.py",
+        old='\n        and context.is_allowed("Write", "TransactionalId", transactional_id)',
+        new="",
+        test="tests/handlers/test_transactional_flat.py::"
+        "test_usual_request_has_the_outcome_of_the_general_way",
+    ),
 )

@@ -43,7 +43,7 @@ from kwire.replica.markers import append_marker
 from kwire.replica.partition import Partition, ProduceResult
 from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
-from kwire.replica.verification import NOT_REQUIRED
+from kwire.replica.verification import NOT_REQUIRED, TransactionalBatch
 from kwire.types import TopicPartition
 from simulation.disk import PLENTY, SimDisk
 from tests.support.handlers.broker import NODE, topic_id
@@ -179,6 +179,7 @@ class World:
             "queue": [type(operation).__name__ for operation in log.writer.queue.queue],
             "marked": log.changes.is_marked,
             "traffic": (partition.traffic.messages_in.value, partition.traffic.bytes_in.value),
+            "verifications": len(partition.verifications),
             "waits": [(wait.missing_bytes, wait.is_over) for wait in self.waits],
         }
 
@@ -301,6 +302,23 @@ class TwoPaths:
 
     def begin_transaction(self, producer: int) -> None:
         self.produce([1], producer, flags=TRANSACTIONAL)
+
+    def verify_next_epoch(self, producer: int) -> None:
+        """Begin to verify a batch of the producer's next epoch."""
+        following = TransactionalBatch(producer, self.epochs[producer] + 1)
+
+        def begin(world: World) -> bool:
+            partition = world.partition
+            guard = partition.verifications.begin(
+                partition.log.producers,
+                following,
+                adds_partitions=True,
+                now_ms=world.now_ms,
+                expiration_ms=1000,
+            )
+            return guard is None
+
+        self.both(begin)
 
     def end_transaction(self, producer: int, commit: bool) -> None:
         marker = TransactionMarker(
@@ -501,6 +519,7 @@ def test_usual_append_does_what_the_general_path_does(random: Random) -> None:
 
 
 USUAL: Final = ("produce", [20])
+IN_TRANSACTION: Final = ("produce", [20], PRODUCERS[0], "next", -1, 0, TRANSACTIONAL)
 SCENARIOS: Final[dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]]] = {
     "a rejected batch, while a batch waits for a slow disk": (
         {"timestamp_after_max_ms": 2_000},
@@ -532,6 +551,39 @@ SCENARIOS: Final[dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]]] = {
             ("produce", [20], -1, "next", -1),
         ],
     ),
+    "a transaction was opened": (
+        {},
+        [
+            ("begin_transaction", PRODUCERS[0]),
+            ("wait_for_bytes", FetchIsolation.STABLE, 1),
+            ("wait_for_bytes", FetchIsolation.HIGH_WATERMARK, 1),
+            USUAL,
+            IN_TRANSACTION,
+            ("verify_next_epoch", PRODUCERS[0]),
+            IN_TRANSACTION,
+            ("produce", [20], PRODUCERS[0]),
+            ("begin_transaction", PRODUCERS[1]),
+            IN_TRANSACTION,
+            ("end_transaction", PRODUCERS[0], False),
+            USUAL,
+            IN_TRANSACTION,
+        ],
+    ),
+    "a transaction was opened and a follower copies": (
+        {},
+        [
+            ("next_epoch", (FOLLOWER,)),
+            ("begin_transaction", PRODUCERS[0]),
+            IN_TRANSACTION,
+            ("fetch_as_follower", 0),
+            ("wait_for_bytes", FetchIsolation.STABLE, 1),
+            IN_TRANSACTION,
+            ("end_transaction", PRODUCERS[0], True),
+            USUAL,
+            ("fetch_as_follower", 0),
+            USUAL,
+        ],
+    ),
     "a file whose blocks are reserved": ({}, [("produce", [300_000])] * 14),
     "a file whose blocks a full disk takes back": (
         {},
@@ -548,16 +600,24 @@ def test_usual_append_after(name: str) -> None:
     subject = TwoPaths(config, ())
     for method, *arguments in calls:
         getattr(subject, method)(*arguments)
-        if config or method != "produce":
+        if config or method != "produce" or len(arguments) > 1:
             subject.compare()
     subject.compare()
 
 
-def test_usual_batches_do_not_take_the_general_path() -> None:
+@pytest.mark.parametrize("transactional", [False, True])
+def test_usual_batches_do_not_take_the_general_path(transactional: bool) -> None:
     world = World(is_general=False)
     world.lead()
-    data = batch([New(None, bytes(20))], timestamp_ms=NOW_MS)
     with mock.patch.object(Partition, "append", autospec=True, side_effect=Partition.append) as it:
-        for _ in range(100):
+        for number in range(100):
+            data = batch(
+                [New(None, bytes(20))],
+                timestamp_ms=NOW_MS,
+                producer_id=PRODUCERS[0] if transactional else -1,
+                producer_epoch=0 if transactional else -1,
+                base_sequence=number if transactional else -1,
+                transactional=transactional,
+            )
             world.append(data, parse(data), 1)
     assert it.call_count == 2, "the first batch of a segment, and the one that finds the limits"

@@ -58,6 +58,8 @@ class Flat:
     """The arrays of the request that have one element."""
     request_few: tuple[str, ...] = ()
     """The arrays of the request that have a few elements."""
+    request_texts: tuple[str, ...] = ()
+    """The texts of the request that may be null or not."""
     response_few: tuple[str, ...] = ()
     """The arrays of the response for which the function returns lists of tuples."""
     response_fields: tuple[str, ...] = ()
