@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import attrs
 import trio
@@ -32,12 +32,12 @@ import trio
 from kwire.clock import Clock, SteadyWall
 from kwire.coordinator.commit_waits import wait_while_leased
 from kwire.coordinator.decision import Decision, Machine, Moment, Opaque, Step
+from kwire.coordinator.led_shards import LedShards
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.coordinator.steps import RETRY_SECONDS, StepRunner, log_failure
 from kwire.coordinator.timers import DeadlineClock
 from kwire.drive import Slices, Wakes
 from kwire.errors import (
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidFetchSize,
     KafkaError,
@@ -58,7 +58,6 @@ from kwire.waits import Signal, Slow
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
-    from kwire.coordinator.ports import CoordinatorLog
     from kwire.replica.transaction_ports import TransactionMarker
 
 logger = logging.getLogger(__name__)
@@ -91,18 +90,15 @@ WaitCommitted = Callable[[], Awaitable[None]]
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class CoordinatorRuntime(Generic[M]):
+class CoordinatorRuntime(LedShards[M]):
     """The coordinators of one internal topic on this node."""
 
-    topic: str
-    log: "CoordinatorLog"
     clock: Clock
     make: Callable[[int], M]
     """Creates the empty machine of a partition."""
     commit_timeout_ms: Callable[[], int] = lambda: 5_000
     in_order: bool = False  # As in Shard, like the next.
     compression: Callable[[], int] = lambda: NONE
-    _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
     _tickets: Iterator[int] = attrs.field(factory=count, init=False)
     _to_load: deque[Shard[M]] = attrs.field(factory=deque, init=False)
     _has_loads: Signal = attrs.field(factory=Signal, init=False)
@@ -115,10 +111,6 @@ class CoordinatorRuntime(Generic[M]):
     def __attrs_post_init__(self) -> None:
         self._time = DeadlineClock(self.clock, self.log, SteadyWall(self.clock))
         self._steps = StepRunner(self._take_step)
-
-    def machines(self) -> list[M]:
-        """Return the machines of the loaded partitions that this node leads."""
-        return [shard.machine for shard in self._shards.values() if shard.phase is Phase.ACTIVE]
 
     # Leadership
 
@@ -164,26 +156,6 @@ class CoordinatorRuntime(Generic[M]):
         for index in list(self._shards):
             self.on_resigned(index)
 
-    @property
-    def active(self) -> list[int]:
-        """The partitions that answer requests, in ascending order."""
-        return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.ACTIVE]
-
-    @property
-    def loading(self) -> list[int]:
-        """The partitions that are being loaded, in ascending order."""
-        return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.LOADING]
-
-    def statistics(self) -> dict[str, int]:
-        """Return the numbers of partitions, waiting requests and deadlines."""
-        shards = self._shards.values()
-        return {
-            "active": len(self.active),
-            "loading": len(self.loading),
-            "waiting": sum(len(shard.waiting) for shard in shards),
-            "timers": sum(len(shard.timers) for shard in shards),
-        }
-
     # Requests
 
     async def call(self, index: int, decide: Decide[M]) -> Opaque:
@@ -193,7 +165,7 @@ class CoordinatorRuntime(Generic[M]):
 
     def begin(self, index: int, decide: Decide[M]) -> Slow[Opaque] | Opaque:
         """Decide, write and apply; return the reply if nothing is left to wait for."""
-        shard = self._ready(index)
+        shard = self.ready(index)
         ticket = next(self._tickets)
         try:
             decision = decide(shard.machine, self._time.moment(), ticket)
@@ -209,6 +181,23 @@ class CoordinatorRuntime(Generic[M]):
             del shard.waiting[ticket]
             return wait.reply
         return Slow(partial(self._wait_reply, shard, ticket, wait))
+
+    @property
+    def moment(self) -> Moment:
+        """The time of a decision."""
+        return self._time.moment()
+
+    def postpone(self, shard: Shard[M], name: Hashable, timeout_ms: int) -> None:
+        """Let ``timeout_ms`` pass from now until a deadline of a partition."""
+        shard.timers.set(name, self._time.now() + timeout_ms / 1000)
+        self._wake_by_deadline(shard)
+
+    def write(self, shard: Shard[M], decision: Decision) -> Slow[None] | None:
+        """Carry out a decision without answers; return the wait for its commit, if any is left."""
+        self._perform(shard, decision)
+        if self._is_committed(shard, shard.written):
+            return None
+        return Slow(partial(self._wait_committed, shard, shard.written))
 
     async def _wait_reply(self, shard: Shard[M], ticket: int, wait: Wait) -> Opaque:
         try:
@@ -230,7 +219,7 @@ class CoordinatorRuntime(Generic[M]):
 
     async def read(self, index: int, look: Callable[[M], R]) -> R:
         """Return the result of ``look`` once the state that it read is committed."""
-        shard = self._ready(index)
+        shard = self.ready(index)
         try:
             result = look(shard.machine)
         except KafkaError as error:
@@ -251,27 +240,15 @@ class CoordinatorRuntime(Generic[M]):
 
     def end_transaction(self, index: int, marker: "TransactionMarker") -> WaitCommitted:
         """Write and apply a transaction marker; return a function that waits for its commit."""
-        shard = self._ready(index)
+        shard = self.ready(index)
         shard.end_transaction(marker, self.log)
         return partial(self._wait_committed, shard, shard.written)
-
-    def is_led(self, index: int) -> bool:
-        """Return whether this node leads a partition, as far as it knows."""
-        return index in self._shards
 
     def schedule_for_all(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
         """Schedule steps in every partition that answers requests."""
         for shard in self._shards.values():
             if shard.phase is Phase.ACTIVE:
                 self._steps.schedule(shard, steps_of(shard.machine))
-
-    def _ready(self, index: int) -> Shard[M]:
-        shard = self._shards.get(index)
-        if shard is None or self.log.is_lease_over:
-            raise NotCoordinator
-        if shard.phase is Phase.LOADING:
-            raise CoordinatorLoadInProgress
-        return shard
 
     def _take_step(self, shard: Shard[M], step: Step) -> None:
         self._perform(shard, step(self._time.moment()))
@@ -301,11 +278,6 @@ class CoordinatorRuntime(Generic[M]):
         if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
             passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.
             self._sleep.deadline = min(self._sleep.deadline, passes_at)
-
-    def _is_committed(self, shard: Shard[M], end_offset: int) -> bool:
-        if shard.phase is Phase.RESIGNED or self.log.is_lease_over:
-            return False
-        return self.log.high_watermark(shard.partition) >= end_offset
 
     async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
         if shard.phase is Phase.RESIGNED or self.log.is_lease_over:

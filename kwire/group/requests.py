@@ -55,6 +55,8 @@ FetchedPartition = FetchedTopic.OffsetFetchResponsePartitions
 DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 
+CommittedOffset = tuple[int, int, int, str | None]
+"""A partition, its offset, the leader's epoch, and metadata."""
 YIELD_OFFSETS: Final = 32
 """The number of offsets between two yields of a long response, a few microseconds each."""
 DECISION_OFFSETS_MAX: Final = 200
@@ -229,22 +231,37 @@ def commit_record(
     request: OffsetCommitRequest, topic: CommitTopic, partition: CommitPartition, now_ms: int
 ) -> Record:
     """Return the record of one commit."""
-    retention_ms = request.retention_time_ms
-    expires = retention_ms >= 0
+    offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
+    record = offset_record(
+        request.group_id,
+        (topic.name, topic.topic_id),
+        (partition.partition_index, offset, leader_epoch, partition.committed_metadata),
+        now_ms,
+    )
+    if request.retention_time_ms < 0:
+        return record
+    value: OffsetCommitValue = record.value
+    value.expire_timestamp = now_ms + request.retention_time_ms
+    value.topic_id, value.leader_epoch = ZERO_UUID, -1
+    return record._replace(version=OFFSET_WITH_EXPIRY_VERSION)
+
+
+def offset_record(
+    group_id: str, topic: tuple[str, bytes], committed: CommittedOffset, now_ms: int
+) -> Record:
+    """Return the record of an offset that does not expire; ``topic``: its name and id."""
+    name, topic_id = topic
+    partition, offset, leader_epoch, metadata = committed
+    key = OffsetCommitKey(group=group_id, topic=name, partition=partition)
     value = OffsetCommitValue(
-        offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
-        metadata=partition.committed_metadata or "",
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata or "",
         commit_timestamp=now_ms,
-        expire_timestamp=now_ms + retention_ms if expires else NO_EXPIRY,
-        topic_id=ZERO_UUID if expires else topic.topic_id,
+        expire_timestamp=NO_EXPIRY,
+        topic_id=topic_id,
     )
-    if expires:
-        value.leader_epoch = -1
-    key = OffsetCommitKey(
-        group=request.group_id, topic=topic.name, partition=partition.partition_index
-    )
-    return Record(key, value, OFFSET_WITH_EXPIRY_VERSION if expires else None)
+    return Record(key, value)
 
 
 @attrs.define(eq=False, repr=False)

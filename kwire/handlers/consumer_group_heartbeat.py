@@ -5,16 +5,19 @@ its assignment. As in Kafka, it is served from `group.version` 1 onwards.
 """
 
 from functools import partial
+from typing import Final
 
+from kwire.codec.emit_flat import Values
 from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kwire.errors import KafkaError
+from kwire.group import usual
 from kwire.group.decision_builder import Client
 from kwire.handlers.shared.consumer_groups import check_enabled
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.handler import Flat, handles
 
 
 def refuse(
@@ -25,7 +28,27 @@ def refuse(
     )
 
 
-@handles(ConsumerGroupHeartbeatRequest, refuse=refuse)
+def heartbeat_values(
+    context: Context, group_id: str, member_id: str, epoch: int, rebalance_timeout_ms: int
+) -> Values | None:
+    """Answer a heartbeat that has nothing but the member's ids and epoch, and changes nothing."""
+    if rebalance_timeout_ms != -1 or not member_id.strip():
+        return None
+    check_enabled(context)
+    context.check_allowed("Read", "Group", group_id)
+    client = context.client_id, f"/{context.client_host}"
+    interval_ms = usual.consumer_heartbeat(context.groups, group_id, member_id, epoch, client)
+    return None if interval_ms is None else (member_id, epoch, interval_ms)
+
+
+_FLAT: Final = Flat(
+    function=heartbeat_values,
+    since=0,
+    response_fields=("member_id", "member_epoch", "heartbeat_interval_ms", "throttle_time_ms"),
+)
+
+
+@handles(ConsumerGroupHeartbeatRequest, refuse=refuse, flat=_FLAT)
 async def consumer_group_heartbeat(
     context: Context, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:

@@ -3,14 +3,60 @@
 Topics are named, or from version 10 onwards given by id.
 """
 
+from functools import partial
+from typing import Final
+
+from kwire.codec.emit_flat import Values
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.group import usual
+from kwire.group.requests import CommittedOffset
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.handler import Flat, handles
 from kwire.handlers.shared.offset_topics import commit_existing, refuse
-from kwire.waits import Steps
+from kwire.waits import Slow, Steps
 
 
-@handles(OffsetCommitRequest, refuse=refuse)
+def commit_values(
+    context: Context,
+    group_id: str,
+    epoch: int,
+    member_id: str,
+    topics: list[tuple[str | bytes, list[CommittedOffset]]],
+) -> Values | Slow[Values] | None:
+    """Commit the offsets of a usual member, if all of its partitions exist."""
+    context.check_allowed("Read", "Group", group_id)
+    image, commits = context.image, usual.Commits()
+    for topic, offsets in topics:
+        topic_image = image.topic(topic) if isinstance(topic, str) else image.topics.get(topic)
+        if topic_image is None or not context.is_allowed("Read", "Topic", topic_image.name):
+            return None
+        for partition, *_ in offsets:
+            if partition not in topic_image.partitions:
+                return None
+        commits.append(((topic_image.name, topic_image.id), offsets))
+    committed = usual.commit(context.groups, group_id, epoch, member_id, commits)
+    if committed is False:
+        return None
+    values = ([(topic, [(each[0], 0) for each in offsets]) for topic, offsets in topics],)
+    return values if committed is True else Slow(partial(_after, committed, values))
+
+
+async def _after(committed: Slow[None], values: Values) -> Values:
+    await committed.finish()
+    return values
+
+
+_FLAT: Final = Flat(
+    function=commit_values,
+    since=9,
+    request_few=("topics", "partitions"),
+    request_texts=("committed_metadata",),
+    response_few=("topics", "partitions"),
+    response_fields=("name", "topic_id", "partition_index", "error_code", "throttle_time_ms"),
+)
+
+
+@handles(OffsetCommitRequest, refuse=refuse, flat=_FLAT)
 def offset_commit(context: Context, request: OffsetCommitRequest) -> Steps[OffsetCommitResponse]:
     context.check_allowed("Read", "Group", request.group_id)
     return (yield from commit_existing(context, request, context.groups.commit))

@@ -22,7 +22,9 @@ import trio.testing
 
 from kwire.clock import SystemClock
 from kwire.codec.frame import response_parts
+from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -50,6 +52,7 @@ from tests.support.handlers.bytecodes import (
     REQUESTS,
     Make,
     Tracer,
+    ask,
     cost,
     frame_of,
     median,
@@ -74,8 +77,9 @@ FIGURES: Final = {
     "Fetch of 20 partitions that begins to wait": 16051,
     "Fetch of 20 partitions that is woken": 8734,
     "Copy of a record to a follower": 11782,
-    "Heartbeat": 1798,
-    "OffsetCommit": 4979,
+    "Heartbeat": 1083,
+    "ConsumerGroupHeartbeat": 1395,
+    "OffsetCommit": 3560,
     "Metadata of one topic": 2938,
     "ApiVersions": 2967,
     "FindCoordinator": 1624,
@@ -314,9 +318,29 @@ async def test_heartbeat_and_offset_commit() -> None:
             topics=[topic(name="t", partitions=[place])],
             **identity,
         )
-        answer, tracer = await cost(node, lambda _: commit, 8)
+        answer, tracer = await cost(node, lambda _: commit, 9)
         assert answer.topics[0].partitions[0].error_code == 0
         check("OffsetCommit", tracer)
+
+
+async def test_heartbeat_of_a_consumer_group() -> None:
+    async with group_node() as group:
+        level = r.FeatureLevelRecord(name="group.version", feature_level=1)
+        await group.broker.publish(level)
+        async with serve(group.broker.services) as node:
+            identity: dict[str, Any] = {"group_id": "g", "member_id": "m"}
+            join = ConsumerGroupHeartbeatRequest(
+                member_epoch=0,
+                rebalance_timeout_ms=1000,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+                **identity,
+            )
+            joined, _ = await ask(node, join, 1)
+            heartbeat = ConsumerGroupHeartbeatRequest(member_epoch=joined.member_epoch, **identity)
+            answer, tracer = await cost(node, lambda _: heartbeat, 1)
+            assert (answer.error_code, answer.member_epoch) == (0, joined.member_epoch)
+        check("ConsumerGroupHeartbeat", tracer)
 
 
 VERSIONS: Final = ApiVersionsResponse(

@@ -11,6 +11,8 @@ _REPLAY = "tests/coordinator/test_replay.py"
 _SLICES = "tests/coordinator/test_slices.py"
 _SERVICE = "tests/coordinator/test_runtime.py"
 
+_USUAL = "tests/handlers/test_usual_group_requests.py"
+
 MUTATIONS = (
     Mutation(
         name="steps-of-a-deadline-pile-up",
@@ -266,7 +268,7 @@ MUTATIONS = (
     Mutation(
         name="answer-before-the-partition-is-loaded",
         invariants=(72,),
-        path="kwire/coordinator/runtime.py",
+        path="kwire/coordinator/led_shards.py",
         old="if shard.phase is Phase.LOADING:\n            raise",
         new="if False:\n            raise",
         test=f"{_SERVICE}::test_new_leader_keeps_generation_members_and_assignments",
@@ -274,7 +276,7 @@ MUTATIONS = (
     Mutation(
         name="coordinator-answers-after-its-lease",
         invariants=(34, 72),
-        path="kwire/coordinator/runtime.py",
+        path="kwire/coordinator/led_shards.py",
         old="if shard is None or self.log.is_lease_over:",
         new="if shard is None:",
         test="tests/handlers/test_coordinator_lease.py"
@@ -545,7 +547,7 @@ MUTATIONS = (
         name="commits-lose-their-metadata",
         invariants=(73,),
         path="kwire/group/requests.py",
-        old='        metadata=partition.committed_metadata or "",\n',
+        old='        metadata=metadata or "",\n',
         new='        metadata="",\n',
         test="tests/handlers/test_offset_commit.py"
         "::test_metadata_and_leader_epoch_outlive_a_change_of_the_coordinator",
@@ -557,5 +559,53 @@ MUTATIONS = (
         old="wait.error is None and self._is_committed(shard, wait.end_offset):",
         new="wait.error is None:",
         test="tests/coordinator/test_uncommitted.py",
+    ),
+    Mutation(
+        name="usual-heartbeat-of-any-generation",
+        invariants=(66,),
+        path="kwire/group/usual.py",
+        old=" or generation != group.generation",
+        new="",
+        test=f"{_USUAL}::test_usual_requests_have_the_outcome_of_the_general_way",
+    ),
+    Mutation(
+        name="usual-heartbeat-restarts-no-session",
+        invariants=(71,),
+        path="kwire/group/usual.py",
+        old="    groups.service.postpone(shard, name, member.session_timeout_ms)\n",
+        new="",
+        test=f"{_USUAL}::test_member_whose_heartbeats_are_usual_keeps_its_session",
+    ),
+    Mutation(
+        name="usual-heartbeat-confirms-uncommitted-state",
+        invariants=(72,),
+        path="kwire/coordinator/led_shards.py",
+        old="return shard if self._is_committed(shard, shard.written) else None",
+        new="return shard",
+        test=f"{_USUAL}::test_heartbeat_waits_until_the_records_of_its_group_are_committed",
+    ),
+    Mutation(
+        name="usual-heartbeat-hides-a-new-target",
+        invariants=(74,),
+        path="kwire/group/usual.py",
+        old="        or not member.is_reconciled_to(group.assignment_epoch)\n",
+        new="",
+        test=f"{_USUAL}::test_consumer_learns_of_its_new_target",
+    ),
+    Mutation(
+        name="usual-commit-of-any-generation",
+        invariants=(69,),
+        path="kwire/group/usual.py",
+        old="is not State.STABLE or epoch != group.generation or member",
+        new="is not State.STABLE or member",
+        test=f"{_USUAL}::test_usual_requests_have_the_outcome_of_the_general_way",
+    ),
+    Mutation(
+        name="usual-commit-is-answered-before-it-is-committed",
+        invariants=(11,),
+        path="kwire/coordinator/runtime.py",
+        old="        if self._is_committed(shard, shard.written):\n            return None\n",
+        new="        return None\n",
+        test=f"{_USUAL}::test_usual_commit_waits_until_its_record_is_committed",
     ),
 )

@@ -64,8 +64,8 @@ MUTATIONS = (
         name="commit-passes-one-record-more",
         invariants=(11,),
         path="kwire/group/requests.py",
-        old="offset=partition.committed_offset,",
-        new="offset=partition.committed_offset + 1,",
+        old="        offset=offset,\n        leader_epoch",
+        new="        offset=offset + 1,\n        leader_epoch",
         test=CLIENTS,
     ),
     Mutation(

@@ -1,0 +1,114 @@
+"""The usual requests of group members, each decided in one step.
+
+Most heartbeats change nothing but the deadline of the member's session, and most commits come from
+a member of a stable group. A function here handles such a request and returns its result; for every
+other request it returns None, or raises KafkaError, without having changed anything, and the
+general path (:class:`kwire.group.shard.GroupShard`) decides.
+
+Rules: the general path is the authority, and a function here must leave the groups, their deadlines
+and the log as the general path would (``tests/handlers/test_usual_group_requests.py`` compares the
+two). No request is answered while a record of the group's partition waits for its commit. Every
+error but that of a failed commit is raised by the general path.
+"""
+
+from typing import TypeAlias
+
+from kwire.coordinator.decision import Decision, Timer
+from kwire.group.kinds import GroupKinds
+from kwire.group.model import State
+from kwire.group.requests import CommittedOffset, offset_record
+from kwire.group.shard import GroupShard
+from kwire.waits import Slow
+
+Commits: TypeAlias = list[tuple[tuple[str, bytes], list[CommittedOffset]]]
+"""The name and id of each topic, and its committed offsets."""
+
+
+def heartbeat(groups: GroupKinds, group_id: str, generation: int, member_id: str) -> int | None:
+    """Restart the session of a member of a stable classic group; return the error code 0."""
+    shard = groups.service.find_settled(groups.partition_of(group_id))
+    group = None if shard is None else shard.machine.groups.get(group_id)
+    if group is None or group.state is not State.STABLE or generation != group.generation:
+        return None
+    member = group.members.get(member_id)
+    if shard is None or member is None:
+        return None
+    name = ("session", group_id, member_id)
+    groups.service.postpone(shard, name, member.session_timeout_ms)
+    return 0
+
+
+def consumer_heartbeat(
+    groups: GroupKinds, group_id: str, member_id: str, epoch: int, client: tuple[str, str]
+) -> int | None:
+    """Restart the session of a member that has its target; return the heartbeat interval.
+
+    The request has nothing but the two ids and the epoch. ``client``: id and address of the client,
+    which are recorded if they change.
+    """
+    shard = groups.service.find_settled(groups.partition_of(group_id))
+    group = None if shard is None else shard.machine.consumer_group(group_id)
+    member = None if group is None else group.members.get(member_id)
+    if shard is None or group is None or member is None:
+        return None
+    consumers = shard.machine.consumer
+    if (
+        epoch <= 0
+        or epoch != member.epoch
+        or member.classic is not None
+        or (member.client_id, member.client_host) != client
+        or group.regex_members
+        or group.checked_version is not consumers.topics().version
+        or group.epoch > group.assignment_epoch
+        or not member.is_reconciled_to(group.assignment_epoch)
+        or consumers.is_computing(group_id)
+    ):
+        return None
+    settings = consumers.settings_of(group_id)
+    name = ("consumer-session", group_id, member_id)
+    groups.service.postpone(shard, name, settings.session_timeout_ms)
+    return settings.heartbeat_interval_ms
+
+
+def commit(
+    groups: GroupKinds, group_id: str, epoch: int, member_id: str, topics: Commits
+) -> Slow[None] | bool:
+    """Commit a member's offsets; return False if that is left to the general path.
+
+    Return True once they are committed, or the wait for it. ``epoch`` is the generation or the
+    member's epoch.
+    """
+    service = groups.service
+    shard = service.ready(groups.partition_of(group_id))
+    moment = service.moment
+    timers = _session_of_committer(shard.machine, group_id, epoch, member_id, moment.now)
+    if timers is None or not _has_room_for(shard.machine, topics):
+        return False
+    records = tuple(
+        offset_record(group_id, topic, committed, moment.wall_ms)
+        for topic, offsets in topics
+        for committed in offsets
+    )
+    wait = service.write(shard, Decision(records=records, timers=timers))
+    return True if wait is None else wait
+
+
+def _session_of_committer(
+    machine: GroupShard, group_id: str, epoch: int, member_id: str, now: float
+) -> tuple[Timer, ...] | None:
+    """Return the deadline that a commit moves, if any; None unless the client may commit."""
+    group = machine.groups.get(group_id)
+    if group is not None:
+        member = group.members.get(member_id)
+        if group.state is not State.STABLE or epoch != group.generation or member is None:
+            return None
+        return ((("session", group_id, member_id), now + member.session_timeout_ms / 1000),)
+    consumers = machine.consumer_group(group_id)
+    consumer = None if consumers is None else consumers.members.get(member_id)
+    return None if consumer is None or epoch < 0 or epoch != consumer.epoch else ()
+
+
+def _has_room_for(machine: GroupShard, topics: Commits) -> bool:
+    """Return whether no metadata is longer than allowed."""
+    limit = machine.settings().offset_metadata_max_bytes
+    return all(len(each[3] or "") <= limit for _, offsets in topics for each in offsets)
