@@ -152,23 +152,27 @@ class Connection:
         """Answer a frame without waiting; return what is left to do if that is impossible.
 
         ``parked``: what is left of a request that has begun, whose wait is over. Only
-        :meth:`_answer` answers while earlier answers wait or request memory is short. No other
-        task runs before the answer is sent or held back, so its request memory is not counted.
+        :meth:`_answer` answers while request memory is short, or earlier answers wait for which it
+        may not begin early. Its memory is not counted if its answer is sent before other tasks run.
         """
-        claimed = self.claimed
+        claimed, waiting = self.claimed, self.waiting
         if (
             not self.answers_at_once
-            or self.waiting
+            or (waiting and not (waiting.has_room and self.requests.may_begin_early(frame)))
             or not (claimed or self.memory.fits(len(frame)))
         ):
             return self._answer(frame)
         try:
             answer = self.requests.answer_now(frame) if parked is None else parked.resume()
             if isinstance(answer, Slow):
-                if isinstance(answer, Parked) and self._park(frame, answer):
+                if isinstance(answer, Unfinished):
+                    return self._answer_later(frame, answer)
+                if isinstance(answer, Parked) and not waiting and self._park(frame, answer):
                     return None
                 return self._answer(frame, answer)
             if answer is not None:
+                if waiting:
+                    return self._answer_later(frame, answer)
                 sender = self.sender
                 if self.framer.ready and sender.draining is None and is_small(answer):
                     self.coalescer.hold(sender, answer)
@@ -227,12 +231,17 @@ class Connection:
         self.memory.answering -= 1
         return frame, parked
 
-    async def _send_rest(self, frame: memoryview, rest: Sequence[Part]) -> None:
-        """Send what the kernel did not take of an answer; its request counts until then."""
+    def _count(self, frame: memoryview) -> int:
+        """Count a request as request memory, if it is not counted yet; return its size."""
         size, self.claimed = self.claimed, 0
         if not size:
             size = len(frame)
             self.memory.used += size
+        return size
+
+    async def _send_rest(self, frame: memoryview, rest: Sequence[Part]) -> None:
+        """Send what the kernel did not take of an answer; its request counts until then."""
+        size = self._count(frame)
         try:
             await self.sender.send(rest)
         finally:
@@ -286,7 +295,12 @@ class Connection:
         if self.requests.muted_s > 0:
             await self._wait_muted()
 
-    # Answers that wait.
+    def _answer_later(
+        self, frame: memoryview, answer: Unfinished[Sequence[Part]] | Sequence[Part]
+    ) -> Coroutine[None, None, None] | None:
+        """Send an answer after those that wait; return what is left to do now, if anything."""
+        self._send_later(answer, frame, self._count(frame))
+        return self._wait_muted() if self.requests.muted_s > 0 else None
 
     def _send_later(
         self, answer: Unfinished[Sequence[Part]] | Sequence[Part], frame: memoryview, size: int

@@ -69,6 +69,10 @@ class WaitingAnswers:
     def __len__(self) -> int:
         return len(self._queue)
 
+    @property
+    def has_room(self) -> bool:
+        return len(self._queue) < WAITING_MAX
+
     def add(
         self,
         answer: Unfinished[Sequence[Part]] | Sequence[Part],

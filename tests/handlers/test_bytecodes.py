@@ -70,6 +70,8 @@ FIGURES: Final = {
     "Produce, acks=1, ten partitions": 9844,
     "Produce, acks=all, idempotent": 1865,
     "Produce, acks=all, in a transaction": 2297,
+    "Produce that begins to wait for a follower": 2309,
+    "Produce that is committed": 944,
     "Fetch at the tail": 2944,
     "Fetch that begins to wait": 2119,
     "Fetch that is woken": 2896,
@@ -167,6 +169,34 @@ async def test_produce(tmp_path: Path, name: str, count: int, make: Make) -> Non
         assert [each.error_code for each in answers] == [0] * count
         assert partition.log.end_offset == REQUESTS
     check(name, tracer)
+
+
+async def test_produce_that_waits_for_a_follower(tmp_path: Path) -> None:
+    async with serve_topic(tmp_path, replicas=(NODE, FOLLOWER)) as (subject, partition, node):
+        beginning, committed = [], []
+        for number in range(REQUESTS):
+            request = produce_request(acks=-1)
+            frame = frame_of(request, 13)
+            begun, acknowledged = Tracer(), Tracer()
+            with begun.counting():
+                await node.send_bytes(frame)
+                await trio.testing.wait_all_tasks_blocked()
+            while partition.log.end_offset == number:
+                with begun.counting():
+                    await trio.testing.wait_all_tasks_blocked()
+            with acknowledged.counting():
+                subject.replicas.on_follower_fetched(
+                    partition, FOLLOWER, offset=number + 1, log_start=0, broker_epoch=-1
+                )
+                received = await node.read_frame()
+                await trio.testing.wait_all_tasks_blocked()
+            answer = response_of(request, 13, received)
+            (produced,) = answer.responses[0].partition_responses
+            assert (produced.error_code, produced.base_offset) == (0, number)
+            beginning.append(begun)
+            committed.append(acknowledged)
+    check("Produce that begins to wait for a follower", median(beginning))
+    check("Produce that is committed", median(committed))
 
 
 async def test_fetch_at_the_tail(tmp_path: Path) -> None:

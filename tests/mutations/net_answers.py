@@ -81,8 +81,8 @@ MUTATIONS = (
         name="requests-answered-at-once-overtake-answers-that-wait",
         invariants=(10,),
         path="kwire/net/connection.py",
-        old="            or self.waiting\n",
-        new="",
+        old="(waiting.has_room and self.requests.may_begin_early(frame))",
+        new="waiting.has_room",
         test=f"{WAITING}::test_other_requests_wait_until_earlier_answers_are_sent",
     ),
     Mutation(
@@ -97,8 +97,8 @@ MUTATIONS = (
         name="clients-answered-at-once-are-not-muted",
         invariants=(104,),
         path="kwire/net/connection.py",
-        old="return self._wait_muted() if self.requests.muted_s > 0 else None",
-        new="return None",
+        old="            self.buffers.release(frame)\n        return self._wait_muted() if",
+        new="            self.buffers.release(frame)\n        return None if",
         test=f"{ANSWERS}::test_requests_of_a_muted_client_are_answered_when_the_mute_ends",
     ),
     Mutation(
@@ -307,5 +307,22 @@ MUTATIONS = (
         old=" not in isolations or leader is None or not leader.followers",
         new=" is not None",
         test=f"{FANOUT}::test_follower_is_woken_by_the_append_itself",
+    ),
+    Mutation(
+        name="any-number-of-requests-begins-at-once",
+        invariants=(95,),
+        path="kwire/net/connection.py",
+        old="(waiting.has_room and self.requests.may_begin_early(frame))",
+        new="self.requests.may_begin_early(frame)",
+        test=f"{WAITING}::test_number_of_answers_that_wait_is_bounded",
+    ),
+    Mutation(
+        name="answers-at-once-pass-those-that-wait",
+        invariants=(103,),
+        path="kwire/net/connection.py",
+        old="                if waiting:\n"
+        "                    return self._answer_later(frame, answer)\n",
+        new="",
+        test=f"{WAITING}::test_requests_that_may_be_begun_early_are_begun_while_an_answer_waits",
     ),
 )
