@@ -2,9 +2,9 @@
 
 The general functions (:mod:`kwire.codec.emit_decode`, :mod:`kwire.codec.emit_encode`) handle every
 shape; these handle one, without objects, and cost a third as much. In the usual shape some arrays,
-which the caller names, have one element, others a few, and the rest none; what may be null is null,
-except for texts that the caller names, and no structure has tagged fields. Only flexible versions
-have it.
+which the caller names, have one element, others a few or none, and the rest none; what may be null
+is null, except for texts that the caller names, and no structure has tagged fields but the one that
+the caller names. Only flexible versions have it.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,16 @@ from struct import calcsize
 from struct import error as struct_error
 from typing import Any, Final, TypeAlias, cast
 
-from kwire.codec.layout import Field, Layout, is_flexible, layout_of
-from kwire.codec.primitives import Buffer, MalformedError, uvarint_rest
+from kwire.codec.compile import Part
+from kwire.codec.layout import Field, Layout, has_records, is_flexible, layout_of
+from kwire.codec.primitives import Buffer, MalformedError, uvarint, uvarint_rest
+from kwire.codec.schema import fields as fields_of
 from kwire.codec.source import Source
 
 # Any: the values of a message, whose types depend on its table.
 Values: TypeAlias = tuple[Any, ...]
 FlatDecoder: TypeAlias = Callable[[Buffer, int], Values | None]
-FlatEncoder: TypeAlias = Callable[..., bytes]
+FlatEncoder: TypeAlias = Callable[..., list[Part]]
 
 _NAMES: Final[dict[str, object]] = {
     "MalformedError": MalformedError,
@@ -28,43 +30,44 @@ _NAMES: Final[dict[str, object]] = {
     "uvarint_rest": uvarint_rest,
 }
 Names: TypeAlias = tuple[str, ...]
-_decoders: Final[dict[tuple[type, int, Names, Names, Names], FlatDecoder]] = {}
+_decoders: Final[dict[tuple[type, int, Names, Names, Names, Names], FlatDecoder]] = {}
 _encoders: Final[dict[tuple[type, int, Names, Names], FlatEncoder]] = {}
 ELEMENTS_MAX: Final = 64
 """The largest number of elements that arrays of a few elements have together."""
-_THROTTLE_TIME: Final = "throttle_time_ms"
 _LENGTH_MAX: Final = 127
 """The largest length that takes one byte; longer texts are unusual."""
 
 
 def flat_decoder(
-    cls: type, version: int, ones: Names, few: Names, texts: Names = ()
+    cls: type, version: int, ones: Names, few: Names, texts: Names = (), optional: Names = ()
 ) -> FlatDecoder:
     """Return a function that reads a message of a flexible version at a position.
 
-    It returns the values in the order of the wire, or None if the message is damaged or does not
+    It returns the values in the order of the table, or None if the message is damaged or does not
     have the usual shape: one element in the arrays named ``ones``, whose values stand in its place,
-    and at least one in those named ``few``, which become lists of tuples. The texts named ``texts``
-    may be null or not.
+    and up to :data:`ELEMENTS_MAX` in those named ``few``, which become lists of tuples. The texts
+    named ``texts`` may be null or not. The fields named ``optional`` have their defaults in versions
+    without them; where they are tagged, a structure may have one.
     """
     assert is_flexible(cls, version)
-    key = cls, version, ones, few, texts
+    key = cls, version, ones, few, texts, optional
     if key not in _decoders:
         _decoders[key] = _compile_decoder(*key)
     return _decoders[key]
 
 
-def _compile_decoder(cls: type, version: int, ones: Names, few: Names, texts: Names) -> FlatDecoder:
+def _compile_decoder(
+    cls: type, version: int, ones: Names, few: Names, texts: Names, optional: Names
+) -> FlatDecoder:
     title = f"{cls.__name__} v{version}"
     source = Source(title, "def decode_flat(buf, pos):", _NAMES)
-    _add_decoder(source, _Decoding(source, version, ones, few, texts), cls)
+    _add_decoder(source, _Decoding(source, version, ones, few, texts, optional), cls)
     decode = cast("FlatDecoder", source.function("decode_flat"))
     if not few:
         return decode
     single = Source(title, "def decode_single(buf, pos):", {**_NAMES, "decode_flat": decode})
-    _add_decoder(
-        single, _Decoding(single, version, ones, few, texts, "decode_flat(buf, start)"), cls
-    )
+    decoding = _Decoding(single, version, ones, few, texts, optional, "decode_flat(buf, start)")
+    _add_decoder(single, decoding, cls)
     return cast("FlatDecoder", single.function("decode_single"))
 
 
@@ -89,6 +92,7 @@ class _Decoding:
         ones: Names,
         few: Names,
         texts: Names,
+        optional: Names,
         other: str = "None",
     ) -> None:
         self.source = source
@@ -99,6 +103,7 @@ class _Decoding:
         self.ones = ones
         self.few = few
         self.texts = texts
+        self.optional = optional
         self.is_nested = False
         """True behind the first array of a few elements."""
         self.run: list[tuple[str, str]] = []
@@ -111,9 +116,49 @@ class _Decoding:
         return self.other != "None"
 
     def struct(self, cls: type) -> None:
-        for field in layout_of(cls, self.version, True).fields:
-            self.value(field)
-        self.byte("t", "{}")
+        layout = layout_of(cls, self.version, True)
+        fields = {field.name: field for field in layout.fields}
+        others = {each.name: each for each in (*layout.tagged, *layout.absent)}
+        tagged: list[tuple[Field, Names]] = []
+        for attribute in fields_of(cls):
+            name = attribute.name
+            if name in fields:
+                self.value(fields[name])
+            elif name in self.optional:
+                field = others[name]
+                leaves = _leaves(field, self.version)
+                if field in layout.absent:
+                    self.values += [repr(leaf.default) for leaf in leaves]
+                else:
+                    names = tuple(self.source.variable("v") for _ in leaves)
+                    self.values += names
+                    tagged.append((field, names))
+        if tagged:
+            self.tagged_field(*tagged)
+        else:
+            self.byte("t", "{}")
+
+    def tagged_field(self, sent: tuple[Field, Names]) -> None:
+        """Read the only tagged field of a structure, or set its values to their defaults."""
+        field, names = sent
+        leaves = _leaves(field, self.version)
+        targets = "".join(f"{name}, " for name in names)
+        count, codes = self.byte("t", "{} > 1"), "".join(leaf.shape.code for leaf in leaves)
+        is_struct = field.shape.form == "struct"
+        if is_struct:
+            codes += "B"
+        self.flush()
+        with self.source.block(f"if {count}:"):
+            unpack = self.source.unpack("BB" + codes)
+            tags = "tags, " if is_struct else ""
+            self.source.add(f"tag, size, {targets}{tags}= {unpack}(buf, pos)")
+            is_other = f"tag != {field.tag} or size != {calcsize('>' + codes)}"
+            with self.source.block(f"if {is_other}{' or tags' if is_struct else ''}:"):
+                self.source.add(f"return {self.other}")
+            self.source.add(f"pos += {calcsize('>BB' + codes)}")
+        with self.source.block("else:"):
+            defaults = "".join(f"{leaf.default!r}, " for leaf in leaves)
+            self.source.add(f"{targets}= {defaults}")
 
     def byte(self, stem: str, unusual: str) -> str:
         """Add a byte to the run, and the condition under which it shows another shape."""
@@ -124,6 +169,8 @@ class _Decoding:
 
     def flush(self) -> None:
         """Write the run as one unpack, and the test of its shape."""
+        if not self.run:
+            return
         codes = "".join(code for code, _ in self.run)
         unusual = " or ".join(self.unusual)
         if codes == "B" and unusual == self.run[0][1]:
@@ -167,7 +214,7 @@ class _Decoding:
             self.struct(_element(field))
             self.values = [*values, f"[({', '.join(self.values)},)]"]
             return
-        count = self.byte("n", f"not 1 < {{}} <= {ELEMENTS_MAX + 1}")
+        count = self.byte("n", f"not 0 < {{}} <= {ELEMENTS_MAX + 1}")
         self.flush()
         if self.is_nested:
             self.source.add(f"left -= {count} - 1")
@@ -219,6 +266,14 @@ class _Decoding:
         self.values.append(name)
 
 
+def _leaves(field: Field, version: int) -> tuple[Field, ...]:
+    """Return a field of fixed size, or the fields of a structure of such fields."""
+    if field.shape.cls is None:
+        return (field,)
+    layout = layout_of(field.shape.cls, version, True)
+    return layout.fields + layout.absent
+
+
 def _element(field: Field) -> type:
     """Return the class of the structures in an array."""
     element = field.shape.element
@@ -228,12 +283,13 @@ def _element(field: Field) -> type:
 
 
 def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncoder:
-    """Return a function that builds the frame of a response in a flexible version.
+    """Return a function that builds the parts of a response's frame in a flexible version.
 
     Its arguments are the correlation id and the values of the fields named ``names``, as far as the
-    version has them, in the order of the wire, but the throttle time last; all other fields have
-    their defaults. The value of an array named ``few`` is a list of tuples, each with the values of
-    an element.
+    version has them, in the order of the wire but for the throttle time, which is the last; all
+    other fields have their defaults. The value of an array named ``few`` is a list of tuples, each
+    with the values of an element. That of another array is None or empty; that of records is None,
+    bytes, or a region of a file, which becomes a part.
     """
     assert is_flexible(cls, version)
     key = cls, version, few, names
@@ -244,17 +300,19 @@ def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncod
 
 def _compile_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncoder:
     title = f"{cls.__name__} v{version}"
-    values_last = sorted(_values_of(cls, version, few, names), key=_THROTTLE_TIME.__eq__)
-    arguments = ", ".join(("correlation_id", *values_last))
-    source = Source(title, f"def encode_flat({arguments}):", {})
+    values = sorted(_values_of(cls, version, few, names), key=_THROTTLE_TIME.__eq__)
+    arguments = ", ".join(("correlation_id", *values))
+    source = Source(title, f"def encode_flat({arguments}):", _ENCODER_NAMES)
     _add_encoder(source, _Encoding(source, version, few, names), cls)
     encode = cast("FlatEncoder", source.function("encode_flat"))
     if not few:
         return encode
-    single = Source(title, f"def encode_single({arguments}):", {"encode_flat": encode})
-    values = _single_values_of(cls, version, few, names)
+    single = Source(
+        title, f"def encode_single({arguments}):", {**_ENCODER_NAMES, "encode_flat": encode}
+    )
+    targets = _single_values_of(cls, version, few, names)
     with single.block("try:"):
-        single.add(f"{values} = {', '.join(_values_of(cls, version, few, names))}")
+        single.add(f"{targets} = {', '.join(_values_of(cls, version, few, names))}")
     with single.block("except ValueError:"):
         single.add(f"return encode_flat({arguments})")
     _add_encoder(single, _Encoding(single, version, few, names, is_single=True), cls)
@@ -262,9 +320,18 @@ def _compile_encoder(cls: type, version: int, few: Names, names: Names) -> FlatE
 
 
 def _add_encoder(source: Source, emit: "_Encoding", cls: type) -> None:
+    sends_records = has_records(cls, emit.version, True)
+    if sends_records:
+        source.add("parts, size = [], 5")
     emit.struct(cls)
     emit.flush()
-    source.add(f"return {source.pack('iiB')}(len(body) + 5, correlation_id, 0) + body")
+    if not sends_records:
+        source.add(f"return [{source.pack('iiB')}(len(body) + 5, correlation_id, 0) + body]")
+        return
+    source.add("size += len(body)")
+    source.add("parts.append(body)")
+    source.add(f"parts[0] = {source.pack('iiB')}(size, correlation_id, 0) + parts[0]")
+    source.add("return parts")
 
 
 def _single_values_of(cls: type, version: int, few: Names, names: Names) -> str:
@@ -284,6 +351,8 @@ def _values_of(cls: type, version: int, few: Names, names: Names) -> list[str]:
     return [field.name for field in fields if field.name in (*few, *names)]
 
 
+_THROTTLE_TIME: Final = "throttle_time_ms"
+_ENCODER_NAMES: Final[dict[str, object]] = {"uvarint": uvarint}
 _TEXT: Final = "text"
 """The code of a text in a run, which follows its length."""
 
@@ -319,8 +388,10 @@ class _Encoding:
             else:
                 codes = "".join(code for code, _ in items)
                 values = ", ".join(value for _, value in items)
-                is_end = self.run == [("B", "0")]
-                pieces.append(repr(b"\0") if is_end else f"{self.source.pack(codes)}({values})")
+                is_end = set(self.run) == {("B", "0")}
+                pieces.append(
+                    repr(bytes(len(items))) if is_end else f"{self.source.pack(codes)}({values})"
+                )
         self.source.add(f"body {self.assign} {' + '.join(pieces)}")
         self.run, self.assign = [], "+="
 
@@ -331,7 +402,9 @@ class _Encoding:
         elif field.name in self.few:
             self.elements(field)
         elif shape.form == "array":
-            self.run.append(("B", "1"))
+            self.run.append(("B", f"0 if {field.name} is None else 1" if has_value else "1"))
+        elif has_value and shape.form == "records":
+            self.records(field.name)
         elif shape.form == "struct":
             assert field.default is None, field.name
             self.run.append(("b", "-1"))
@@ -343,6 +416,31 @@ class _Encoding:
             assert field.nullable, field.name
             assert field.default is None, field.name
             self.run.append(("B", "0"))
+
+    def records(self, name: str) -> None:
+        """Write the length of records, and the records or a part for their region."""
+        add, run, assign = self.source.add, self.run, self.assign
+        with self.source.block(f"if {name} is None:"):
+            self.run = [*run, ("B", "1")]
+            self.flush()
+        with self.source.block("else:"):
+            add(f"length = len({name}) + 1")
+            with self.source.block("if 127 < length < 16384:"):
+                self.run, self.assign = (
+                    [*run, ("B", "length & 127 | 128"), ("B", "length >> 7")],
+                    assign,
+                )
+                self.flush()
+            with self.source.block("else:"):
+                self.run, self.assign = run, assign
+                self.flush()
+                add("body += uvarint(length)")
+            with self.source.block(f"if type({name}) is bytes:"):
+                add(f"body += {name}")
+            with self.source.block("else:"):
+                add(f"parts += (body, {name})")
+                add("size += len(body) + length - 1")
+                add("body = b''")
 
     def elements(self, field: Field) -> None:
         """Write an array of a few elements, in a loop unless it has one."""

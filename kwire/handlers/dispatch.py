@@ -96,8 +96,10 @@ class FlatRoute(NamedTuple):
         """Return None if the handler or the version has no usual shape."""
         if flat is None or version < flat.since:
             return None
-        ones, few, texts = flat.request_ones, flat.request_few, flat.request_texts
-        decode = flat_decoder(api.request, version, ones, few, texts)
+        ones, few = flat.request_ones, flat.request_few
+        decode = flat_decoder(
+            api.request, version, ones, few, flat.request_texts, flat.request_optional
+        )
         encode = None
         if flat.response_fields:
             few, names = flat.response_few, flat.response_fields
@@ -169,7 +171,11 @@ class Route:
         """Return the parts of a response in the usual shape."""
         assert self.flat is not None
         assert self.flat.encode is not None
-        return [self.flat.encode(correlation_id, *values, throttle_ms)]
+        try:
+            return self.flat.encode(correlation_id, *values, throttle_ms)
+        except BaseException:
+            self.handler.discard(values)
+            raise
 
     @classmethod
     def build(
@@ -359,7 +365,7 @@ class ConnectionRequests:
             if route.is_produce:
                 throttle_ms = self._mute(_throttle_produced(self.context, frame))
             throttle_ms = max(throttle_ms, self._count_time(route, None, elapsed_s))
-        return [flat.encode(correlation_id, *result, throttle_ms)]
+        return route.encode_values(correlation_id, result, throttle_ms)
 
     async def _prepare(self, frame: memoryview, key: int, version: int) -> Finished:
         """Answer the first request of an API version."""
@@ -612,7 +618,10 @@ def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | No
 
 
 def _is_of_a_follower(request: Body) -> bool:
-    """Return whether a replica sent a Fetch; only consumers send the usual shape, which is None."""
+    """Return whether a replica sent a Fetch.
+
+    One in the usual shape, which is None, is not read from a replica while there are quotas.
+    """
     return request is not None and max(request.replica_id, request.replica_state.replica_id) >= 0
 
 

@@ -5,11 +5,12 @@ partitions and waits for ``min_bytes``; this module decodes the request, runs it
 (KIP-227), which leaves out unchanged partitions, and builds the response.
 
 One append may complete the waits of several consumers. If their requests are equal, they share a
-partition's answer (its fields and bytes) while the state of the partition stays the same, and if it
-is the only one, the encoded response. Each request still has its own session, byte budget and
+partition's result (its offsets and bytes) while the state of the partition stays the same, and if
+it is the only one, the encoded response. Each request still has its own session, byte budget and
 permission to read the topic.
 
-One partition costs 35 us, from decoding to the pieces to send (``benchmarks/data_path.py``).
+A request in the usual shape is read without objects, whether it names partitions or, in a session,
+none. Its response has no objects either, unless a partition has an error or aborted transactions.
 """
 
 from collections.abc import Callable, Generator
@@ -17,6 +18,7 @@ from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
+from kwire.codec.emit_flat import Values
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.drive import run_in_slices, run_steps
@@ -28,238 +30,295 @@ from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
-from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Ref
+from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Pair, Ref
 from kwire.replica.fetching import TURN_PARTITIONS, read_partitions
 from kwire.replica.leader import Leader
+from kwire.replica.partition import ReadResult
 from kwire.replica.read_replicas import ReadReplica, select
+from kwire.replica.throttles import RateLimit
 from kwire.types import ZERO_UUID
 from kwire.waits import Slow, Steps, run_until_wait
 
 RequestTopic = FetchRequest.FetchTopic
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
-Response: TypeAlias = FetchResponse | SharedResponse
+Response: TypeAlias = FetchResponse | SharedResponse | Values
+"""A response, the values of one in the usual shape, or one that other requests get too."""
 
+_NO_DIVERGENCE: Final = Answer.EpochEndOffset()
+_NO_LEADER: Final = Answer.LeaderIdAndEpoch()
+_NO_SNAPSHOT: Final = Answer.SnapshotId()
+_USUAL_FIELDS: Final = ReadResult._fields.index("end_offset")
+"""The number of fields of a result that a usual answer has."""
 _READ_COMMITTED: Final = 1
-_UNKNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
-"""The default of a field that consumers do not send."""
-
-
 _SESSIONS_SINCE: Final = 7
 _THROTTLE_ERROR_SESSION: Final = Struct(">ihi")
 """The first fields of a response since that version: throttle time, error code, session id."""
 
 
-def discard(response: FetchResponse) -> None:
+def discard(response: FetchResponse | Values) -> None:
     """Close the files of a response that will not be sent."""
-    for topic in response.responses:
-        for partition in topic.partitions:
-            if isinstance(partition.records, FileRegion):
-                partition.records.close()
+    if isinstance(response, tuple):
+        _, topics = response
+        records = [partition[-1] for _, partitions in topics for partition in partitions]
+    else:
+        records = [each.records for topic in response.responses for each in topic.partitions]
+    for region in records:
+        if isinstance(region, FileRegion):
+            region.close()
 
 
-class _Fetch(NamedTuple):
-    """The arguments of a fetch."""
-
-    options: FetchOptions
-    partitions: list[FetchPartition]
-    removals: list[Ref]
-    """The partitions to remove from the session."""
-    session_id: int
-    session_epoch: int
-    max_wait_ms: int
-
-
-def fetch_one(
+def fetch_values(
     context: Context,
+    replica_id: int,
+    replica_state_id: int,
+    replica_epoch: int,
     max_wait_ms: int,
     min_bytes: int,
     max_bytes: int,
     isolation_level: int,
     session_id: int,
     session_epoch: int,
-    topic_id: bytes,
-    partition: int,
-    leader_epoch: int,
-    fetch_offset: int,
-    last_fetched_epoch: int,
-    log_start: int,
-    partition_max_bytes: int,
+    topics: list[tuple[bytes, list[tuple[int, int, int, int, int, int, int]]]],
     rack_id: str,
-) -> Slow[Response] | Response:
-    """Answer a consumer's request that names one partition."""
-    client = _Reader(CONSUMER, -1, isolation_level, min_bytes, max_bytes, rack_id)
-    requested = FetchPartition(
-        "",
-        topic_id,
-        partition,
-        fetch_offset,
-        partition_max_bytes,
-        leader_epoch,
-        last_fetched_epoch,
-        log_start,
-        True,
-        _UNKNOWN_HIGH_WATERMARK,
+) -> Slow[Response] | Response | None:
+    """Answer a request in the usual shape.
+
+    Return None for one of a follower that quotas might count as a consumer's.
+    """
+    reader = max(replica_id, replica_state_id, CONSUMER)
+    if reader != CONSUMER and context.image.quotas:
+        return None
+    options = _options(
+        context, reader, replica_epoch, isolation_level, min_bytes, max_bytes, rack_id
     )
-    arguments = _Fetch(
-        _options(context, client), [requested], [], session_id, session_epoch, max_wait_ms
-    )
-    return run_until_wait(_run(context, arguments))
+    requested = [
+        FetchPartition(
+            "",
+            topic_id,
+            partition,
+            fetch_offset,
+            partition_max_bytes,
+            leader_epoch,
+            last_fetched_epoch,
+            log_start,
+            (topic_id, partition),
+            known_high_watermark,
+        )
+        for topic_id, partitions in topics
+        for (
+            partition,
+            leader_epoch,
+            fetch_offset,
+            last_fetched_epoch,
+            log_start,
+            partition_max_bytes,
+            known_high_watermark,
+        ) in partitions
+    ]
+    session = _SessionRequest(session_id, session_epoch, requested, [], is_usual=True)
+    return run_until_wait(_run(context, options, session, max_wait_ms))
 
 
-@handles(
-    FetchRequest,
-    discard=discard,
-    flat=Flat(fetch_one, since=15, request_ones=("topics", "partitions"), needs_request=False),
+_FLAT: Final = Flat(
+    function=fetch_values,
+    since=13,
+    request_few=("topics", "partitions"),
+    request_optional=("replica_id", "replica_state", "high_watermark"),
+    response_few=("responses", "partitions"),
+    response_fields=(
+        "session_id",
+        "topic_id",
+        "partition_index",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "aborted_transactions",
+        "records",
+        "throttle_time_ms",
+    ),
+    needs_request=False,
 )
+
+
+@handles(FetchRequest, discard=discard, flat=_FLAT)
 def fetch(context: Context, request: FetchRequest) -> Steps[Response]:
     state = request.replica_state
-    reader = _Reader(
+    options = _options(
+        context,
         request.replica_id if request.replica_id >= 0 else max(state.replica_id, CONSUMER),
         state.replica_epoch,
         request.isolation_level,
         request.min_bytes,
         request.max_bytes,
         request.rack_id,
-        request.zstd_allowed,
-        request.reads_followers,
+        zstd_allowed=request.zstd_allowed,
+        reads_followers=request.reads_followers,
     )
     count = sum(len(topic.partitions) for topic in request.topics)
-    requested = _requested_partitions(request.topics)
+    requesting = _requested_partitions(request.topics)
     if count <= TURN_PARTITIONS:
-        partitions = run_steps(requested)
+        requested = run_steps(requesting)
     else:
-        partitions = yield partial(run_in_slices, requested)
-    arguments = _Fetch(
-        _options(context, reader),
-        partitions,
-        _removed_partitions(request),
-        request.session_id,
-        request.session_epoch,
-        request.max_wait_ms,
-    )
-    return (yield from _run(context, arguments))
+        requested = yield partial(run_in_slices, requesting)
+    removals = _removed_partitions(request)
+    session = _SessionRequest(request.session_id, request.session_epoch, requested, removals)
+    return (yield from _run(context, options, session, request.max_wait_ms))
 
 
-def _run(context: Context, arguments: _Fetch) -> Steps[Response]:
+class _SessionRequest(NamedTuple):
+    """The partitions that a request names, and its session."""
+
+    session_id: int
+    epoch: int
+    requested: list[FetchPartition]
+    removals: list[Ref]
+    """The partitions to remove from the session."""
+    is_usual: bool = False
+    """True if the answer may be the values of a response."""
+
+
+def _run(
+    context: Context, options: FetchOptions, request: _SessionRequest, max_wait_ms: int
+) -> Steps[Response]:
     replicas = context.replicas
     fetch_context = replicas.sessions.begin(
-        session_id=arguments.session_id,
-        epoch=arguments.session_epoch,
-        partitions=arguments.partitions,
-        removals=arguments.removals,
-        privileged=arguments.options.reader >= 0,
+        session_id=request.session_id,
+        epoch=request.epoch,
+        partitions=request.requested,
+        removals=request.removals,
+        privileged=options.reader >= 0,
         now=replicas.now(),
     )
     try:
-        return (yield from _answer(context, arguments, fetch_context))
+        session = fetch_context.session
+        watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
+        if watch is not None and request.removals:
+            watch.remove(request.removals)
+        limit = context.byte_limit(FETCHED) if options.reader == CONSUMER else None
+        if limit is not None:
+            now = replicas.now()
+            excess_ms = limit.excess_ms(now)
+            if excess_ms:
+                replicas.sessions.cancel(fetch_context)
+                session_id = fetch_context.session_id
+                return FetchResponse(session_id=session_id, throttle_time_ms=excess_ms)
+            max_bytes = min(options.max_bytes, limit.available_bytes(now))
+            min_bytes = min(options.min_bytes, max_bytes)
+            options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
+        reading = yield from read_partitions(replicas, fetch_context, options, watch, max_wait_ms)
+        try:
+            return (yield from _respond(context, fetch_context, reading, limit, request.is_usual))
+        except BaseException:
+            reading.drop()
+            raise
     except BaseException:
         replicas.sessions.cancel(fetch_context)
         raise
 
 
-def _answer(context: Context, arguments: _Fetch, fetch_context: FetchContext) -> Steps[Response]:
-    replicas, session, options = context.replicas, fetch_context.session, arguments.options
-    watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
-    if watch is not None and arguments.removals:
-        watch.remove(arguments.removals)
-    limit = context.byte_limit(FETCHED) if options.reader == CONSUMER else None
+def _respond(
+    context: Context,
+    fetch_context: FetchContext,
+    reading: FetchPass,
+    limit: RateLimit | None,
+    is_usual: bool,
+) -> Steps[Response]:
+    """Return the response with what the session's answer has to contain of the results."""
+    replicas = reading.replicas
+    reading.count_bytes()
+    finishing = replicas.sessions.finishing(fetch_context, reading.results, replicas.now())
+    if len(reading.results) <= TURN_PARTITIONS:
+        session_id, sent = run_steps(finishing)
+        if reading.shared is not None and _is_shared(context, reading.shared, sent):
+            return _shared_response(context, reading.shared, sent, session_id)
+        if is_usual and reading.is_usual and limit is None:
+            return session_id, _values_by_topic(sent)
+        response = FetchResponse(session_id=session_id)
+        run_steps(_adding_answers(context, response, sent))
+    else:
+        session_id, sent = yield partial(run_in_slices, finishing)
+        response = FetchResponse(session_id=session_id)
+        yield partial(run_in_slices, _adding_answers(context, response, sent))
     if limit is not None:
         now = replicas.now()
-        excess_ms = limit.excess_ms(now)
-        if excess_ms:
-            replicas.sessions.cancel(fetch_context)
-            session_id = fetch_context.session_id
-            return FetchResponse(session_id=session_id, throttle_time_ms=excess_ms)
-        max_bytes = min(options.max_bytes, limit.available_bytes(now))
-        min_bytes = min(options.min_bytes, max_bytes)
-        options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
-    reading = yield from read_partitions(
-        replicas, fetch_context, options, watch, arguments.max_wait_ms
-    )
-    try:
-        reading.count_bytes()
-        answers = reading.answers
-        finishing = replicas.sessions.finishing(fetch_context, answers, replicas.now())
-        if len(answers) <= TURN_PARTITIONS:
-            session_id, sent = run_steps(finishing)
-            if reading.shared is not None and _is_shared(context, reading.shared, sent):
-                return _shared_response(reading.shared, sent, session_id)
-            topics = run_steps(_grouping_by_topic(sent))
-        else:
-            session_id, sent = yield partial(run_in_slices, finishing)
-            topics = yield partial(run_in_slices, _grouping_by_topic(sent))
-        response = FetchResponse(session_id=session_id, responses=topics)
-        if limit is not None:
-            now = replicas.now()
-            limit.record(reading.total_bytes, now)
-            response.throttle_time_ms = limit.excess_ms(now)
-        if reading.refused:
-            _add_hints(context, reading, response)
-    except BaseException:
-        reading.drop()
-        raise
+        limit.record(reading.total_bytes, now)
+        response.throttle_time_ms = limit.excess_ms(now)
     return response
 
 
-def _is_shared(
-    context: Context, shared: SharedRead, sent: list[tuple[FetchPartition, Answer]]
-) -> bool:
+def _values_by_topic(sent: list[Pair]) -> list[tuple[bytes, list[Values]]]:
+    """Return the values of the response's topics, grouped as in :func:`_adding_answers`."""
+    topics: list[tuple[bytes, list[Values]]] = []
+    partitions: list[Values] = []
+    previous = None
+    for requested, result in sent:
+        topic_id = requested.topic_id
+        if topic_id != previous:
+            previous, partitions = topic_id, []
+            topics.append((topic_id, partitions))
+        partitions.append((requested.partition, *result[:_USUAL_FIELDS]))
+    return topics
+
+
+def _is_shared(context: Context, shared: SharedRead, sent: list[Pair]) -> bool:
     """Return whether other responses that are sent now may equal this one but for their ids.
 
     The throttle time of a client with a quota is its own.
     """
-    return len(sent) == 1 and sent[0][1] is shared.answer and not context.image.quotas
+    return len(sent) == 1 and sent[0][1] is shared.result and not context.image.quotas
 
 
 def _shared_response(
-    shared: SharedRead, sent: list[tuple[FetchPartition, Answer]], session_id: int
+    context: Context, shared: SharedRead, sent: list[Pair], session_id: int
 ) -> SharedResponse:
     """Return a response that is encoded once for all requests which share the read."""
 
     def build() -> FetchResponse:
-        return FetchResponse(session_id=session_id, responses=run_steps(_grouping_by_topic(sent)))
+        response = FetchResponse(session_id=session_id)
+        run_steps(_adding_answers(context, response, sent))
+        return response
 
     own = _THROTTLE_ERROR_SESSION.pack(0, 0, session_id)
     return SharedResponse(build, shared.frames, own, _SESSIONS_SINCE)
 
 
-class _Reader(NamedTuple):
-    """The fetching client or follower, and what it asks for."""
+def _options(
+    context: Context,
+    reader: int,
+    broker_epoch: int,
+    isolation_level: int,
+    min_bytes: int,
+    max_bytes: int,
+    rack_id: str,
+    *,
+    zstd_allowed: bool = True,
+    reads_followers: bool = True,
+) -> FetchOptions:
+    """Return the arguments that apply to all partitions.
 
-    id: int
-    """The broker id of a follower, or :data:`CONSUMER`."""
-    broker_epoch: int
-    isolation_level: int
-    min_bytes: int
-    max_bytes: int
-    rack_id: str
-    zstd_allowed: bool = True
-    reads_followers: bool = True
-    """True if a consumer's version knows that followers can be read from."""
-
-
-def _options(context: Context, reader: _Reader) -> FetchOptions:
+    ``reader``: the broker id of a follower, or :data:`CONSUMER`.
+    ``reads_followers``: True if a consumer's version knows that followers can be read from.
+    """
     config = context.config
-    if reader.id >= 0:
-        isolation = FetchIsolation.LOG_END
-    elif reader.isolation_level == _READ_COMMITTED:
+    if reader >= 0:
+        isolation, reads_followers = FetchIsolation.LOG_END, False
+    elif isolation_level == _READ_COMMITTED:
         isolation = FetchIsolation.STABLE
     else:
         isolation = FetchIsolation.HIGH_WATERMARK
-    max_bytes = min(reader.max_bytes, config.fetch_max_bytes)
-    reads_followers = reader.id == CONSUMER and reader.reads_followers
+    max_bytes = min(max_bytes, config.fetch_max_bytes)
     options = FetchOptions(
-        isolation=isolation,
-        min_bytes=min(reader.min_bytes, max_bytes),
-        max_bytes=max_bytes,
-        reader=reader.id,
-        broker_epoch=reader.broker_epoch,
-        zstd_allowed=reader.zstd_allowed,
-        reads_followers=reads_followers,
-        may_read=_permission(context, reader.id),
+        isolation,
+        min(min_bytes, max_bytes),
+        max_bytes,
+        reader,
+        broker_epoch,
+        zstd_allowed,
+        reads_followers,
+        _permission(context, reader),
     )
-    rack = reader.rack_id if reads_followers else ""
+    rack = rack_id if reads_followers else ""
     if rack and config.replica_selector_class == RACK_AWARE_SELECTOR:
         nearest_follower = partial(_nearest_follower, context, rack)
         options = options._replace(rack=rack, nearest_follower=nearest_follower)
@@ -287,6 +346,7 @@ def _requested_partitions(
     partitions = []
     for topic in topics:
         by_id = topic.topic_id != ZERO_UUID or not topic.topic
+        topic_ref = topic.topic_id if by_id else topic.topic
         for p in topic.partitions:
             partitions.append(
                 FetchPartition(
@@ -298,7 +358,7 @@ def _requested_partitions(
                     p.current_leader_epoch,
                     p.last_fetched_epoch,
                     p.log_start_offset,
-                    by_id,
+                    (topic_ref, p.partition),
                     p.high_watermark,
                 )
             )
@@ -314,26 +374,61 @@ def _removed_partitions(request: FetchRequest) -> list[Ref]:
     ]
 
 
-def _grouping_by_topic(
-    sent: list[tuple[FetchPartition, Answer]],
-) -> Generator[None, None, list[TopicAnswer]]:
-    """Group the answers by topic in the session's order; only adjacent partitions are merged."""
-    topics: list[TopicAnswer] = []
+def _adding_answers(
+    context: Context, response: FetchResponse, sent: list[Pair]
+) -> Generator[None, None, None]:
+    """Add the answers by topic in the session's order; only adjacent partitions are merged."""
     previous: FetchPartition | None = None
-    for requested, answer in sent:
-        yield
+    for requested, result in sent:
+        answer = _answer_of(requested, result)
         if (
             previous is not None
             and requested.topic_id == previous.topic_id
             and requested.topic == previous.topic
         ):
-            topics[-1].partitions.append(answer)
+            response.responses[-1].partitions.append(answer)
         else:
-            topics.append(
-                TopicAnswer(topic=requested.topic, topic_id=requested.topic_id, partitions=[answer])
+            topic = TopicAnswer(
+                topic=requested.topic, topic_id=requested.topic_id, partitions=[answer]
+            )
+            response.responses.append(topic)
+        if result.error is not None:
+            add_leader_hint(
+                context,
+                result.error,
+                topic=requested.topic,
+                topic_id=requested.topic_id,
+                partition=requested.partition,
+                answer=answer,
+                response=response,
             )
         previous = requested
-    return topics
+        yield
+
+
+def _answer_of(requested: FetchPartition, result: ReadResult) -> Answer:
+    diverging, aborted = _NO_DIVERGENCE, result.aborted
+    if result.diverging is not None:
+        epoch, end = result.diverging
+        diverging = Answer.EpochEndOffset(epoch=epoch, end_offset=end)
+    return Answer(
+        partition_index=requested.partition,
+        error_code=0 if result.error is None else result.error.code,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable,
+        log_start_offset=result.log_start,
+        diverging_epoch=diverging,
+        current_leader=_NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
+        aborted_transactions=aborted
+        if aborted is None
+        else [
+            Answer.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in aborted
+        ],
+        preferred_read_replica=result.preferred_replica,
+        records=b"" if result.records is None else result.records,
+    )
 
 
 def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) -> int | None:
@@ -353,16 +448,3 @@ def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) 
             near = ReadReplica(follower.log_end, follower.caught_up_at, node, broker.rack)
             followers.append(near)
     return select(rack, None if own is None else own.rack, followers)
-
-
-def _add_hints(context: Context, reading: FetchPass, response: FetchResponse) -> None:
-    for requested, (answer, error) in reading.refused.items():
-        add_leader_hint(
-            context,
-            error,
-            topic=requested.topic,
-            topic_id=requested.topic_id,
-            partition=requested.partition,
-            answer=answer,
-            response=response,
-        )

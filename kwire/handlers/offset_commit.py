@@ -27,6 +27,8 @@ def commit_values(
     context.check_allowed("Read", "Group", group_id)
     image, commits = context.image, usual.Commits()
     for topic, offsets in topics:
+        if not offsets:
+            return None
         topic_image = image.topic(topic) if isinstance(topic, str) else image.topics.get(topic)
         if topic_image is None or not context.is_allowed("Read", "Topic", topic_image.name):
             return None
@@ -34,6 +36,8 @@ def commit_values(
             if partition not in topic_image.partitions:
                 return None
         commits.append(((topic_image.name, topic_image.id), offsets))
+    if not commits:
+        return None
     committed = usual.commit(context.groups, group_id, epoch, member_id, commits)
     if committed is False:
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import attrs
 
 if TYPE_CHECKING:
-    from kwire.codec.messages.fetch import FetchResponse
+    from kwire.replica.partition import ReadResult
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -68,9 +68,9 @@ class SharedRead(NamedTuple):
 
     state: tuple[object, ...]
     """The partition's state when it was read."""
-    answer: "FetchResponse.FetchableTopicResponse.PartitionData"
+    result: "ReadResult"
+    """The result of the read, with its records in memory."""
     size: int
-    end_offset: int
     frames: dict[int, bytes]
     """The bytes that responses with only this answer share, by version
     (:class:`kwire.handlers.shared.shared_response.SharedResponse`)."""

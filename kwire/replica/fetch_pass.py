@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from kwire.codec.messages.fetch import FetchResponse
 from kwire.errors import (
     KafkaError,
     KafkaStorageError,
@@ -38,15 +37,11 @@ from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.replicas import ReplicaService, check_follower
 from kwire.replica.throttles import is_throttled
 
-Answer = FetchResponse.FetchableTopicResponse.PartitionData
-Aborted = Answer.AbortedTransaction
-
 logger = logging.getLogger(__name__)
 
 CONSUMER: Final = -1
-_NO_DIVERGENCE: Final = Answer.EpochEndOffset()
-_NO_LEADER: Final = Answer.LeaderIdAndEpoch()
-_NO_SNAPSHOT: Final = Answer.SnapshotId()
+_NOT_READ: Final = ReadResult(-1, -1, -1)
+"""The result for a partition that has to be read before the answer is sent."""
 _NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
 """The errors for which Kafka returns an empty list of aborted transactions instead of null."""
 _SHARED_BYTES: Final = 64 << 10
@@ -90,23 +85,18 @@ class FetchPass:
     """The shared read that the last visit has used or left for others; None if there is none."""
     waits_for_disk: bool = False
     """True if lookups may wait for the disk, because a thread has read what they need."""
-    answers: list[Answer] = attrs.field(init=False, factory=list)
-    """The answers in the order of the visits."""
+    results: list[ReadResult] = attrs.field(init=False, factory=list)
+    """The results, in the order of the visits."""
     total_bytes: int = attrs.field(init=False, default=0)
     is_urgent: bool = attrs.field(init=False, default=False)
     """True if the answer must not wait: it has an error, a diverging log, another replica to
     read from, or a high watermark that the follower does not know yet."""
+    is_usual: bool = attrs.field(init=False, default=True)
+    """True while each result has only the first fields: offsets and records."""
     holds_back: bool = attrs.field(init=False, default=False)
     """True if a throttled follower gets no records, which no append can change."""
     cold: list[WouldWait] = attrs.field(init=False, factory=list)
     """The lookups that would have waited for a disk; any of them makes this pass unusable."""
-    visits: dict[FetchPartition, tuple[Partition, int]] = attrs.field(init=False, factory=dict)
-    """The partitions that were read, each with the end (exclusive) of its readable offsets."""
-    refused: dict[FetchPartition, tuple[Answer, KafkaError]] = attrs.field(init=False, factory=dict)
-    _sizes: dict[FetchPartition, tuple[Partition, int]] = attrs.field(init=False, factory=dict)
-    """The partitions whose answers have records, each with the records' size in bytes."""
-    _regions: list[FileRegion] = attrs.field(init=False, factory=list)
-    """The regions of the answers."""
     is_lease_over: bool = attrs.field(init=False)
     """True if a consumer gets no records, because another broker may lead by now."""
 
@@ -119,45 +109,55 @@ class FetchPass:
         """True while there are fewer bytes than requested and a wait may bring more."""
         return (
             self.total_bytes < self.options.min_bytes
-            and bool(self.visits or self.holds_back or self.watch)
             and not self.is_urgent
+            and (
+                self.holds_back
+                or bool(self.watch)
+                or any(result.partition for result in self.results)
+            )
         )
 
-    def has_changed(self, partition: Partition, end: int) -> bool:
-        """Return whether the readable end is no longer ``end``, or this broker stopped leading."""
+    def has_changed(self, result: ReadResult) -> bool:
+        """Return whether a partition may have another result than the one it had.
+
+        Its readable end has moved, this broker has stopped leading, or it was not read at all.
+        """
+        partition = result.partition
+        if partition is None:
+            return True
         is_lost = partition.leader is None and not self.options.reads_followers
-        return is_lost or partition.readable_end(self.options.isolation) != end
+        return is_lost or partition.readable_end(self.options.isolation) != result.end_offset
 
     def on_turn(self) -> None:
         """Check this broker's lease, at the start of each turn (invariant 34)."""
         self.is_lease_over = self.options.reader == CONSUMER and self.replicas.is_lease_over
 
     def visit_all(self, requested: Iterable[FetchPartition]) -> None:
-        """Read partitions in one turn and add their answers; an exception drops the pass."""
+        """Read partitions in one turn and add their results; an exception drops the pass."""
         self.on_turn()
         try:
-            self.answers.extend(map(self._visit, requested))
+            self.results.extend(map(self._visit, requested))
         except BaseException:
             self.drop()
             raise
 
     def visit_again(self, requested: FetchPartition, position: int) -> None:
-        """Read a partition; its answer replaces the one at ``position``, or is added at the end."""
-        if position < len(self.answers):
-            self._take_back(requested, self.answers[position])
-            self.answers[position] = self._visit(requested)
+        """Read a partition; its result replaces the one at ``position``, or is added at the end."""
+        results = self.results
+        if position < len(results):
+            self._take_back(position)
+            results[position] = self._visit(requested)
         else:
-            self.answers.append(self._visit(requested))
+            results.append(self._visit(requested))
 
-    def _take_back(self, requested: FetchPartition, answer: Answer) -> None:
-        """Remove what one answer added to this pass, and close its file."""
-        self.visits.pop(requested, None)
-        self.refused.pop(requested, None)
-        self.total_bytes -= self._sizes.pop(requested, (None, 0))[1]
-        if isinstance(answer.records, FileRegion):
-            answer.records.close()
+    def _take_back(self, position: int) -> None:
+        """Remove what one partition added to this pass, and close its file."""
+        records, self.results[position] = self.results[position].records, _NOT_READ
+        if records is not None:
+            self.total_bytes -= len(records)
+            _close(records)
 
-    def _visit(self, requested: FetchPartition) -> Answer:
+    def _visit(self, requested: FetchPartition) -> ReadResult:
         requested.is_settled = False
         may_read = self.options.may_read
         try:
@@ -173,22 +173,21 @@ class FetchPass:
             return self._read(partition, requested)
         except WouldWait as cold:
             self.cold.append(cold)
-            return Answer(partition_index=requested.partition, high_watermark=-1, records=b"")
+            return _NOT_READ
         except Elsewhere:
-            return self._refuse(requested, _not_here(self.options.reader))
+            return self._refuse(_not_here(self.options.reader))
         except KafkaError as error:
-            return self._refuse(requested, error)
+            return self._refuse(error)
 
     def _read_shared(
         self, shared_reads: SharedReads, partition: Partition, requested: FetchPartition
-    ) -> Answer:
-        """Return the answer to an equal request, or read the partition and share the answer."""
+    ) -> ReadResult:
+        """Return the result of an equal request, or read the partition and share the result."""
         options, self.shared = self.options, None
         max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
         key = (
             partition,
-            requested.partition,
-            requested.by_id,  # the encoded response names the topic or its id
+            requested.ref,  # the encoded response names the topic or its id
             requested.fetch_offset,
             max_bytes,
             requested.leader_epoch,
@@ -198,133 +197,118 @@ class FetchPass:
             options.reads_followers,
             options.rack,
         )
-        state = partition.readable_state()
+        state = _readable_state(partition)
         shared = shared_reads.reads.get(key)
         if shared is not None and shared.state == state:
             self.shared = shared
-            self.visits[requested] = partition, shared.end_offset
             self.total_bytes += shared.size
-            self._sizes[requested] = partition, shared.size
-            return shared.answer
-        answer = self._read(partition, requested)
-        data = _small(answer.records)
+            if shared.result.aborted:
+                self.is_usual = False
+            return shared.result
+        result = self._read(partition, requested)
+        data = _small(result.records)
         if data is not None:
-            answer.records = data
-            self.shared = SharedRead(state, answer, len(data), self.visits[requested][1], {})
+            result = result._replace(records=data)
+            self.shared = SharedRead(state, result, len(data), {})
             shared_reads.keep(key, self.shared)
-        return answer
+        return result
 
-    def _read(self, partition: Partition, requested: FetchPartition) -> Answer:
-        options, reader, holds_back = self.options, self.options.reader, False
-        if options.reads_followers:
-            partition.check_epoch(requested.leader_epoch)
-            if not partition.is_confirmed:  # The consumer returns to the leader (KIP-392).
-                raise OffsetNotAvailable
-        else:
-            leader = partition.check_leader(requested.leader_epoch)
-            if reader > CONSUMER:
-                check_follower(leader, reader, options.broker_epoch)
-                holds_back = self._must_hold_back(partition, leader)
-        if not options.zstd_allowed and partition.config.compression_type == "zstd":
-            raise UnsupportedCompressionType
+    def _read(self, partition: Partition, requested: FetchPartition) -> ReadResult:
+        options = self.options
+        reader, holds_back = options.reader, self._check(partition, requested)
         if options.nearest_follower is not None and partition.leader is not None:
             broker = options.nearest_follower(partition.leader, requested.fetch_offset)
             if broker is not None:
-                return self._redirect(partition, requested, broker)
+                return self._redirect(partition, broker)
         max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
-        result = self._read_log(partition, requested, 0 if holds_back else max_bytes, holds_back)
-        if result.region is not None:
-            self._regions.append(result.region)
-        if reader > CONSUMER and result.diverging is None:
-            result = self._on_follower_fetched(partition, requested, result)
-        if self.watch is not None:
-            self.watch.on_visited(requested.ref, partition)
-            requested.is_settled = _is_settled(reader, partition, requested, result)
-        if holds_back:
-            self.holds_back = True
-        else:
-            self.visits[requested] = partition, result.end_offset
-        return self._answer(partition, requested, result)
-
-    def _read_log(
-        self, partition: Partition, requested: FetchPartition, max_bytes: int, holds_back: bool
-    ) -> ReadResult:
-        """Return records, or only the offsets if this pass has taken the last free descriptor.
-
-        The answer is then sent without waiting for more bytes, which frees its descriptors.
-        """
         try:
-            return partition.read(
+            result = partition.read(
                 requested.fetch_offset,
-                max_bytes,
-                isolation=self.options.isolation,
+                0 if holds_back else max_bytes,
+                isolation=options.isolation,
                 at_least_one=not (self.total_bytes or holds_back),
                 last_fetched_epoch=requested.last_fetched_epoch,
                 wait=self.waits_for_disk,
             )
         except OSError as error:
-            if self.total_bytes and max_bytes and lacks_descriptors(error):
-                self.is_urgent = True
-                return self._read_log(partition, requested, 0, holds_back)
-            names = partition.topic, partition.partition
-            logger.error("cannot read topic=%s partition=%d error=%s", *names, error)
-            raise KafkaStorageError from error
-
-    def _redirect(self, partition: Partition, requested: FetchPartition, broker: int) -> Answer:
-        """Return an answer without records that names the follower to read from (KIP-392)."""
-        self.is_urgent = True
-        self.visits[requested] = partition, partition.readable_end(self.options.isolation)
-        return Answer(
-            partition_index=requested.partition,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
-            log_start_offset=partition.log.log_start,
-            preferred_read_replica=broker,
-            records=b"",
-        )
-
-    def _answer(
-        self, partition: Partition, requested: FetchPartition, result: ReadResult
-    ) -> Answer:
-        region = result.region
-        size = 0 if region is None else len(region)
-        if size:
-            self.total_bytes += size
-            self._sizes[requested] = partition, size
-        diverging = _NO_DIVERGENCE
+            result = self._read_without_files(partition, requested, error)
         if result.diverging is not None:
-            epoch, end = result.diverging
-            diverging = Answer.EpochEndOffset(epoch=epoch, end_offset=end)
+            self.is_urgent, self.is_usual = True, False
+        elif reader > CONSUMER:
+            result = self._on_follower_fetched(partition, requested, result)
+        elif result.aborted:
+            self.is_usual = False
+        if self.watch is not None:
+            self.watch.on_visited(requested.ref, partition)
+            requested.is_settled = _is_settled(reader, partition, requested, result)
+        if holds_back:
+            self.holds_back = True
+            return result._replace(partition=None)
+        if result.records is not None:
+            self.total_bytes += len(result.records)
+        return result
+
+    def _check(self, partition: Partition, requested: FetchPartition) -> bool:
+        """Check the reader; return whether it is a throttled follower, which gets no records."""
+        options, holds_back = self.options, False
+        if options.reads_followers:
+            if requested.leader_epoch != partition.leader_epoch:
+                partition.check_epoch(requested.leader_epoch)
+            if not partition.is_confirmed:  # The consumer returns to the leader (KIP-392).
+                raise OffsetNotAvailable
+        else:
+            leader = partition.check_leader(requested.leader_epoch)
+            if options.reader > CONSUMER:
+                check_follower(leader, options.reader, options.broker_epoch)
+                holds_back = self._must_hold_back(partition, leader)
+        if not options.zstd_allowed and partition.config.compression_type == "zstd":
+            raise UnsupportedCompressionType
+        return holds_back
+
+    def _read_without_files(
+        self, partition: Partition, requested: FetchPartition, error: OSError
+    ) -> ReadResult:
+        """Return only offsets if this pass has taken the last free descriptor.
+
+        The answer is then sent without waiting for more bytes, which frees its descriptors.
+        """
+        if self.total_bytes and lacks_descriptors(error):
             self.is_urgent = True
-        aborted = None
-        if self.options.isolation is FetchIsolation.STABLE:
-            aborted = [
-                Aborted(producer_id=entry.producer_id, first_offset=entry.first_offset)
-                for entry in result.aborted
-            ]
-        return Answer(
-            partition_index=requested.partition,
-            high_watermark=result.high_watermark,
-            last_stable_offset=result.last_stable,
-            log_start_offset=result.log_start,
-            diverging_epoch=diverging,
-            current_leader=_NO_LEADER,
-            snapshot_id=_NO_SNAPSHOT,
-            aborted_transactions=aborted,
-            records=region if size else b"",
+            return partition.read(
+                requested.fetch_offset, 0, isolation=self.options.isolation, at_least_one=False
+            )
+        names = partition.topic, partition.partition
+        logger.error("cannot read topic=%s partition=%d error=%s", *names, error)
+        raise KafkaStorageError from error
+
+    def _redirect(self, partition: Partition, broker: int) -> ReadResult:
+        """Return a result without records that names the follower to read from (KIP-392)."""
+        self.is_urgent, self.is_usual = True, False
+        return ReadResult(
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log.log_start,
+            (),
+            end_offset=partition.readable_end(self.options.isolation),
+            partition=partition,
+            preferred_replica=broker,
         )
 
     def _on_follower_fetched(
         self, partition: Partition, requested: FetchPartition, result: ReadResult
     ) -> ReadResult:
         """Record a follower's position; return the result with the offsets that this has moved."""
-        self.replicas.on_follower_fetched(
-            partition,
-            self.options.reader,
-            offset=requested.fetch_offset,
-            log_start=requested.log_start,
-            broker_epoch=self.options.broker_epoch,
-        )
+        try:
+            self.replicas.on_follower_fetched(
+                partition,
+                self.options.reader,
+                offset=requested.fetch_offset,
+                log_start=requested.log_start,
+                broker_epoch=self.options.broker_epoch,
+            )
+        except BaseException:
+            _close(result.records)
+            raise
         # A follower that knows only a lower high watermark is answered at once (KIP-1166).
         self.is_urgent |= requested.known_high_watermark < partition.high_watermark
         if result.high_watermark == partition.high_watermark:
@@ -338,45 +322,65 @@ class FetchPass:
             return False
         return self.replicas.throttles.leader.is_exceeded(self.replicas.now())
 
-    def _refuse(self, requested: FetchPartition, error: KafkaError) -> Answer:
+    def _refuse(self, error: KafkaError) -> ReadResult:
         # An unknown partition is reported only when the wait ends, as in Kafka: nothing else would
         # slow down a client that keeps fetching it.
-        if not isinstance(error, _NOT_EVEN_LOOKED):
-            self.is_urgent = True
-        answer = Answer(
-            partition_index=requested.partition,
-            error_code=error.code,
-            high_watermark=-1,
-            aborted_transactions=[] if isinstance(error, _NOT_EVEN_LOOKED) else None,
-            records=b"",
-        )
-        self.refused[requested] = answer, error
-        return answer
+        self.is_usual = False
+        is_urgent = not isinstance(error, _NOT_EVEN_LOOKED)
+        self.is_urgent |= is_urgent
+        return ReadResult(-1, -1, -1, None if is_urgent else (), error=error)
 
     def count_bytes(self) -> None:
         """Count the bytes sent to a consumer, or the throttled bytes sent to a follower."""
-        if self.options.reader == CONSUMER:
-            for partition, size in self._sizes.values():
-                partition.traffic.bytes_out.value += size
+        if not self.total_bytes:
             return
-        replicas = self.replicas
-        throttled_bytes = sum(
-            size for each, size in self._sizes.values() if _is_throttled(replicas, each)
-        )
+        replicas, throttled_bytes = self.replicas, 0
+        is_consumer = self.options.reader == CONSUMER
+        for result in self.results:
+            if result.records is None or result.partition is None:
+                continue
+            if is_consumer:
+                result.partition.traffic.bytes_out.value += len(result.records)
+            elif _is_throttled(replicas, result.partition):
+                throttled_bytes += len(result.records)
         if throttled_bytes:
             replicas.throttles.leader.record(throttled_bytes, replicas.now())
 
     def drop(self) -> None:
-        """Close the files of answers that will not be sent."""
-        for region in self._regions:
-            region.close()
+        """Close the files of results that will not be sent."""
+        for result in self.results:
+            _close(result.records)
 
     def release(self) -> None:
         """Close the files before a wait; what was found in them is read again after it."""
-        self.drop()
-        for requested in self._sizes:
-            self.visits.pop(requested, None)
-        self._regions, self._sizes, self.total_bytes, self.holds_back = [], {}, 0, False
+        self.holds_back = False
+        if not self.total_bytes:
+            return
+        for position, result in enumerate(self.results):
+            if result.records is not None:
+                self._take_back(position)
+
+
+def _close(records: FileRegion | bytes | None) -> None:
+    if isinstance(records, FileRegion):
+        records.close()
+
+
+def _readable_state(partition: Partition) -> tuple[object, ...]:
+    """Return the state that a read depends on besides its arguments.
+
+    While the state is equal, reads with equal arguments give the same result.
+    """
+    log = partition.log
+    high_watermark = log.high_watermark
+    return (
+        partition.leader,
+        log.log_start,
+        log.local_start,
+        high_watermark,
+        log.producers.last_stable_offset(high_watermark, log.log_start),
+        log.config,
+    )
 
 
 def _not_here(reader: int) -> KafkaError:

@@ -7,7 +7,8 @@ session's partitions; its answer holds only those with a change. Rules, as Kafka
   fetcher starts over with a full request.
 * Partitions that just returned records move to the end of the order, so that no partition starves.
 * A request visits only unsettled partitions, so the cost of a fetch grows with the partitions that
-  changed, not with those in the session.
+  changed, not with those in the session. A few settled ones are visited in turn, at most ten times
+  a second, so that a change that was not reported is noticed after a while.
 * When all slots are taken, a new session replaces a session that was idle for longer than
   ``eviction_s``, or a session of lower rank: a follower's session replaces a consumer's, and a
   larger session replaces a smaller one that is older than ``eviction_s``.
@@ -23,19 +24,24 @@ from kwire.drive import run_steps
 from kwire.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 if TYPE_CHECKING:
-    from kwire.codec.messages.fetch import FetchResponse
-
-Answer: TypeAlias = "FetchResponse.FetchableTopicResponse.PartitionData"
+    from kwire.replica.partition import ReadResult
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFFFFFF
 _SCANNED: Final = 4
-"""The number of partitions that each request visits in turn, even if they are settled."""
+"""The number of partitions that are visited in turn, even if they are settled."""
+_SCAN_INTERVAL_S: Final = 0.1
+"""The shortest time from one such visit to the next; frequent requests pay for few."""
+
+_STEP: Final = 64
+"""The number of results that are compared between two pauses."""
 
 Ref = tuple[bytes | str, int]
 """A partition as requested: by topic id, or by name if the request has no ids."""
+Pair: TypeAlias = "tuple[FetchPartition, ReadResult]"
+"""A partition and its result."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -51,16 +57,17 @@ class FetchPartition:
     """The leader epoch that the fetcher knows, -1 if it sent none."""
     last_fetched_epoch: int
     log_start: int
-    by_id: bool
+    ref: Ref
     known_high_watermark: int = -1
     sent_high_watermark: int = -1
     sent_log_start: int = -1
     is_settled: bool = False
     """True if a visit would find nothing new: nothing to read, and no change since."""
-    ref: Ref = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.ref = (self.topic_id if self.by_id else self.topic), self.partition
+    @property
+    def by_id(self) -> bool:
+        """True if the request identifies the topic by its id."""
+        return isinstance(self.ref[0], bytes)
 
 
 @attrs.define(eq=False, repr=False)
@@ -76,6 +83,8 @@ class Session:
     partitions: dict[Ref, FetchPartition]
     unsettled: dict[Ref, FetchPartition]
     """The partitions that the next request visits, in the order in which they are served."""
+    scanned_at: float
+    """The time when settled partitions were last visited."""
 
     def mark(self, ref: Ref) -> bool:
         """Make the next request visit a partition; return whether the partition was settled."""
@@ -86,15 +95,16 @@ class Session:
         self.unsettled.setdefault(ref, partition)
         return was_settled
 
-    def take(self) -> list[FetchPartition]:
+    def take(self, now: float) -> list[FetchPartition]:
         """Return the partitions to visit, and clear the list; later changes go to the next request.
 
-        Each request also visits a few settled partitions in turn, so that a change that was not
-        reported is noticed after a while.
+        Now and then a few settled partitions are among them.
         """
-        for ref in list(islice(self.partitions, _SCANNED)):
-            partition = self.partitions[ref] = self.partitions.pop(ref)
-            self.unsettled.setdefault(ref, partition)
+        if now - self.scanned_at >= _SCAN_INTERVAL_S:
+            self.scanned_at = now
+            for ref in list(islice(self.partitions, _SCANNED)):
+                partition = self.partitions[ref] = self.partitions.pop(ref)
+                self.unsettled.setdefault(ref, partition)
         visited, self.unsettled = list(self.unsettled.values()), {}
         return visited
 
@@ -197,7 +207,7 @@ class FetchSessions:
         session.used_at = now
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         self._sessions[session_id] = session
-        return FetchContext(session.take(), session)
+        return FetchContext(session.take(now), session)
 
     def cancel(self, context: FetchContext) -> None:
         """End a request without an answer."""
@@ -210,46 +220,41 @@ class FetchSessions:
             self.on_end(session)
 
     def finish(
-        self, context: FetchContext, answers: list[Answer], now: float
-    ) -> tuple[int, list[tuple[FetchPartition, Answer]]]:
+        self, context: FetchContext, results: "list[ReadResult]", now: float
+    ) -> tuple[int, list[Pair]]:
         """Return the result of :meth:`finishing`, run without pauses."""
-        return run_steps(self.finishing(context, answers, now))
+        return run_steps(self.finishing(context, results, now))
 
     def finishing(
-        self, context: FetchContext, answers: list[Answer], now: float
-    ) -> Generator[None, None, tuple[int, list[tuple[FetchPartition, Answer]]]]:
-        """Return the session id for the response, and the partitions' answers to send.
+        self, context: FetchContext, results: "list[ReadResult]", now: float
+    ) -> Generator[None, None, tuple[int, list[Pair]]]:
+        """Return the session id for the response, and what to send of each partition.
 
-        ``answers`` are in the order of ``context.partitions``. The generator pauses after each
-        answer; a new session begins with the last step.
+        ``results`` are in the order of ``context.partitions``. The generator pauses between
+        results; a new session begins with the last step.
         """
         session = context.session
-        pairs = list(zip(context.partitions, answers, strict=True))
+        pairs = list(zip(context.partitions, results, strict=True))
         if session is None:
             session_id = NO_SESSION
             if context.opens:
                 session_id = yield from self._opening(context, pairs, now)
             return session_id, pairs
-        sent = []
-        with_records = []
-        for pair in pairs:
-            yield
-            partition, answer = pair
-            if not _has_changed(partition, answer):
-                continue
-            sent.append(pair)
-            _record_sent(partition, answer)
-            if answer.records:
-                with_records.append(partition.ref)
+        sent: list[Pair] = []
+        with_records: list[Ref] = []
+        for first in range(0, len(pairs), _STEP):
+            if first:
+                yield
+            _add_changed(pairs[first : first + _STEP], sent, with_records)
         session.put_back(context.partitions, with_records)
         return session.id, sent
 
     def _opening(
-        self, context: FetchContext, pairs: list[tuple[FetchPartition, Answer]], now: float
+        self, context: FetchContext, pairs: list[Pair], now: float
     ) -> Generator[None, None, int]:
         partitions: dict[Ref, FetchPartition] = {}
-        for partition, answer in pairs:
-            _record_sent(partition, answer)
+        for partition, result in pairs:
+            _record_sent(partition, result)
             partitions[partition.ref] = partition
             yield
         if len(self._sessions) >= self.slots and not self._evict(context, now):
@@ -266,6 +271,7 @@ class FetchSessions:
             used_at=now,
             partitions=partitions,
             unsettled=dict(partitions),
+            scanned_at=now,
         )
         return session_id
 
@@ -295,22 +301,28 @@ class FetchSessions:
         return now - session.created_at > self.eviction_s
 
 
-def _has_changed(partition: FetchPartition, answer: Answer) -> bool:
-    """Return whether an answer differs from the partition's last one, so that it must be sent."""
-    return bool(
-        answer.records
-        or answer.high_watermark != partition.sent_high_watermark
-        or answer.log_start_offset != partition.sent_log_start
-        or answer.error_code
-        or answer.preferred_read_replica >= 0
-        or answer.diverging_epoch.end_offset >= 0
-    )
+def _add_changed(pairs: list[Pair], sent: list[Pair], with_records: list[Ref]) -> None:
+    """Add what differs from a partition's last answer, so that it must be sent."""
+    for each in pairs:
+        partition, result = each
+        if result.records is not None:
+            with_records.append(partition.ref)
+        elif (
+            result.high_watermark == partition.sent_high_watermark
+            and result.log_start == partition.sent_log_start
+            and result.error is None
+            and result.preferred_replica < 0
+            and result.diverging is None
+        ):
+            continue
+        sent.append(each)
+        _record_sent(partition, result)
 
 
-def _record_sent(partition: FetchPartition, answer: Answer) -> None:
+def _record_sent(partition: FetchPartition, result: "ReadResult") -> None:
     """Record the offsets sent; after an error the high watermark counts as not sent.
 
     So the first answer after the error is always sent.
     """
-    partition.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
-    partition.sent_log_start = answer.log_start_offset
+    partition.sent_high_watermark = -1 if result.error is not None else result.high_watermark
+    partition.sent_log_start = result.log_start

@@ -34,9 +34,9 @@ def read_partitions(
     watch: "SessionWatch | None",
     max_wait_ms: int,
 ) -> Steps[FetchPass]:
-    """Return the pass whose answers are to be sent, in the order of ``context.partitions``.
+    """Return the pass whose results are to be sent, in the order of ``context.partitions``.
 
-    The caller drops the pass if it does not send the answers.
+    The caller drops the pass if it does not send the results.
     """
     reading = FetchPass(replicas, options, watch)
     if len(context.partitions) <= TURN_PARTITIONS:
@@ -111,15 +111,20 @@ def _begin_wait(reading: FetchPass) -> Steps[FetchWait | None]:
     waits, count = reading.replicas.fetch_waits, 0
     wait = waits.begin(reading.missing_bytes, reading.options.isolation, reading.watch)
     try:
+        has_changed = False
         if reading.watch is not None:
             has_changed = reading.watch.has_changes
+        elif len(reading.results) < TURN_PARTITIONS and not reading.waits_for_disk:
+            read_now = [each.partition for each in reading.results if each.partition]
+            waits.add(wait, read_now)  # None of them can have changed in this turn.
         else:
-            has_changed = False
-            for partition, end in reading.visits.values():
-                has_changed = reading.has_changed(partition, end)
+            for result in reading.results:
+                if result.partition is None:
+                    continue
+                has_changed = reading.has_changed(result)
                 if has_changed or wait.is_over:
                     break
-                waits.add(wait, (partition,))
+                waits.add(wait, (result.partition,))
                 count += 1
                 if count % TURN_PARTITIONS == 0:
                     yield give_way
@@ -135,7 +140,7 @@ def _begin_wait(reading: FetchPass) -> Steps[FetchWait | None]:
 def _read_again(
     reading: FetchPass, context: FetchContext, *, everything: bool = False
 ) -> Steps[None]:
-    """Reread the partitions that have changed since ``reading``, and replace their answers.
+    """Reread the partitions that have changed since ``reading``, and replace their results.
 
     Those that could not be read are read again, and ``everything`` is if the lease is over. A
     session also adds other partitions that have changed. As in the first reading, other tasks run
@@ -149,7 +154,7 @@ def _read_again(
         for reading.waits_for_disk in (False, True):
             reading.cold, cold = [], []
             for count, (position, each) in enumerate(pending, 1):
-                if everything or each in reported or _is_outdated(reading, each):
+                if everything or each in reported or _is_outdated(reading, position):
                     cold_count = len(reading.cold)
                     reading.visit_again(each, position)
                     if len(reading.cold) > cold_count:
@@ -165,7 +170,9 @@ def _read_again(
         raise
 
 
-def _is_outdated(reading: FetchPass, requested: FetchPartition) -> bool:
+def _is_outdated(reading: FetchPass, position: int) -> bool:
     """Return whether a partition was not read, or has changed unknown to a session."""
-    visit = reading.visits.get(requested)
-    return visit is None or (reading.watch is None and reading.has_changed(*visit))
+    if position >= len(reading.results):
+        return True
+    result = reading.results[position]
+    return result.partition is None or (reading.watch is None and reading.has_changed(result))

@@ -20,6 +20,7 @@ import attrs
 
 from kwire.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetNotAvailable,
@@ -71,17 +72,27 @@ class ProduceResult(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """The range to send to a fetcher, or the point where the fetcher's log diverges."""
+    """A partition's answer to a fetcher: records, the point where its log diverges, or an error.
 
-    region: FileRegion | None
+    The first fields are those of a usual answer, in the order of the wire; ``error`` and
+    ``preferred_replica`` are for the callers of :meth:`Partition.read`.
+    """
+
     high_watermark: int
     last_stable: int
     log_start: int
+    aborted: Sequence[AbortedTxn] | None = None
+    """For read_committed, the aborted transactions that overlap the records."""
+    records: FileRegion | bytes | None = None
+    """None if there are none; a region is never empty."""
     end_offset: int = -1
     """The end offset of what this fetcher may read."""
+    partition: "Partition | None" = None
+    """The partition that was read; None if there is nothing that may change."""
     diverging: tuple[int, int] | None = None
-    aborted: Sequence[AbortedTxn] = ()
-    """The aborted transactions that touch the region, for read_committed."""
+    error: KafkaError | None = None
+    preferred_replica: int = -1
+    """The follower that the consumer should read from."""
 
 
 class OffsetLookupResult(NamedTuple):
@@ -333,10 +344,13 @@ class Partition:
         log = self.log
         high_watermark, log_start = log.high_watermark, log.log_start
         stable = log.producers.last_stable_offset(high_watermark, log_start)
+        aborted: Sequence[AbortedTxn] | None = () if isolation is FetchIsolation.STABLE else None
         if last_fetched_epoch != NO_EPOCH:
             diverging = self._diverging(last_fetched_epoch, offset)
             if diverging is not None:
-                return ReadResult(None, high_watermark, stable, log_start, -1, diverging)
+                return ReadResult(
+                    high_watermark, stable, log_start, aborted, None, -1, self, diverging
+                )
         if isolation is FetchIsolation.LOG_END:
             end = log.writer.written_offset
         else:
@@ -344,30 +358,17 @@ class Partition:
         if not log_start <= offset <= log.end_offset:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
-            return ReadResult(None, high_watermark, stable, log_start, end)
+            return ReadResult(high_watermark, stable, log_start, aborted, None, end, self)
         if isolation is FetchIsolation.STABLE:
             region, aborted = read_committed(
                 log, offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait
             )
-            return ReadResult(region, high_watermark, stable, log_start, end, None, aborted)
-        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
-        return ReadResult(region, high_watermark, stable, log_start, end)
-
-    def readable_state(self) -> tuple[object, ...]:
-        """Return the state that a read depends on besides its arguments.
-
-        While the state is equal, reads with equal arguments give the same result.
-        """
-        log = self.log
-        high_watermark = log.high_watermark
-        return (
-            self.leader,
-            log.log_start,
-            log.local_start,
-            high_watermark,
-            log.producers.last_stable_offset(high_watermark, log.log_start),
-            log.config,
-        )
+        else:
+            region = log.read(
+                offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait
+            )
+        records = region if len(region) else None
+        return ReadResult(high_watermark, stable, log_start, aborted, records, end, self)
 
     def readable_end(self, isolation: FetchIsolation) -> int:
         """Return the end offset up to which fetches of this isolation level may read now."""

@@ -255,9 +255,10 @@ class ShareFetch:
                 return None
             except (OSError, Elsewhere) as error:
                 raise KafkaStorageError(str(error)) from error
-            if not result.region:
+            if result.records is None:
                 return None
-            return _Read(offset, result.region, result.aborted)
+            assert isinstance(result.records, FileRegion), "nobody shares this read"
+            return _Read(offset, result.records, result.aborted or ())
         raise AssertionError("a read that may wait does not raise WouldWait")
 
     def _release(self) -> None:

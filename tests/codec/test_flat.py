@@ -9,7 +9,7 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder, encode
 from kwire.codec.emit_flat import ELEMENTS_MAX, flat_decoder, flat_encoder
 from kwire.codec.frame import response_parts
-from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.codec.primitives import MalformedError
 from kwire.handlers.fetch import fetch
@@ -55,8 +55,6 @@ def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
     messages: list[Any] = [request, *topics, *datas]
     if (
         len((request.transactional_id or "").encode()) > 126
-        or not topics
-        or not all(topic.partition_data for topic in topics)
         or len(topics) + len(datas) > ELEMENTS_MAX
         or any(message.unknown_tags for message in messages)
         or any(data.records is None for data in datas)
@@ -139,6 +137,10 @@ def test_values_of_a_request_are_those_of_its_general_form(
     assert read(b"head" + data + b"tail", version, 4) == values_of(general, version)
 
 
+FETCH = 1
+FETCH_FLAT = fetch.flat
+assert FETCH_FLAT is not None
+FETCH_VERSIONS = range(FETCH_FLAT.since, BY_KEY[FETCH].stable + 1)
 LIMITS: Final = {
     "max_wait_ms": INT32,
     "min_bytes": INT32,
@@ -156,35 +158,138 @@ POSITION: Final = {
     "log_start_offset": INT64,
     "partition_max_bytes": INT32,
 }
+UNKNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
+"""The default of a tagged field since version 18."""
+TOPIC_ID: Final = st.binary(min_size=16, max_size=16)
 
 
 @given(
     st.fixed_dictionaries(LIMITS),
-    st.fixed_dictionaries(POSITION),
-    st.binary(min_size=16, max_size=16),
+    st.lists(
+        st.tuples(
+            TOPIC_ID,
+            st.lists(
+                st.fixed_dictionaries(
+                    {**POSITION, "high_watermark": st.just(UNKNOWN_HIGH_WATERMARK) | INT64}
+                ),
+                max_size=3,
+            ),
+        ),
+        max_size=3,
+    ),
     st.text(max_size=40),
+    st.tuples(INT32, INT64),
+    st.sampled_from(FETCH_VERSIONS),
 )
 def test_values_of_a_fetch_are_those_of_its_fields(
-    limit: dict[str, Any], position: dict[str, Any], topic_id: bytes, rack_id: str
+    limit: dict[str, Any],
+    topics: list[tuple[bytes, list[dict[str, Any]]]],
+    rack_id: str,
+    follower: tuple[int, int],
+    version: int,
 ) -> None:
-    flat = fetch.flat
-    assert flat is not None
-    partition = FetchRequest.FetchTopic.FetchPartition(**position)
-    topic = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])
-    request = FetchRequest(topics=[topic], rack_id=rack_id, **limit)
-    for version in range(flat.since, BY_KEY[1].stable + 1):
-        decode = flat_decoder(FetchRequest, version, flat.request_ones, flat.request_few)
-        values = decode(encode(request, version), 0)
-        if len(rack_id.encode()) > 126:
-            assert values is None
-        else:
-            first = [limit[name] for name in LIMITS]
-            second = [position[name] for name in POSITION]
-            assert values == (*first, topic_id, *second, rack_id)
-        request.replica_state.replica_id = 3
-        follower = encode(request, version)
-        request.replica_state.replica_id = -1
-        assert decode(follower, 0) is None
+    """In a session a request may name no partition. A follower's has two tagged fields."""
+    shape = FetchRequest.FetchTopic
+    request = FetchRequest(
+        topics=[
+            shape(
+                topic_id=topic_id,
+                partitions=[
+                    shape.FetchPartition(
+                        **each if version >= 18 else {name: each[name] for name in POSITION}
+                    )
+                    for each in places
+                ],
+            )
+            for topic_id, places in topics
+        ],
+        rack_id=rack_id,
+        **limit,
+    )
+    if version >= 15:
+        request.replica_state.replica_id, request.replica_state.replica_epoch = follower
+    else:
+        request.replica_id = follower[0]
+    assert FETCH_FLAT is not None
+    few, optional = FETCH_FLAT.request_few, FETCH_FLAT.request_optional
+    decode = flat_decoder(FetchRequest, version, FETCH_FLAT.request_ones, few, optional=optional)
+    values = decode(encode(request, version), 0)
+    if len(rack_id.encode()) > 126:
+        assert values is None
+    else:
+        first = [limit[name] for name in LIMITS]
+        named = [
+            (
+                topic_id,
+                [
+                    (
+                        *(each[name] for name in POSITION),
+                        each["high_watermark"] if version >= 18 else UNKNOWN_HIGH_WATERMARK,
+                    )
+                    for each in places
+                ],
+            )
+            for topic_id, places in topics
+        ]
+        replica = (-1, *follower) if version >= 15 else (follower[0], -1, -1)
+        assert values == (*replica, *first, named, rack_id)
+    request.unknown_tags = ((7, b"x"),)
+    assert decode(encode(request, version), 0) is None
+
+
+@given(
+    st.sampled_from(FETCH_VERSIONS),
+    st.lists(
+        st.tuples(
+            TOPIC_ID,
+            st.lists(
+                st.tuples(
+                    INT32,
+                    INT64,
+                    INT64,
+                    INT64,
+                    st.sampled_from([None, ()]),
+                    st.none()
+                    | st.binary(min_size=1, max_size=200)
+                    | st.integers(1, 40_000).map(bytes)
+                    | st.integers(1, 40_000).map(bytearray),
+                ),
+                max_size=4,
+            ),
+        ),
+        max_size=3,
+    ),
+    INT32,
+    INT32,
+    INT32,
+)
+def test_response_to_a_fetch_has_the_parts_of_its_general_form(
+    version: int, topics: Any, session_id: int, throttle_time_ms: int, correlation_id: int
+) -> None:
+    """Here a bytearray stands for the region of a file, which is a part of its own."""
+    shape = FetchResponse.FetchableTopicResponse
+    response = FetchResponse(session_id=session_id, throttle_time_ms=throttle_time_ms)
+    for topic_id, places in topics:
+        response.responses.append(shape(topic_id=topic_id))
+        for index, high_watermark, stable, start, aborted, records in places:
+            answer = shape.PartitionData(
+                partition_index=index,
+                high_watermark=high_watermark,
+                last_stable_offset=stable,
+                log_start_offset=start,
+                aborted_transactions=None if aborted is None else [],
+                records=b"" if records is None else records,
+            )
+            response.responses[-1].partitions.append(answer)
+    assert FETCH_FLAT is not None
+    few, names = FETCH_FLAT.response_few, FETCH_FLAT.response_fields
+    encode_flat = flat_encoder(FetchResponse, version, few, names)
+    parts = encode_flat(correlation_id, session_id, topics, throttle_time_ms)
+    general = response_parts(FETCH, version, correlation_id, response)
+    assert b"".join(map(bytes, parts)) == b"".join(map(bytes, general))
+    assert [p for p in parts if type(p) is bytearray] == [
+        p for p in general if type(p) is bytearray
+    ]
 
 
 @given(usual_requests, st.sampled_from(VERSIONS), st.data())
@@ -238,6 +343,54 @@ def test_requests_that_kafka_encoded_have_the_values_of_their_general_form() -> 
             assert read(wire, line["version"]) == values_of(general, line["version"]), line["id"]
 
 
+def values_of_fetch(request: FetchRequest, version: int) -> tuple[Any, ...] | None:
+    """Return the values of a fetch in the usual shape, otherwise None."""
+    places = [place for topic in request.topics for place in topic.partitions]
+    messages: list[Any] = [request, request.replica_state, *request.topics, *places]
+    if (
+        request.cluster_id is not None
+        or request.forgotten_topics_data
+        or len(request.topics) + len(places) > ELEMENTS_MAX
+        or any(message.unknown_tags for message in messages)
+        or any(place.replica_directory_id != bytes(16) for place in places)
+        or len(request.rack_id.encode()) > 126
+    ):
+        return None
+    state = request.replica_state
+    return (
+        request.replica_id,
+        state.replica_id,
+        state.replica_epoch,
+        *(getattr(request, name) for name in LIMITS),
+        [
+            (
+                topic.topic_id,
+                [
+                    (*(getattr(place, name) for name in POSITION), place.high_watermark)
+                    for place in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        request.rack_id,
+    )
+
+
+def test_fetches_that_kafka_encoded_have_the_values_of_their_general_form() -> None:
+    assert FETCH_FLAT is not None
+    few, optional = FETCH_FLAT.request_few, FETCH_FLAT.request_optional
+    usual_count = 0
+    for line in lines("messages"):
+        version = line["version"]
+        if line["name"] == "FetchRequest" and version in FETCH_VERSIONS:
+            wire = bytes.fromhex(line["hex"])
+            general, _ = decoder(FetchRequest, version)(wire, 0)
+            values = flat_decoder(FetchRequest, version, (), few, optional=optional)(wire, 0)
+            assert values == values_of_fetch(general, version), line["id"]
+            usual_count += values is not None
+    assert usual_count
+
+
 answers = st.lists(
     st.tuples(
         st.text(max_size=30),
@@ -268,6 +421,7 @@ def test_response_has_the_bytes_of_its_general_form(
         values.append((name if version < 13 else topic_id, numbers))
     assert FLAT is not None
     encode_flat = flat_encoder(ProduceResponse, version, FLAT.response_few, FLAT.response_fields)
-    assert encode_flat(correlation_id, values, throttle_time_ms) == b"".join(
+    (frame,) = encode_flat(correlation_id, values, throttle_time_ms)
+    assert frame == b"".join(
         bytes(part) for part in response_parts(PRODUCE, version, correlation_id, response)
     )

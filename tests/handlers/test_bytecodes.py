@@ -6,6 +6,7 @@ only an upper bound. After a change of a figure on purpose, write the new one he
 ``docs/performance.md``.
 """
 
+import itertools
 import struct
 import sys
 from collections.abc import AsyncIterator
@@ -59,7 +60,7 @@ from tests.support.handlers.bytecodes import (
     response_of,
     serve,
 )
-from tests.support.handlers.fetch import at
+from tests.support.handlers.fetch import Topic, at
 from tests.support.handlers.fetch import request as fetch_request
 from tests.support.handlers.group_node import GroupNode, group_node
 from tests.support.handlers.transactions import ScriptedVerifier
@@ -72,13 +73,16 @@ FIGURES: Final = {
     "Produce, acks=all, in a transaction": 2297,
     "Produce that begins to wait for a follower": 2309,
     "Produce that is committed": 944,
-    "Fetch at the tail": 2944,
-    "Fetch that begins to wait": 2119,
-    "Fetch that is woken": 2896,
-    "Fetch that is woken with 19 others": 1599,
-    "Fetch of 20 partitions that begins to wait": 16051,
-    "Fetch of 20 partitions that is woken": 8734,
-    "Copy of a record to a follower": 11782,
+    "Fetch at the tail": 2469,
+    "Fetch of 8 partitions, two with records": 6186,
+    "Fetch in a session, one partition with records": 2769,
+    "Fetch in a session that names nothing": 2653,
+    "Fetch that begins to wait": 1963,
+    "Fetch that is woken": 2498,
+    "Fetch that is woken with 19 others": 1662,
+    "Fetch of 20 partitions that begins to wait": 10587,
+    "Fetch of 20 partitions that is woken": 6507,
+    "Copy of a record to a follower": 9358,
     "Heartbeat": 1083,
     "ConsumerGroupHeartbeat": 1395,
     "OffsetCommit": 3560,
@@ -207,6 +211,56 @@ async def test_fetch_at_the_tail(tmp_path: Path) -> None:
         answer, tracer = await cost(node, lambda _: request, 17)
         assert len(answer.responses[0].partitions[0].records) > 100
     check("Fetch at the tail", tracer)
+
+
+def places_of(offsets: dict[int, int]) -> Topic:
+    """Return the part of a request that reads partitions from these offsets."""
+    topic, *others = [at("t", offset, partition=index) for index, offset in offsets.items()]
+    topic.partitions += [place for other in others for place in other.partitions]
+    return topic
+
+
+async def test_fetch_of_several_partitions(tmp_path: Path) -> None:
+    async with serve_topic(tmp_path, partitions=8) as (subject, partition, node):
+        other = subject.replicas.partitions.get("t", 1)
+        for _ in range(REQUESTS):
+            write(subject, partition, bytes(100))
+            write(subject, other, bytes(100))
+        topic = places_of({index: REQUESTS - 1 if index < 2 else 0 for index in range(8)})
+        request = fetch_request(topic, session_epoch=-1, max_wait_ms=500)
+        answer, tracer = await cost(node, lambda _: request, 17)
+        sizes = [len(place.records) for place in answer.responses[0].partitions]
+        assert all(sizes[:2])
+        assert not any(sizes[2:])
+    check("Fetch of 8 partitions, two with records", tracer)
+
+
+async def test_fetch_in_a_session(tmp_path: Path) -> None:
+    """Count a request that takes one record and one that has nothing new to name."""
+    async with serve_topic(tmp_path, partitions=20) as (subject, partition, node):
+        opening = fetch_request(places_of(dict.fromkeys(range(20), 0)), session_epoch=0)
+        session_id = (await ask(node, opening, 17))[0].session_id
+        epochs = itertools.count(1)
+
+        async def fetch(*topics: Topic) -> tuple[Any, Tracer]:
+            epoch = next(epochs)
+            request = fetch_request(*topics, session_id=session_id, session_epoch=epoch)
+            return await ask(node, request, 17)
+
+        naming: list[Tracer] = []
+        unnamed: list[Tracer] = []
+        for _ in range(REQUESTS):
+            answer, _ = await fetch(at("t", partition.log.end_offset))
+            assert not answer.responses
+            for counts in (unnamed, naming):
+                write(subject, partition, bytes(100))
+                end = partition.log.end_offset
+                answer, tracer = await fetch(*([at("t", end - 1)] if counts is naming else []))
+                (place,) = answer.responses[0].partitions
+                assert len(place.records) > 100
+                counts.append(tracer)
+    check("Fetch in a session, one partition with records", median(naming))
+    check("Fetch in a session that names nothing", median(unnamed))
 
 
 @pytest.mark.parametrize(("count", "name"), [(1, "Fetch"), (20, "Fetch of 20 partitions")])

@@ -429,14 +429,17 @@ async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
 
 
 @pytest.mark.parametrize(
-    "place",
+    ("place", "version"),
     [
-        "kwire.handlers.dispatch.encode_response",
-        "kwire.replica.fetch_sessions.FetchSessions.finishing",
-        "kwire.replica.replicas.ReplicaService.on_follower_fetched",
+        ("kwire.handlers.dispatch.encode_response", 12),
+        ("kwire.handlers.dispatch.flat_encoder", 17),
+        ("kwire.replica.fetch_sessions.FetchSessions.finishing", 17),
+        ("kwire.replica.replicas.ReplicaService.on_follower_fetched", 17),
     ],
 )
-async def test_files_are_released_when_an_answer_fails(place: str, monkeypatch: pytest.MonkeyPatch):
+async def test_files_are_released_when_an_answer_fails(
+    place: str, version: int, monkeypatch: pytest.MonkeyPatch
+):
     """invariant 100: a bug while one request is answered keeps no file open."""
     subject = broker()
     partition = await create_topic(subject, replicas=(1, 2))
@@ -449,9 +452,11 @@ async def test_files_are_released_when_an_answer_fails(place: str, monkeypatch: 
         pins.append(file.pins)
         raise EncodeError("a bug")
 
-    monkeypatch.setattr(place, fail)
-    replica = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
-    frame = request_frame(1, 17, 7, "c", request(at("t"), replica_state=replica))
+    is_compiled = place.endswith("flat_encoder")
+    monkeypatch.setattr(place, (lambda *names: fail) if is_compiled else fail)
+    replica = {"replica_state": FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)}
+    message = request(at("t"), **(replica if version >= 15 else {"replica_id": 2}))
+    frame = request_frame(1, version, 7, "c", message)
     requests = Dispatcher(subject.services, ListenerType.BROKER).for_connection(
         "PLAINTEXT", "127.0.0.1"
     )

@@ -92,6 +92,7 @@ async def test_session_notices_a_right_that_is_taken_or_given_without_new_record
         assert (await running.fetch(session_epoch=1, **session)).responses == []
         with running.change() as change:
             change.remove(MAY_READ)
+        await trio.sleep(0.1)  # A session asks again for settled partitions ten times a second.
         answer = await running.fetch(session_epoch=2, **session)
         assert answer.responses[0].partitions[0].error_code == TOPIC_AUTHORIZATION_FAILED
         with running.change() as change:

@@ -137,13 +137,26 @@ async def test_partition_that_was_left_out_is_not_answered() -> None:
     assert list(await fetcher.fetch(150)) == [150]
 
 
-async def test_every_partition_is_visited_after_a_while(visits: list[int]) -> None:
+async def test_every_partition_is_visited_after_a_while(
+    autojump_clock: object, visits: list[int]
+) -> None:
     """A change that was not reported is noticed: here the start of a log after its retention."""
     _, fetcher = await idle_session()
     visits.clear()
     for _ in range(MANY):
+        await trio.sleep(0.5)
         await fetcher.fetch()
     assert set(visits) == set(range(MANY))
+
+
+async def test_frequent_requests_visit_few_settled_partitions(
+    autojump_clock: object, visits: list[int]
+) -> None:
+    _, fetcher = await idle_session()
+    visits.clear()
+    for _ in range(MANY):
+        await fetcher.fetch()
+    assert not visits
 
 
 async def test_partitions_take_turns_when_an_answer_is_full() -> None:

@@ -207,8 +207,8 @@ MUTATIONS = (
         name="fetch-that-opened-files-fails-for-want-of-one-more",
         invariants=(90,),
         path="kwire/replica/fetch_pass.py",
-        old="            if self.total_bytes and max_bytes and lacks_descriptors(error):",
-        new="            if False:",
+        old="        if self.total_bytes and lacks_descriptors(error):",
+        new="        if False:",
         test="tests/handlers/test_faults.py",
     ),
     Mutation(

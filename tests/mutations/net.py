@@ -322,8 +322,8 @@ MUTATIONS = (
         name="throttled-fetch-forgets-its-partitions",
         invariants=(104,),
         path="kwire/handlers/fetch.py",
-        old="            replicas.sessions.cancel(fetch_context)\n            session_id",
-        new="            session_id",
+        old="                replicas.sessions.cancel(fetch_context)\n                session_id",
+        new="                session_id",
         test=QUOTAS,
     ),
     Mutation(

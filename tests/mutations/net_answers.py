@@ -10,6 +10,7 @@ QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 WAITING: Final = "tests/net/test_waiting_answers.py"
 FLAT: Final = "tests/handlers/test_produce_flat.py"
 FANOUT: Final = "tests/handlers/test_fanout.py"
+FETCHES: Final = "tests/handlers/test_fetch_flat.py"
 AT_ONCE: Final = "tests/net/test_answers_at_once.py"
 MUTATIONS = (
     Mutation(
@@ -210,10 +211,49 @@ MUTATIONS = (
         name="usual-fetch-forgets-the-isolation-level",
         invariants=(5,),
         path="kwire/handlers/fetch.py",
-        old="client = _Reader(CONSUMER, -1, isolation_level,",
-        new="client = _Reader(CONSUMER, -1, 0,",
-        test="tests/handlers/test_fetch_flat.py"
-        "::test_usual_fetch_has_the_answer_of_the_general_way",
+        old="context, reader, replica_epoch, isolation_level, min_bytes,",
+        new="context, reader, replica_epoch, 0, min_bytes,",
+        test=f"{FETCHES}::test_usual_fetch_has_the_answer_of_the_general_way",
+    ),
+    Mutation(
+        name="usual-answer-that-fails-keeps-its-files-open",
+        invariants=(100,),
+        path="kwire/handlers/dispatch.py",
+        old="            self.handler.discard(values)\n",
+        new="",
+        test="tests/handlers/test_fetch.py::test_files_are_released_when_an_answer_fails",
+    ),
+    Mutation(
+        name="wait-of-a-usual-fetch-has-no-partitions",
+        invariants=(18,),
+        path="kwire/replica/fetching.py",
+        old="            waits.add(wait, read_now)",
+        new="            pass",
+        test="tests/handlers/test_fetch.py::TestWaiting",
+    ),
+    Mutation(
+        name="usual-answer-hides-an-error-of-a-partition",
+        invariants=(1,),
+        path="kwire/handlers/fetch.py",
+        old="if is_usual and reading.is_usual and limit is None:",
+        new="if is_usual and limit is None:",
+        test=f"{FETCHES}::test_usual_fetch_has_the_answer_of_the_general_way",
+    ),
+    Mutation(
+        name="usual-answer-hides-aborted-transactions",
+        invariants=(19,),
+        path="kwire/replica/fetch_pass.py",
+        old="        elif result.aborted:\n",
+        new="        elif False:\n",
+        test=f"{FETCHES}::test_usual_fetches_of_any_history_have_the_answers_of_the_general_way",
+    ),
+    Mutation(
+        name="usual-answer-has-no-parts-for-regions",
+        invariants=(97,),
+        path="kwire/codec/emit_flat.py",
+        old='add("size += len(body) + length - 1")',
+        new='add("size += len(body)")',
+        test="tests/codec/test_flat.py::test_response_to_a_fetch_has_the_parts_of_its_general_form",
     ),
     Mutation(
         name="endless-client-ids-are-remembered",
@@ -280,8 +320,8 @@ MUTATIONS = (
         name="responses-with-a-throttle-time-are-shared",
         invariants=(104,),
         path="kwire/handlers/fetch.py",
-        old=" and sent[0][1] is shared.answer and not context.image.quotas",
-        new=" and sent[0][1] is shared.answer",
+        old=" and sent[0][1] is shared.result and not context.image.quotas",
+        new=" and sent[0][1] is shared.result",
         test="tests/handlers/test_fanout.py::test_throttle_time_is_not_shared",
     ),
     Mutation(

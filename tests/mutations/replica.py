@@ -62,7 +62,7 @@ MUTATIONS = (
         name="follower-serves-beyond-its-high-watermark",
         invariants=(38,),
         path="kwire/replica/fetch_pass.py",
-        old="                isolation=self.options.isolation,\n                at_least_one",
+        old="                isolation=options.isolation,\n                at_least_one",
         new="                isolation=FetchIsolation.LOG_END,\n                at_least_one",
         test="tests/handlers/test_follower_fetch.py",
     ),
@@ -227,8 +227,8 @@ MUTATIONS = (
         name="minimum-of-bytes-is-not-waited-for",
         invariants=(18,),
         path="kwire/handlers/fetch.py",
-        old="min_bytes=min(reader.min_bytes, max_bytes)",
-        new="min_bytes=min(1, max_bytes)",
+        old="        min(min_bytes, max_bytes),\n",
+        new="        min(1, max_bytes),\n",
         test="tests/handlers/test_fetch.py::TestWaiting::test_bytes_of_all_partitions_count",
     ),
     Mutation(
@@ -280,6 +280,23 @@ MUTATIONS = (
         test="tests/handlers/test_recreated.py::test_old_topic_id_is_unknown",
     ),
     Mutation(
+        name="sessions-visit-only-what-was-reported",
+        invariants=(18,),
+        path="kwire/replica/fetch_sessions.py",
+        old="        if now - self.scanned_at >= _SCAN_INTERVAL_S:",
+        new="        if False:",
+        test="tests/handlers/test_idle_sessions.py::test_every_partition_is_visited_after_a_while",
+    ),
+    Mutation(
+        name="frequent-requests-visit-settled-partitions",
+        invariants=(10,),
+        path="kwire/replica/fetch_sessions.py",
+        old="        if now - self.scanned_at >= _SCAN_INTERVAL_S:",
+        new="        if True:",
+        test="tests/handlers/test_idle_sessions.py"
+        "::test_frequent_requests_visit_few_settled_partitions",
+    ),
+    Mutation(
         name="fetch-sessions-age-by-the-wall-clock",
         invariants=(107,),
         path="kwire/handlers/fetch.py",
@@ -291,7 +308,7 @@ MUTATIONS = (
         name="record-during-a-long-reading-is-missed",
         invariants=(18,),
         path="kwire/replica/fetching.py",
-        old="                has_changed = reading.has_changed(partition, end)\n",
+        old="                has_changed = reading.has_changed(result)\n",
         new="                has_changed = False\n",
         test="tests/handlers/test_many_partitions.py"
         "::test_record_appended_during_the_read_ends_the_wait",
@@ -300,7 +317,7 @@ MUTATIONS = (
         name="record-while-a-long-wait-begins-is-not-counted",
         invariants=(18,),
         path="kwire/replica/fetching.py",
-        old="                waits.add(wait, (partition,))\n",
+        old="                waits.add(wait, (result.partition,))\n",
         new="                pass\n",
         test="tests/handlers/test_many_partitions.py"
         "::test_record_appended_while_the_wait_begins_ends_it",

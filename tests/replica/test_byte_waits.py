@@ -1,6 +1,5 @@
 """Waits of fetches: they complete when their bytes are readable, or at their deadline."""
 
-from kwire.codec.messages.fetch import FetchResponse
 from kwire.replica.byte_waits import (
     SHARED_MAX,
     ByteWait,
@@ -10,6 +9,7 @@ from kwire.replica.byte_waits import (
     SharedReads,
     Watch,
 )
+from kwire.replica.partition import ReadResult
 
 
 def add_wait(
@@ -83,8 +83,7 @@ def test_number_of_shared_reads_is_limited() -> None:
     """Fetches that one append completes may all request something else."""
 
     def read(size: int) -> SharedRead:
-        data = FetchResponse.FetchableTopicResponse.PartitionData
-        return SharedRead((), data(partition_index=0, high_watermark=0, records=b""), size, 0, {})
+        return SharedRead((), ReadResult(0, 0, 0), size, {})
 
     shared_reads = SharedReads()
     for number in range(1000):

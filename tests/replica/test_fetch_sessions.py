@@ -8,28 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import errors
-from kwire.codec.messages.fetch import FetchResponse
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition, FetchSessions, Ref
-
-PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+from kwire.replica.partition import ReadResult
 
 
 def reply(
-    high_watermark: int = 0, log_start_offset: int = 0, records: bytes = b"", **fields: Any
-) -> PartitionData:
-    return PartitionData(
-        partition_index=0,
-        high_watermark=high_watermark,
-        log_start_offset=log_start_offset,
-        records=records,
-        **fields,
-    )
+    high_watermark: int = 0, log_start: int = 0, records: bytes | None = None, **fields: Any
+) -> ReadResult:
+    return ReadResult(high_watermark, high_watermark, log_start, None, records, **fields)
 
 
 def fetch_partition(
     topic: str, partition: int = 0, offset: int = 0, *, by_id: bool = False
 ) -> FetchPartition:
-    return FetchPartition(topic, topic.encode() * 4, partition, offset, 1000, -1, -1, -1, by_id)
+    topic_id = topic.encode() * 4
+    ref = topic_id if by_id else topic, partition
+    return FetchPartition(topic, topic_id, partition, offset, 1000, -1, -1, -1, ref)
 
 
 def session_cache(slots: int = 10, eviction_s: float = 120.0) -> FetchSessions:
@@ -85,14 +79,14 @@ def test_full_fetch_opens_session_and_incremental_answers_hold_only_changes():
     "changed",
     [
         reply(records=b"x"),
-        reply(error_code=6),
-        reply(log_start_offset=3),
+        reply(error=errors.NotLeaderOrFollower()),
+        reply(log_start=3),
         reply(high_watermark=1),
-        reply(preferred_read_replica=2),
-        reply(diverging_epoch=PartitionData.EpochEndOffset(epoch=1, end_offset=5)),
+        reply(preferred_replica=2),
+        reply(diverging=(1, 5)),
     ],
 )
-def test_incremental_answer_holds_partition_with_a_change(changed: PartitionData):
+def test_incremental_answer_holds_partition_with_a_change(changed: ReadResult):
     sessions = session_cache()
     session_id = open_session(sessions, "a")
     context = begin(sessions, session_id, 1)
@@ -103,7 +97,7 @@ def test_first_answer_after_an_error_is_sent():
     sessions = session_cache()
     session_id = open_session(sessions, "a")
     context = begin(sessions, session_id, 1)
-    sessions.finish(context, [reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
+    sessions.finish(context, [reply(-1, -1, error=errors.UnknownTopicOrPartition())], 0.0)
     context = begin(sessions, session_id, 2)
     assert len(sessions.finish(context, [reply()], 0.0)[1]) == 1
 

@@ -67,6 +67,8 @@ class Flat:
     which it leaves out. They are empty if it returns responses."""
     needs_request: bool = True
     """True if the response to an error depends on the request."""
+    request_optional: tuple[str, ...] = ()
+    """The fields with values that some versions lack, or have as the structure's tagged field."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -78,7 +80,7 @@ class Handler(Generic[Req, Resp]):
     refuse: Callable[[Req, KafkaError], Resp | None]
     """Builds the response to a request that fails as a whole."""
     discard: Callable[[Resp], None] = _discard_nothing
-    """Releases the resources of a response that will not be sent."""
+    """Releases the resources of a response, or of its values, that will not be sent."""
     calls_controller: bool = False
     """True if the handler itself calls the active controller, so no frame is forwarded."""
     flat: Flat | None = None
