@@ -46,8 +46,8 @@ def flat_decoder(
     It returns the values in the order of the table, or None if the message is damaged or does not
     have the usual shape: one element in the arrays named ``ones``, whose values stand in its place,
     and up to :data:`ELEMENTS_MAX` in those named ``few``, which become lists of tuples. The texts
-    named ``texts`` may be null or not. The fields named ``optional`` have their defaults in versions
-    without them; where they are tagged, a structure may have one.
+    named ``texts`` may be null or not. The fields named ``optional`` have their defaults in
+    versions without them; where they are tagged, a structure may have one.
     """
     assert is_flexible(cls, version)
     key = cls, version, ones, few, texts, optional

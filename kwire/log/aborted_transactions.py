@@ -52,6 +52,8 @@ def read_committed(
             offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, wait=wait
         )
         try:
+            if not any(each.indexes.aborted.may_have_entries for each in _from(segments, offset)):
+                return region, []  # As a rule no transaction was aborted.
             region_end = min(end_offset, segments.end_of_region(offset, region, wait=wait))
             return region, find_aborted(segments, offset, region_end, wait=wait)
         except BaseException:

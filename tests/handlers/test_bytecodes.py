@@ -74,6 +74,7 @@ FIGURES: Final = {
     "Produce that begins to wait for a follower": 2309,
     "Produce that is committed": 944,
     "Fetch at the tail": 2469,
+    "Fetch at the tail, read_committed": 2558,
     "Fetch of 8 partitions, two with records": 6186,
     "Fetch in a session, one partition with records": 2769,
     "Fetch in a session that names nothing": 2653,
@@ -203,14 +204,19 @@ async def test_produce_that_waits_for_a_follower(tmp_path: Path) -> None:
     check("Produce that is committed", median(committed))
 
 
-async def test_fetch_at_the_tail(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("isolation_level", "name"),
+    [(0, "Fetch at the tail"), (1, "Fetch at the tail, read_committed")],
+)
+async def test_fetch_at_the_tail(tmp_path: Path, isolation_level: int, name: str) -> None:
     async with serve_topic(tmp_path) as (subject, partition, node):
         for _ in range(REQUESTS):
             write(subject, partition, bytes(100))
-        request = fetch_request(at("t", REQUESTS - 1), session_epoch=-1, max_wait_ms=500)
+        place, isolation = at("t", REQUESTS - 1), {"isolation_level": isolation_level}
+        request = fetch_request(place, session_epoch=-1, max_wait_ms=500, **isolation)
         answer, tracer = await cost(node, lambda _: request, 17)
         assert len(answer.responses[0].partitions[0].records) > 100
-    check("Fetch at the tail", tracer)
+    check(name, tracer)
 
 
 def places_of(offsets: dict[int, int]) -> Topic:
