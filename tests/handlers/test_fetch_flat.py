@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kwire.codec.apis import ListenerType
@@ -293,6 +293,28 @@ async def history(events: list[Any], version: int, *, flat: bool) -> Any:
     return world.received, metrics.total(REQUESTS), metrics.total(BYTES_OUT), pins
 
 
+ABORTED: list[Any] = [
+    ("write in a transaction", ("t", 0)),
+    ("end the transaction", False),
+    ("write", ("t", 1)),
+    (
+        "fetch",
+        {
+            "named": [(("t", 0), 0, 1 << 20, -1), (("t", 1), 0, 1 << 20, -1)],
+            "session": "none",
+            "removed": [],
+            "isolation_level": 1,
+            "max_bytes": 1 << 20,
+            "min_bytes": 1,
+            "max_wait_ms": 0,
+            "replica_id": -1,
+        },
+    ),
+]
+"""A read_committed fetch, whose answer lists a transaction."""
+
+
+@example(ABORTED, 17)
 @given(st.lists(events, max_size=14), st.sampled_from([13, 15, 17, 18]))
 @settings(max_examples=60)
 def test_usual_fetches_of_any_history_have_the_answers_of_the_general_way(
