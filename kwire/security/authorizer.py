@@ -11,6 +11,7 @@ changes. Nothing here waits.
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Generator
 from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple, TypeAlias
@@ -63,7 +64,17 @@ _ALLOWED_BY: Final = _DENIED_BY | {
 }
 """The operations whose permission allows an operation."""
 _NOBODY: Final["Map[Who, Rights]"] = Map()
-_NO_LENGTHS: Final["Map[int, int]"] = Map()
+
+
+class PrefixLengths(NamedTuple):
+    """The lengths of the prefixed resources of one type."""
+
+    ascending: tuple[int, ...] = ()
+    counts: "Map[int, int]" = Map()
+    """The number of resources of each length."""
+
+
+_NO_LENGTHS: Final = PrefixLengths()
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -71,29 +82,31 @@ class AclIndex:
     """The ACLs of a moment, by resource."""
 
     resources: "Map[Resource, Map[Who, Rights]]" = attrs.field(factory=Map)
-    prefix_lengths: "Map[int, Map[int, int]]" = attrs.field(factory=Map)
-    """By resource type: the number of prefixed resources of each length."""
+    prefix_lengths: "Map[int, PrefixLengths]" = attrs.field(factory=Map)
+    """By resource type."""
 
-    def covering(self, resource_type: int, name: str) -> list["Map[Who, Rights]"]:
+    def _covering(self, resource_type: int, name: str) -> list["Map[Who, Rights]"]:
         """Return the rights of each pattern that covers a resource."""
         find = self.resources.get
-        names = [(resource_type, LITERAL, name)]
+        matches = [find((resource_type, LITERAL, name))]
         if name != WILDCARD:
-            names.append((resource_type, LITERAL, WILDCARD))
-        names += [
-            (resource_type, PREFIXED, name[:length])
-            for length in self.prefix_lengths.get(resource_type, _NO_LENGTHS)
-            if length <= len(name)
-        ]
-        return [rights for rights in map(find, names) if rights is not None]
+            matches.append(find((resource_type, LITERAL, WILDCARD)))
+        size = len(name)
+        for length in self.prefix_lengths.get(resource_type, _NO_LENGTHS).ascending:
+            if length > size:
+                break
+            matches.append(find((resource_type, PREFIXED, name[:length])))
+        return [rights_of for rights_of in matches if rights_of is not None]
 
     def decide(self, who: Who, operation: int, resource_type: int, name: str) -> bool | None:
         """Return whether ACLs allow an operation; None if no ACL covers the resource."""
+        covering = self._covering(resource_type, name)
+        if not covering:
+            return None
         denied_by, allowed_by = _DENIED_BY[operation], _ALLOWED_BY[operation]
-        allowed: bool | None = None
+        allowed = False
         everyone = _everyone(who)
-        for rights_of in self.covering(resource_type, name):
-            allowed = allowed or False
+        for rights_of in covering:
             for each in everyone:
                 rights = rights_of.get(each)
                 if rights is not None:
@@ -148,7 +161,7 @@ class IndexChange:
 
     def __init__(self, index: AclIndex) -> None:
         self._resources: MapMutation[Resource, Map[Who, Rights]] = index.resources.mutate()
-        self._lengths: MapMutation[int, Map[int, int]] = index.prefix_lengths.mutate()
+        self._lengths: MapMutation[int, PrefixLengths] = index.prefix_lengths.mutate()
 
     def add(self, acl: Acl) -> None:
         """Add an ACL."""
@@ -182,10 +195,16 @@ class IndexChange:
         resource_type, pattern_type, name = resource
         if pattern_type != PREFIXED:
             return
-        lengths = self._lengths.get(resource_type, _NO_LENGTHS)
-        count = lengths.get(len(name), 0) + change
-        lengths = lengths.set(len(name), count) if count else lengths.delete(len(name))
-        self._lengths[resource_type] = lengths
+        ascending, counts = self._lengths.get(resource_type, _NO_LENGTHS)
+        length = len(name)
+        count = counts.get(length, 0) + change
+        place = bisect_left(ascending, length)
+        if not count:
+            ascending = ascending[:place] + ascending[place + 1 :]
+        elif length not in counts:
+            ascending = (*ascending[:place], length, *ascending[place:])
+        counts = counts.set(length, count) if count else counts.delete(length)
+        self._lengths[resource_type] = PrefixLengths(ascending, counts)
 
     def finish(self) -> AclIndex:
         """Return the changed index."""
@@ -255,7 +274,7 @@ class Authorizer:
             name,
         )
         decision = self.allows_uncovered if allowed is None else allowed
-        if not decision:
+        if not decision and logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "denied principal=%s host=%s operation=%s resource=%s:%s",
                 ":".join(principal),
