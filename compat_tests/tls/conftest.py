@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trustme
 
 from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.ports import new_ports
@@ -24,7 +25,7 @@ class TlsBroker:
     client: Store
 
     def at(self, listener: str) -> str:
-        """Return the address of OPEN, TLS, MUTUAL, OLDER (1.2), NEWER (1.3) or WRONG (host)."""
+        """Return the address of OPEN, TLS, MUTUAL, OLDER (1.2, RSA), NEWER (1.3) or WRONG."""
         return f"{HOST}:{self.ports[listener]}"
 
 
@@ -37,6 +38,7 @@ def tls_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
     ports = dict(zip((*LISTENERS, "CONTROLLER"), new_ports(len(LISTENERS) + 1), strict=True))
     server = write_store(directory, "server")
     wrong = write_store(directory, "wrong", "elsewhere.example")
+    rsa = write_store(directory, "rsa", key_type=trustme.KeyType.RSA)
     trusted = write_trusted(directory)
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
     protocols = {name: "PLAINTEXT" if name in ("OPEN", "CONTROLLER") else "SSL" for name in ports}
@@ -52,6 +54,7 @@ def tls_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(trusted),
         "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.older.ssl.keystore.location": str(rsa.both),
         "listener.name.older.ssl.enabled.protocols": "TLSv1.2",
         "listener.name.newer.ssl.enabled.protocols": "TLSv1.3",
         "listener.name.wrong.ssl.keystore.location": str(wrong.both),

@@ -37,7 +37,8 @@ def write_store(
     name: str,
     *hosts: str,
     authority_name: str = "test",
-    valid_days: int = 365,
+    valid_days: float = 365,
+    key_type: trustme.KeyType = trustme.KeyType.ECDSA,
 ) -> Store:
     """Write the files of a new certificate; negative ``valid_days`` are in the past."""
     end = datetime.now(UTC) + timedelta(days=valid_days)
@@ -48,6 +49,7 @@ def write_store(
         organization_unit_name="tests",
         not_before=end - timedelta(days=400),
         not_after=end,
+        key_type=key_type,
     )
     store = Store(*(directory / f"{name}{end}" for end in (".pem", ".key", ".crt")))
     private = load_pem_private_key(leaf.private_key_pem.bytes(), None)
