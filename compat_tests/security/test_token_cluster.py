@@ -1,4 +1,8 @@
-"""Nodes that log in to each other with access tokens, at brokers and at controllers."""
+"""Nodes that log in to each other with access tokens, at brokers and at controllers.
+
+They prove to the identity provider who they are by a secret or by an assertion, which may also be
+the grant.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,45 @@ from pathlib import Path
 import pytest
 
 from compat_tests.security.nodes import check_replication, each_order, run_pair
+from tests.support.security.issuer import Issuer
 from tests.support.security.issuer_server import AUDIENCE, IssuerServer, serve_issuer
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{PACKAGE}.OAuthBearerLoginModule"
 
 
-def settings(issuer: IssuerServer) -> dict[str, str]:
+WAYS = ("secret", "assertion", "grant")
+
+
+def proof_settings(way: str, issuer: IssuerServer, folder: Path) -> dict[str, str]:
+    """Return the settings by which nodes prove to the provider who they are."""
+    if way == "secret":
+        return {}
+    signer = Issuer.create("RS256", "node")
+    issuer.signers["node-id"] = signer
+    (folder / "assertion.key").write_text(signer.private_key())
+    (folder / "template.json").write_text('{"header": {"kid": "node"}, "payload": {"team": "a"}}')
+    proof = {
+        "sasl.oauthbearer.assertion.private.key.file": str(folder / "assertion.key"),
+        "sasl.oauthbearer.assertion.template.file": str(folder / "template.json"),
+        "sasl.oauthbearer.assertion.claim.iss": "node-id",
+        "sasl.oauthbearer.assertion.claim.sub": "node",
+        "sasl.oauthbearer.assertion.claim.aud": issuer.tokens_url,
+        "sasl.oauthbearer.assertion.claim.jti.include": "true",
+    }
+    if way == "grant":
+        proof["sasl.oauthbearer.jwt.retriever.class"] = f"{PACKAGE}.JwtBearerJwtRetriever"
+    return proof
+
+
+def settings(issuer: IssuerServer, way: str, folder: Path) -> dict[str, str]:
     """Return the settings of nodes whose accounts are at the identity provider."""
-    both: dict[str, str] = {}
+    options = ' clientId="node" clientSecret="secret"' if way == "secret" else ""
+    both: dict[str, str] = proof_settings(way, issuer, folder)
     for listener in ("brokers", "controller"):
         prefix = f"listener.name.{listener}.oauthbearer.sasl."
         both |= {
-            f"{prefix}jaas.config": f'{MODULE} required clientId="node" clientSecret="secret";',
+            f"{prefix}jaas.config": f"{MODULE} required{options};",
             f"{prefix}login.callback.handler.class": f"{PACKAGE}.OAuthBearerLoginCallbackHandler",
             f"{prefix}server.callback.handler.class": (
                 f"{PACKAGE}.OAuthBearerValidatorCallbackHandler"
@@ -42,8 +72,10 @@ def settings(issuer: IssuerServer) -> dict[str, str]:
 
 @pytest.mark.single
 @each_order
+@pytest.mark.parametrize("way", WAYS)
 def test_kafka_and_the_broker_under_test_log_in_with_tokens(
     broker_kind: str,
+    way: str,
     tmp_path: Path,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -53,9 +85,15 @@ def test_kafka_and_the_broker_under_test_log_in_with_tokens(
         issuer.lifetime_s = 20
         name = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
         urls = f"{issuer.keys_url},{issuer.tokens_url}"
-        monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-D{name}={urls}")
+        files = f"-D{name.removesuffix('urls')}files={tmp_path}/assertion.key"
+        files += f",{tmp_path}/template.json"
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-D{name}={urls} {files}")
+        own = settings(issuer, way, tmp_path)
         with run_pair(
-            tmp_path, settings(issuer), broker_kind, other_is_controller=other_is_controller
+            tmp_path, own, broker_kind, other_is_controller=other_is_controller
         ) as cluster:
             check_replication(cluster, topic)
-            assert issuer.requests.count("/tokens") >= 2
+        assert issuer.requests.count("/tokens") >= 2
+        teams = [each.get("team") for each in issuer.assertions]
+        assert len(teams) >= 2 or way == "secret"
+        assert set(teams) <= {"a"}

@@ -8,7 +8,6 @@ from typing import Final
 
 from kwire.configs.declare import (
     LONG_MAX,
-    Check,
     Config,
     Kind,
     Scope,
@@ -23,17 +22,6 @@ from kwire.configs.declare import (
 
 CLUSTER_WIDE: Final = Scope.CLUSTER_WIDE
 PER_BROKER: Final = Scope.PER_BROKER
-
-
-def _one_of(*choices: str) -> Check:
-    """Return a check that the value is one of the choices, ignoring case."""
-
-    def check(value: str) -> str | None:
-        if value.upper() in choices:
-            return None
-        return f"String must be one of (case insensitive): {', '.join(choices)}"
-
-    return check
 
 
 class InertConfig(Config):
@@ -119,17 +107,6 @@ class InertConfig(Config):
     sasl_login_refresh_window_jitter = double(0.05, scope=PER_BROKER)
     sasl_login_retry_backoff_max_ms = long(10000)
     sasl_login_retry_backoff_ms = long(100)
-    sasl_oauthbearer_assertion_algorithm = string("RS256", check=_one_of("ES256", "RS256"))
-    sasl_oauthbearer_assertion_claim_aud = optional_string()
-    sasl_oauthbearer_assertion_claim_exp_seconds = integer(300, low=0, high=86400)
-    sasl_oauthbearer_assertion_claim_iss = optional_string()
-    sasl_oauthbearer_assertion_claim_jti_include = boolean(False)
-    sasl_oauthbearer_assertion_claim_nbf_seconds = integer(60, low=0, high=3600)
-    sasl_oauthbearer_assertion_claim_sub = optional_string()
-    sasl_oauthbearer_assertion_file = optional_string()
-    sasl_oauthbearer_assertion_private_key_file = optional_string()
-    sasl_oauthbearer_assertion_private_key_passphrase = optional_string(kind=Kind.PASSWORD)
-    sasl_oauthbearer_assertion_template_file = optional_string()
     security_providers = optional_string()
     share_coordinator_append_linger_ms = integer(-1, low=-1)
     share_coordinator_cached_buffer_max_bytes = integer(1048588, low=524288, scope=CLUSTER_WIDE)

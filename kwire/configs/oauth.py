@@ -16,6 +16,7 @@ from kwire.configs.declare import (
     Config,
     ConfigError,
     Kind,
+    boolean,
     integer,
     long,
     optional_integer,
@@ -36,6 +37,7 @@ UNSECURED_LOGIN: Final = f"{_UNSECURED}.OAuthBearerUnsecuredLoginCallbackHandler
 _DEFAULT_RETRIEVER: Final = f"{_PACKAGE}.DefaultJwtRetriever"
 _FILE_RETRIEVER: Final = f"{_PACKAGE}.FileJwtRetriever"
 _CREDENTIALS_RETRIEVER: Final = f"{_PACKAGE}.ClientCredentialsJwtRetriever"
+JWT_BEARER_RETRIEVER: Final = f"{_PACKAGE}.JwtBearerJwtRetriever"
 _DEFAULT_VALIDATOR: Final = f"{_PACKAGE}.DefaultJwtValidator"
 _BROKER_VALIDATOR: Final = f"{_PACKAGE}.BrokerJwtValidator"
 _OLD_HANDLERS: Final = {
@@ -44,6 +46,7 @@ _OLD_HANDLERS: Final = {
 }
 """The names that releases before 4.0 had, which are rejected with the names of today."""
 _HTTP: Final = ("http", "https")
+_ALGORITHMS: Final = ("ES256", "RS256")
 
 
 def _check_url(text: str) -> str | None:
@@ -59,6 +62,12 @@ def _check_claim(text: str) -> str | None:
     return None if text.strip() else "it must name a claim"
 
 
+def _check_algorithm(text: str) -> str | None:
+    if text.upper() in _ALGORITHMS:
+        return None
+    return f"String must be one of (case insensitive): {', '.join(_ALGORITHMS)}"
+
+
 class OAuthConfig(Config):
     """The settings of the mechanism OAUTHBEARER."""
 
@@ -70,6 +79,27 @@ class OAuthConfig(Config):
         "The time limit for a connection to an identity provider; 10 s by default.")
     sasl_login_read_timeout_ms = optional_integer(
         "The time limit for an answer of an identity provider; 10 s by default.")
+    sasl_oauthbearer_assertion_algorithm = string(
+        "RS256", "The algorithm with which this node signs assertions.", check=_check_algorithm)
+    sasl_oauthbearer_assertion_claim_aud = optional_string(
+        "The audience of assertions: the identity provider.")
+    sasl_oauthbearer_assertion_claim_exp_seconds = integer(
+        300, "How long an assertion is valid.", low=0, high=86_400)
+    sasl_oauthbearer_assertion_claim_iss = optional_string(
+        "The issuer of assertions: the id of this node at the identity provider.")
+    sasl_oauthbearer_assertion_claim_jti_include = boolean(
+        False, "Whether each assertion has an id of its own.")
+    sasl_oauthbearer_assertion_claim_nbf_seconds = integer(
+        60, "How long before it was made an assertion is valid.", low=0, high=3600)
+    sasl_oauthbearer_assertion_claim_sub = optional_string("The subject of assertions.")
+    sasl_oauthbearer_assertion_file = optional_string(
+        "The file with the assertion that another program writes.")
+    sasl_oauthbearer_assertion_private_key_file = optional_string(
+        "The file with the private key that signs assertions, in PKCS#8.")
+    sasl_oauthbearer_assertion_private_key_passphrase = optional_string(
+        "The passphrase of that key.", kind=Kind.PASSWORD)
+    sasl_oauthbearer_assertion_template_file = optional_string(
+        "The file with further claims of assertions: a JSON object with header and payload.")
     sasl_oauthbearer_client_credentials_client_id = optional_string(
         "The id with which this node asks for access tokens.")
     sasl_oauthbearer_client_credentials_client_secret = optional_string(
@@ -89,7 +119,9 @@ class OAuthConfig(Config):
         "Where the keys of the issuer are: https://, http:// or file:///.", check=_check_url)
     sasl_oauthbearer_jwt_retriever_class = string(
         _DEFAULT_RETRIEVER, "How this node gets an access token.",
-        choices=(_DEFAULT_RETRIEVER, _FILE_RETRIEVER, _CREDENTIALS_RETRIEVER), kind=Kind.CLASS)
+        choices=(
+            _DEFAULT_RETRIEVER, _FILE_RETRIEVER, _CREDENTIALS_RETRIEVER, JWT_BEARER_RETRIEVER),
+        kind=Kind.CLASS)
     sasl_oauthbearer_jwt_validator_class = string(
         _DEFAULT_VALIDATOR, "How a listener validates access tokens.",
         choices=(_DEFAULT_VALIDATOR, _BROKER_VALIDATOR), kind=Kind.CLASS)
@@ -110,6 +142,20 @@ class OAuthConfig(Config):
         """The time limit for one step of a request to an identity provider."""
         limits_ms = (self.sasl_login_connect_timeout_ms, self.sasl_login_read_timeout_ms)
         return max((each for each in limits_ms if each), default=10_000) / 1000
+
+    @property
+    def is_jwt_bearer(self) -> bool:
+        """Return whether an assertion is the grant with which this node asks for tokens."""
+        return self.sasl_oauthbearer_jwt_retriever_class == JWT_BEARER_RETRIEVER
+
+    @property
+    def has_assertions(self) -> bool:
+        """Return whether this node proves by an assertion who it is."""
+        is_file = (self.sasl_oauthbearer_token_endpoint_url or "").startswith("file:")
+        names_some = (
+            self.sasl_oauthbearer_assertion_file or self.sasl_oauthbearer_assertion_claim_iss
+        )
+        return self.is_jwt_bearer or bool(names_some and not is_file)
 
 
 def listener_tokens(properties: Mapping[str, str], listener: str) -> OAuthConfig:
@@ -164,13 +210,34 @@ def node_tokens(properties: Mapping[str, str], listener: str, module: LoginModul
     endpoint = config.sasl_oauthbearer_token_endpoint_url
     if not endpoint:
         raise ConfigError(f"{name} needs the address of the identity provider; set {url}")
-    if not endpoint.startswith("file:") and not all(client_credentials(config, module)):
+    if config.has_assertions:
+        _check_assertions(config, endpoint)
+    elif not endpoint.startswith("file:") and not all(client_credentials(config, module)):
         raise ConfigError(
             f"{url} needs the account of this node; set "
             f"{OAuthConfig.sasl_oauthbearer_client_credentials_client_id.name} and "
             f"{OAuthConfig.sasl_oauthbearer_client_credentials_client_secret.name}"
         )
     return config
+
+
+def _check_assertions(config: OAuthConfig, endpoint: str) -> None:
+    """Raise ConfigError if this node cannot ask for tokens with assertions."""
+    if config.is_jwt_bearer and endpoint.startswith("file:"):
+        raise ConfigError(
+            f"{JWT_BEARER_RETRIEVER} asks an identity provider, not a file; set "
+            f"{OAuthConfig.sasl_oauthbearer_token_endpoint_url.name} to its https:// address"
+        )
+    if config.sasl_oauthbearer_assertion_file:
+        return
+    key = OAuthConfig.sasl_oauthbearer_assertion_private_key_file.name
+    if not config.sasl_oauthbearer_assertion_private_key_file:
+        raise ConfigError(
+            f"assertions need a key that signs them; set {key}, or "
+            f"{OAuthConfig.sasl_oauthbearer_assertion_file.name} to a file with an assertion"
+        )
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise ConfigError(f"{key} needs the packages PyJWT and cryptography; install kwire[oauth]")
 
 
 def client_credentials(config: OAuthConfig, module: LoginModule) -> tuple[str, str]:

@@ -10,20 +10,22 @@ from kwire.net.node_login import NodeLogin, PlainProof, ScramProof
 from kwire.security.scram import BY_NAME
 
 if TYPE_CHECKING:
+    from kwire.configs.oauth import OAuthConfig
+    from kwire.net.oauth.assertions import Assertions
     from kwire.net.oauth.own_token import TokenProof
 
 
 def make_login(account: Account | TokenAccount, random: Random, clock: Clock) -> NodeLogin:
     """Return the log-in with an account of the configuration; raise ConfigError."""
     if isinstance(account, TokenAccount):
-        return NodeLogin(_token_proof(account, clock))
+        return NodeLogin(_token_proof(account, random, clock))
     scram = BY_NAME.get(account.mechanism)
     if scram is None:
         return NodeLogin(PlainProof(account.user, account.password))
     return NodeLogin(ScramProof(account.user, account.password, scram, random.randbytes))
 
 
-def _token_proof(account: TokenAccount, clock: Clock) -> "TokenProof":
+def _token_proof(account: TokenAccount, random: Random, clock: Clock) -> "TokenProof":
     from kwire.configs.oauth import ENDPOINT_LOGIN, client_credentials
     from kwire.net.oauth.documents import open_documents
     from kwire.net.oauth.own_token import ProvidedToken, TokenProof, UnsecuredToken
@@ -46,5 +48,46 @@ def _token_proof(account: TokenAccount, clock: Clock) -> "TokenProof":
         client_id,
         client_secret,
         tokens.sasl_oauthbearer_scope or options.get("scope"),
+        _assertions(tokens, random, clock) if tokens.has_assertions else None,
+        tokens.is_jwt_bearer,
     )
     return TokenProof(source, tuple(extensions.items()))
+
+
+def _assertions(tokens: "OAuthConfig", random: Random, clock: Clock) -> "Assertions":
+    """Return the source of assertions; raise ConfigError if its files are unusable."""
+    from kwire.net.oauth.assertions import WrittenAssertion
+    from kwire.net.oauth.documents import Unavailable
+
+    source: Assertions
+    if tokens.sasl_oauthbearer_assertion_file:
+        source = WrittenAssertion(tokens.sasl_oauthbearer_assertion_file)
+    else:
+        from kwire.net.oauth.signed_assertions import SignedAssertion
+        from kwire.security.oauth.assertion import AssertionRules
+
+        named = {
+            "iss": tokens.sasl_oauthbearer_assertion_claim_iss,
+            "sub": tokens.sasl_oauthbearer_assertion_claim_sub,
+            "aud": tokens.sasl_oauthbearer_assertion_claim_aud,
+        }
+        rules = AssertionRules(
+            tokens.sasl_oauthbearer_assertion_algorithm.upper(),
+            {name: text for name, text in named.items() if text},
+            tokens.sasl_oauthbearer_assertion_claim_exp_seconds,
+            tokens.sasl_oauthbearer_assertion_claim_nbf_seconds,
+        )
+        has_id = tokens.sasl_oauthbearer_assertion_claim_jti_include
+        source = SignedAssertion(
+            rules,
+            tokens.sasl_oauthbearer_assertion_private_key_file or "",
+            tokens.sasl_oauthbearer_assertion_private_key_passphrase,
+            tokens.sasl_oauthbearer_assertion_template_file,
+            clock,
+            random.randbytes if has_id else None,
+        )
+    try:
+        source.read()
+    except Unavailable as error:
+        raise ConfigError(f"no assertion for the identity provider: {error}") from None
+    return source

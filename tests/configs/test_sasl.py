@@ -181,7 +181,6 @@ def test_tokens_are_validated_as_the_listeners_own_settings_say() -> None:
         ({"sasl.enabled.mechanisms": "OAUTHBEARER", **VALIDATOR}, KEYS_URL),
         ({**SIGNED, KEYS_URL: "ftp://issuer"}, "it must begin with https://"),
         ({**SIGNED, KEYS_URL: "file://keys"}, "it must begin with https://"),
-        ({**SIGNED, "sasl.oauthbearer.assertion.file": "/x"}, "sasl.oauthbearer.assertion.file"),
         ({**SIGNED, "sasl.oauthbearer.jwt.validator.class": "x.Y"}, "jwt.validator.class"),
         ({**SIGNED, "sasl.oauthbearer.jwt.retriever.class": "x.Y"}, "jwt.retriever.class"),
         ({**SIGNED, "sasl.login.class": "x.Y"}, "sasl.login.class"),

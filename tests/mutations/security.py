@@ -69,6 +69,22 @@ MUTATIONS = (
         test=f"{CONVERSATION}::test_session_ends_when_what_the_client_has_shown_expires",
     ),
     Mutation(
+        name="template-of-assertions-overrides-the-settings",
+        invariants=(105,),
+        path="kwire/security/oauth/assertion.py",
+        old="        **template.claims,\n        **rules.claims,\n",
+        new="        **rules.claims,\n        **template.claims,\n",
+        test="tests/net/test_assertions.py::test_template_adds_claims_and_settings_override_them",
+    ),
+    Mutation(
+        name="assertion-is-never-the-grant",
+        invariants=(105,),
+        path="kwire/net/oauth/own_token.py",
+        old="        if self.is_grant:",
+        new="        if False:",
+        test="tests/net/test_assertions.py::test_assertion_may_be_the_grant",
+    ),
+    Mutation(
         name="unknown-keys-are-fetched-at-once",
         invariants=(105,),
         path="kwire/net/oauth/issuer_keys.py",

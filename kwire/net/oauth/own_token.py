@@ -1,5 +1,9 @@
 """The access token with which this node logs in at other nodes.
 
+The node proves to the identity provider who it is by a secret, or by an assertion that it or
+another program signs. An assertion stands either for the secret (RFC 7523, section 2.2), or for the
+grant itself (section 2.1).
+
 A token of an identity provider is used until :data:`FRESH` of its lifetime is over. Apache Kafka
 renews a token at the same point, in the background; kwire asks for a new one when it next logs in.
 """
@@ -11,9 +15,11 @@ from typing import Final, Protocol
 from urllib.parse import urlencode
 
 import attrs
+import trio
 
 from kwire.clock import Clock
 from kwire.net.node_login import Send
+from kwire.net.oauth.assertions import Assertions
 from kwire.net.oauth.documents import Documents, Unavailable
 from kwire.security.exchange import AuthenticationFailed
 from kwire.security.oauth.claims import seconds
@@ -27,6 +33,8 @@ from kwire.security.oauth.sections import decode_section
 from kwire.security.oauth.unsecured import unsecured_token
 
 FRESH: Final = 0.8
+_GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class TokenSource(Protocol):
@@ -45,6 +53,10 @@ class ProvidedToken:
     client_id: str = ""
     client_secret: str = ""
     scope: str | None = None
+    assertions: Assertions | None = None
+    """None if the node proves by its secret who it is."""
+    is_grant: bool = False
+    """True if an assertion is the grant, and not only the proof of who the node is."""
     _token: str = ""
     _fresh_until_ms: float = 0.0
 
@@ -58,13 +70,16 @@ class ProvidedToken:
     async def _ask(self) -> str:
         if self.documents.is_file:
             return (await self.documents.get()).decode(errors="replace").strip()
-        account = f"{self.client_id}:{self.client_secret}".encode()
         headers = {
             "Accept": "application/json",
-            "Authorization": f"Basic {b64encode(account).decode()}",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        form = {"grant_type": "client_credentials"}
+        if self.assertions is None:
+            account = f"{self.client_id}:{self.client_secret}".encode()
+            headers["Authorization"] = f"Basic {b64encode(account).decode()}"
+            form = {"grant_type": "client_credentials"}
+        else:
+            form = self._form_of(await trio.to_thread.run_sync(self.assertions.read))
         if self.scope:
             form["scope"] = self.scope
         answer = await self.documents.post(urlencode(form).encode(), headers)
@@ -75,6 +90,19 @@ class ProvidedToken:
         if not isinstance(token, str):
             raise Unavailable("the answer has no access_token")
         return token
+
+    def _form_of(self, assertion: str) -> dict[str, str]:
+        """Return the fields of a request that an assertion proves."""
+        if self.is_grant:
+            return {"grant_type": _GRANT, "assertion": assertion}
+        form = {
+            "grant_type": "client_credentials",
+            "client_assertion_type": _ASSERTION,
+            "client_assertion": assertion,
+        }
+        if self.client_id:
+            form["client_id"] = self.client_id
+        return form
 
     def _freshness_ms(self, token: str) -> float:
         """Return the time until which a token is used; 0 if that cannot be read from it."""

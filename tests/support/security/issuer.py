@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import attrs
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from jwt.algorithms import get_default_algorithms
 
 PrivateKey: TypeAlias = Any  # Any: a key of one of several kinds.
@@ -40,3 +41,8 @@ class Issuer:
         """Return a signed token."""
         header = {"kid": self.key_id}
         return jwt.encode(dict(claims), self.private, self.algorithm, headers=header)
+
+    def private_key(self) -> str:
+        """Return the private key as PEM, in PKCS#8."""
+        form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        return str(self.private.private_bytes(*form).decode())

@@ -1,4 +1,7 @@
-"""An identity provider over HTTP on this machine: its keys, and tokens for client credentials."""
+"""An identity provider over HTTP on this machine: its keys, and tokens for those who prove a right.
+
+A client proves who it is by its secret, or by an assertion that it signs (RFC 7523).
+"""
 
 import json
 import threading
@@ -7,13 +10,17 @@ from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs
 
 import attrs
+import jwt
 
 from tests.support.security.issuer import Issuer
 
 AUDIENCE = "kafka"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 @attrs.define
@@ -28,6 +35,11 @@ class IssuerServer:
     redirects_to: str = ""
     """Another server to which every request is redirected; empty for none."""
     requests: list[str] = attrs.field(factory=list)
+    signers: dict[str, Issuer] = attrs.field(factory=dict)
+    """The keys with which clients sign assertions, by the issuer that these name."""
+    assertions: list[dict[str, Any]] = attrs.field(factory=list)
+    """The claims of the assertions that were accepted."""
+    forms: list[dict[str, str]] = attrs.field(factory=list)
 
     @property
     def keys_url(self) -> str:
@@ -59,12 +71,36 @@ class IssuerServer:
             return 200, self.issuer.key_set()
         if path != "/tokens":
             return 404, b"{}"
-        user, _, secret = b64decode(login.removeprefix("Basic ")).decode().partition(":")
-        is_right = secret and self.secrets.get(user) == secret
-        if not is_right or parse_qs(form)["grant_type"] != ["client_credentials"]:
+        fields = {name: values[0] for name, values in parse_qs(form).items()}
+        self.forms.append(fields)
+        user = self._prove(login, fields)
+        if not user:
             return 401, b'{"error": "invalid_client"}'
         body = {"access_token": self.token(user), "token_type": "Bearer", "expires_in": 600}
         return 200, json.dumps(body).encode()
+
+    def _prove(self, login: str, fields: dict[str, str]) -> str:
+        """Return who asks for a token; empty if nothing proves it."""
+        if login:
+            user, _, secret = b64decode(login.removeprefix("Basic ")).decode().partition(":")
+            is_right = secret and self.secrets.get(user) == secret
+            return user if is_right and fields["grant_type"] == "client_credentials" else ""
+        if fields["grant_type"] == JWT_BEARER:
+            assertion = fields["assertion"]
+        elif fields["grant_type"] == "client_credentials":
+            assert fields["client_assertion_type"] == CLIENT_ASSERTION
+            assertion = fields["client_assertion"]
+        else:
+            return ""
+        try:
+            claimed = jwt.decode(assertion, options={"verify_signature": False})
+            signer = self.signers[claimed["iss"]]
+            key, algorithm = signer.private.public_key(), signer.algorithm
+            claims = jwt.decode(assertion, key, [algorithm], audience=self.tokens_url)
+        except (jwt.PyJWTError, KeyError):
+            return ""
+        self.assertions.append(claims)
+        return str(claims["sub"])
 
 
 @contextmanager
