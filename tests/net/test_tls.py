@@ -21,7 +21,7 @@ from kwire.net.framing import TARGET_BYTES_MAX
 from kwire.net.limits import Limits
 from kwire.net.tls import handshakes
 from kwire.net.tls.handshakes import PATIENCE_S
-from kwire.net.tls.tls_socket import MESSAGES_MAX, SENT_BYTES
+from kwire.net.tls.tls_socket import MESSAGES_MAX, SENT_BYTES, TlsSocket
 from kwire.testing.wire import Closed
 from tests.support.net.node import Echo, Node, echo, frames_of, settle
 from tests.support.net.region import File, Region
@@ -65,6 +65,49 @@ async def test_bytes_that_arrive_one_by_one_are_put_together(tmp_path: Path) -> 
         assert [await client.read_frame() for _ in range(2)] == [b"first", b"second"]
 
 
+RECORD_BYTES = 16 << 10
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_large_request_arrives_in_portions(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some clients send each record separately: waking up for each would cost twice the CPU.
+
+    Invariant 103.
+    """
+    receive, calls = TlsSocket.recv_into, list[int]()
+
+    def count_calls(sock: TlsSocket, buffer: memoryview) -> int:
+        calls.append(len(buffer))
+        return receive(sock, buffer)
+
+    monkeypatch.setattr(TlsSocket, "recv_into", count_calls)
+    body = os.urandom(64 * RECORD_BYTES - 4)
+    async with tls_node(tmp_path) as (node, _):
+        raw = Raw(client_side(version=version))
+        async with await trio.open_tcp_stream(HOST, node.port) as stream:
+            await raw.shake_hands(stream)
+            wire = frames_of(body)
+            with trio.fail_after(20):
+                for start in range(0, len(wire), RECORD_BYTES):
+                    raw.tls.write(wire[start : start + RECORD_BYTES])
+                    encrypted = raw.to_send.read()
+                    await stream.send_all(encrypted[:-1000])
+                    await settle()
+                    await stream.send_all(encrypted[-1000:])
+                    await settle()
+                assert await raw.receive(stream, len(wire)) == wire
+                raw.tls.write(frames_of(b"small"))
+                await stream.send_all(raw.to_send.read())
+                assert await raw.receive(stream, 9) == frames_of(b"small")
+            assert len(calls) < 64 / 2
+            raw.tls.write(wire[: 10 * RECORD_BYTES])
+            await stream.send_all(raw.to_send.read())
+        with trio.fail_after(5):
+            await node.wait_connection_count(0)
+
+
 class Raw:
     """A client that decides itself which of its encrypted bytes are sent when."""
 
@@ -79,6 +122,22 @@ class Raw:
         except ssl.SSLWantReadError:
             return False
         return True
+
+    async def shake_hands(self, stream: trio.SocketStream) -> None:
+        while not self.step():
+            await stream.send_all(self.to_send.read())
+            self.received.write(await stream.receive_some())
+        await stream.send_all(self.to_send.read())
+
+    async def receive(self, stream: trio.SocketStream, count: int) -> bytes:
+        """Return this many decrypted bytes."""
+        data = b""
+        while len(data) < count:
+            try:
+                data += self.tls.read(count - len(data))
+            except ssl.SSLWantReadError:
+                self.received.write(await stream.receive_some())
+        return data
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -98,14 +157,8 @@ async def test_request_that_arrives_with_the_end_of_the_handshake_is_answered(
                     continue
             raw.tls.write(frames_of(b"early"))
             await stream.send_all(raw.to_send.read())
-            answer = b""
             with trio.fail_after(5):
-                while len(answer) < 9:
-                    try:
-                        answer += raw.tls.read()
-                    except ssl.SSLWantReadError:
-                        raw.received.write(await stream.receive_some())
-            assert answer == frames_of(b"early")
+                assert await raw.receive(stream, 9) == frames_of(b"early")
 
 
 @pytest.mark.notices_hang_up

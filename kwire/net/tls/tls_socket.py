@@ -7,6 +7,8 @@ TLS is between two memory buffers (``ssl.MemoryBIO``) and never touches the sock
 * :meth:`TlsSocket.send` encrypts at most :data:`SENT_BYTES` and keeps what the kernel does not
   take. It then raises BlockingIOError, and the repeated call reports these bytes as sent. So at
   most one such piece is held for a slow reader, and the caller waits while anything is unsent.
+* While a large frame arrives, the kernel reports bytes in portions (:meth:`TlsSocket._await_more`),
+  because some clients send each 16 KB separately.
 * OpenSSL is given one record at a time. A peer's messages about TLS itself, such as new keys, cost
   up to 0.2 ms each, so a connection with more than :data:`MESSAGES_MAX` of them ends, unless it
   has sent a MiB for each.
@@ -17,10 +19,12 @@ TLS is between two memory buffers (``ssl.MemoryBIO``) and never touches the sock
 import socket
 import ssl
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol, cast
 
 RECEIVED_BYTES: Final = 32 << 10
 """The most encrypted bytes that one call takes from the kernel."""
+PORTION_BYTES: Final = 128 << 10
+"""The most encrypted bytes of a large frame that one call takes, or that it waits for."""
 SENT_BYTES: Final = 64 << 10
 """The most bytes that one call encrypts."""
 _RECORD_BYTES: Final = 16 << 10
@@ -29,10 +33,18 @@ MESSAGES_MAX: Final = 32
 _HEADER_BYTES: Final = 5
 """The type of a record, its version and its length (RFC 8446, section 5.1)."""
 _RECORD_TYPES: Final = range(20, 24)
+_DATA: Final = 23
+"""The type of records with data; with TLS 1.3, of all records after the handshake."""
 _PAYLOAD_MAX: Final = (16 << 10) + 2048
 """The largest length that any version allows in the header of a record."""
 _CONTROL_BYTES_MAX: Final = 64 << 10
 """The most unsent bytes of TLS's own messages, which a peer could cause without reading any."""
+
+
+class _ReadInto(Protocol):
+    """``SSLObject.read`` with a buffer, for which the types of the standard library lack a case."""
+
+    def __call__(self, size: int, buffer: memoryview, /) -> int: ...
 
 
 class TlsSocket:
@@ -42,11 +54,13 @@ class TlsSocket:
         "_accepted",
         "_ahead",
         "_arrived",
+        "_awaited_bytes",
         "_fed",
         "_incoming",
         "_is_empty",
         "_message_count",
         "_outgoing",
+        "_read_record",
         "_received_bytes",
         "_sock",
         "_tls",
@@ -69,6 +83,8 @@ class TlsSocket:
         self._fed = 0
         """The number of bytes in ``_arrived`` that OpenSSL has been given."""
         self._received_bytes = 0
+        self._awaited_bytes = 1
+        """The number of bytes from which on the kernel reports that some have arrived."""
         self._message_count = 0
         """The records after the handshake that had no data."""
         self._ahead = b""
@@ -82,6 +98,7 @@ class TlsSocket:
             server_side=server_name is None,
             server_hostname=server_name,
         )
+        self._read_record = cast("_ReadInto", self._tls.read)
 
     @property
     def has_unsent(self) -> bool:
@@ -98,16 +115,16 @@ class TlsSocket:
 
     # The handshake.
 
-    def receive(self) -> bytes:
+    def receive(self, size: int = RECEIVED_BYTES) -> bytes:
         """Take encrypted bytes from the kernel and return them; none at the end."""
-        data = self._sock.recv(RECEIVED_BYTES)
+        data = self._sock.recv(size)
         if data:
             self._received_bytes += len(data)
             rest = self._arrived[self._fed :]
             self._arrived, self._fed = rest + data if rest else data, 0
         else:
             self._incoming.write_eof()
-        self._is_empty = len(data) < RECEIVED_BYTES
+        self._is_empty = len(data) < size
         return data
 
     def _feed(self) -> bool:
@@ -132,12 +149,12 @@ class TlsSocket:
             self._fed = end
         return True
 
-    def _advance(self) -> None:
+    def _advance(self, size: int = RECEIVED_BYTES) -> None:
         """Give OpenSSL the next record, or the end; raise BlockingIOError to wait for it."""
         while not self._feed():
             if self._is_empty:
                 raise BlockingIOError
-            if not self.receive():
+            if not self.receive(size):
                 return
 
     def shake_hands(self) -> bool:
@@ -166,6 +183,7 @@ class TlsSocket:
                 self._is_empty = False
                 self._ahead = self._read(1)
             return self._ahead
+        self._await_bytes(1)
         self._is_empty = False
         data, self._ahead = self._ahead or self._read(size), b""
         if not data or (self._is_empty and not self._arrived and not self._pending()):
@@ -184,42 +202,89 @@ class TlsSocket:
         return b"".join(pieces)
 
     def recv_into(self, buffer: memoryview) -> int:
+        """Write received bytes to ``buffer``, which the peer is known to fill."""
         self._is_empty = False
-        count = len(self._ahead)
+        size, count = len(buffer), len(self._ahead)
         if count:
             buffer[:count], self._ahead = self._ahead, b""
-        while count < len(buffer):
+        while count < size:
             try:
-                data = self._read(len(buffer) - count)
+                read = self._read_into(buffer[count:], PORTION_BYTES)
             except BlockingIOError:
+                self._await_more(size - count)
                 if not count:
                     raise
                 break
-            if not data:
+            if not read:
                 if count:
                     self._note_end()
                 break
-            buffer[count : count + len(data)] = data
-            count += len(data)
+            count = self._read_whole_records(buffer, count + read)
         return count
 
-    def _read(self, size: int) -> bytes:
-        """Return decrypted bytes of one record, none at the end; raise BlockingIOError to wait."""
-        tls = self._tls
-        assert tls is not None
-        if not tls.pending():  # An exception would cost more.
-            self._advance()
-        while True:
+    def _read_whole_records(self, buffer: memoryview, count: int) -> int:
+        """Decrypt the records of data that have arrived behind ``count`` bytes of ``buffer``.
+
+        Returns the new count. This loop does what :meth:`_read_into` does for the usual record, and
+        is kept short, because nearly all bytes of producers pass it.
+        """
+        arrived, start = memoryview(self._arrived), self._fed
+        size, room = len(arrived), len(buffer)
+        write, read = self._incoming.write, self._read_record
+        while count < room and start + _HEADER_BYTES < size and arrived[start] == _DATA:
+            end = start + _HEADER_BYTES + (arrived[start + 3] << 8 | arrived[start + 4])
+            if end > size:
+                break
+            write(arrived[start:end])
+            start = self._fed = end
             try:
-                return tls.read(min(size, _RECORD_BYTES))
+                count += read(_RECORD_BYTES, buffer[count:])
             except ssl.SSLWantReadError:
                 self._count_message()
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                return b""
+                self._note_end()
+                break
+        if start == size:
+            self._arrived, self._fed = b"", 0
+        if self._outgoing.pending:
+            self._push_control()
+        return count
+
+    def _await_more(self, size: int) -> None:
+        """Have the kernel report when much of ``size`` bytes of the peer has arrived.
+
+        That many encrypted bytes are sure to come, because encryption adds bytes.
+        """
+        rest = self._arrived[self._fed :]
+        self._arrived, self._fed = rest, 0  # A connection that waits holds part of a record.
+        self._await_bytes(max(1, min(size - len(rest), PORTION_BYTES)))
+
+    def _await_bytes(self, count: int) -> None:
+        if self._awaited_bytes != count:
+            self._awaited_bytes = count
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    def _read(self, size: int) -> bytes:
+        """Return decrypted bytes of one record, none at the end; raise BlockingIOError to wait."""
+        room = memoryview(bytearray(min(size, _RECORD_BYTES)))
+        return bytes(room[: self._read_into(room, RECEIVED_BYTES)])
+
+    def _read_into(self, buffer: memoryview, received_bytes: int) -> int:
+        """Write decrypted bytes of one record to ``buffer``, as :meth:`_read` returns them."""
+        assert self._tls is not None
+        if not self._tls.pending():  # An exception would cost more.
+            self._advance(received_bytes)
+        while True:
+            try:
+                return self._read_record(_RECORD_BYTES, buffer)
+            except ssl.SSLWantReadError:
+                self._count_message()
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return 0
             finally:
                 if self._outgoing.pending:
                     self._push_control()
-            self._advance()
+            self._advance(received_bytes)
 
     def _count_message(self) -> None:
         """Count a record without data; end the connection of a peer that sends too many."""
