@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from compat_tests.harness.broker import make_broker
 from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
 from compat_tests.tls.conftest import TlsBroker
-from compat_tests.tls.stores import HOST, write_store, write_trusted
+from compat_tests.tls.stores import HOST, Store, write_store, write_trusted
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.testing.wire import WireClient
 
@@ -106,21 +107,66 @@ def test_certificate_that_cannot_replace_the_old_one_is_rejected(
     assert serial(tls_broker) == before
 
 
-def test_certificate_that_other_brokers_would_refuse_is_rejected(
-    broker_kind: str, tmp_path: Path
-) -> None:
-    port, controller = new_ports(2)
+def encrypted_between_brokers(store: Store, trusted: Path) -> tuple[int, int, dict[str, str]]:
+    """Return a port with TLS, one without, and the settings of a broker with both."""
+    port, open_port, controller = new_ports(3)
+    addresses = f"TLS://{HOST}:{port},OPEN://{HOST}:{open_port}"
     settings = {
-        "listeners": f"TLS://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"TLS://{HOST}:{port}",
-        "listener.security.protocol.map": "TLS:SSL,CONTROLLER:PLAINTEXT",
+        "listeners": f"{addresses},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": addresses,
+        "listener.security.protocol.map": "TLS:SSL,OPEN:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "TLS",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(write_store(tmp_path, "server").both),
+        "ssl.keystore.location": str(store.both),
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(write_trusted(tmp_path)),
+        "ssl.truststore.location": str(trusted),
     }
+    return port, open_port, settings
+
+
+@pytest.mark.long
+def test_certificate_between_brokers_can_be_replaced_after_it_has_expired(
+    broker_kind: str, tmp_path: Path
+) -> None:
+    """Apache Kafka compares the new one with the old one, which nobody can verify any more."""
+    life_s = 15 if broker_kind == "kwire" else 60
+    ends_at = time.monotonic() + life_s
+    old = write_store(tmp_path, "server", valid_days=life_s / 86_400)
+    port, open_port, settings = encrypted_between_brokers(old, write_trusted(tmp_path))
+    broker = make_broker(broker_kind, tmp_path / "broker", settings)
+    try:
+        context = ssl.create_default_context(cafile=settings["ssl.truststore.location"])
+
+        def is_trusted() -> bool:
+            with socket.create_connection((HOST, port), 30) as sock:
+                try:
+                    context.wrap_socket(sock, server_hostname=HOST).close()
+                except ssl.SSLCertVerificationError:
+                    return False
+            return True
+
+        eventually(lambda: not is_trusted(), "it expires", ends_at - time.monotonic() + 30)
+        (tmp_path / "next").mkdir()
+        new = str(write_store(tmp_path / "next", "server").both)
+        connection = {"bootstrap.servers": f"{HOST}:{open_port}"}
+        if broker_kind == "kwire":
+            set_on_broker(connection, SETTING, new)
+            eventually(is_trusted, "the new certificate is in use")
+        else:
+            with pytest.raises(KafkaException) as refused:
+                set_on_broker(connection, SETTING, new)
+            assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+    finally:
+        broker.close()
+
+
+def test_certificate_that_other_brokers_would_refuse_is_rejected(
+    broker_kind: str, tmp_path: Path
+) -> None:
+    port, _, settings = encrypted_between_brokers(
+        write_store(tmp_path, "server"), write_trusted(tmp_path)
+    )
     broker = make_broker(broker_kind, tmp_path / "broker", settings)
     try:
         connection = {

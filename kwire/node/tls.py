@@ -64,7 +64,8 @@ class NodeTls:
                 (self.to_controllers, controller_listener(config)),
             ):
                 if peers is not None and name == listener:
-                    await peers.check_replacement(settings, tls.certificates.current, server)
+                    old, now_ms = tls.certificates.current, tls.clock.now_ms()
+                    await peers.check_replacement(settings, old, server, now_ms)
 
 
 def _configure(

@@ -118,10 +118,28 @@ MUTATIONS = (
         name="cut-a-broker-off-by-its-new-certificate",
         invariants=(100,),
         path="kwire/net/tls/client_tls.py",
-        old="        await trio.to_thread.run_sync(check_trust, new, self.certificates.current)\n",
+        old="        await trio.to_thread.run_sync(check, new, self.certificates.current)\n",
         new="",
         test="tests/server/test_certificates.py"
         "::test_certificate_that_the_other_brokers_would_refuse_is_rejected",
+    ),
+    Mutation(
+        name="keep-an-expired-certificate-until-the-restart",
+        invariants=(100,),
+        path="kwire/net/tls/client_tls.py",
+        old="ignores_expiry=old.expires_ms <= now_ms",
+        new="ignores_expiry=False",
+        test="tests/server/test_certificates.py"
+        "::test_expired_certificate_between_brokers_can_be_replaced",
+    ),
+    Mutation(
+        name="accept-an-expired-certificate-for-an-expired-one",
+        invariants=(100,),
+        path="kwire/net/tls/client_tls.py",
+        old="        check_expiry(new, now_ms)\n",
+        new="",
+        test="tests/server/test_certificates.py"
+        "::test_expired_certificate_is_not_replaced_by_one_that_serves_nobody",
     ),
     Mutation(
         name="read-certificates-for-each-connection",

@@ -42,14 +42,20 @@ async def alter(server: Server, *settings: tuple[str, str | None]) -> tuple[int,
 
 
 async def alter_keystore(
-    tmp_path: Path, leaf: trustme.LeafCert | str, properties: dict[str, str]
+    tmp_path: Path,
+    leaf: trustme.LeafCert | str,
+    properties: dict[str, str],
+    old: trustme.LeafCert | None = None,
 ) -> tuple[int, str]:
-    """Run a node and change the key store of its listener TLS to one with this content."""
+    """Run a node and change the key store of its listener TLS to one with this content.
+
+    ``old`` is the certificate with which the node starts.
+    """
     data = tmp_path / "data"
     settings = {
         **properties,
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": write(tmp_path / "old.pem", pem(certificate())),
+        "ssl.keystore.location": write(tmp_path / "old.pem", pem(old or certificate())),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": write(tmp_path / "trusted.pem", trusted_pem()),
     }
@@ -94,3 +100,29 @@ async def test_certificate_that_the_other_brokers_would_refuse_is_rejected(tmp_p
 
 async def test_listener_for_clients_may_change_its_authority(tmp_path: Path) -> None:
     assert await alter_keystore(tmp_path, certificate(by="b"), OPEN) == (0, "")
+
+
+@pytest.mark.parametrize("auth", ["none", "required"])
+async def test_expired_certificate_between_brokers_can_be_replaced(
+    auth: str, tmp_path: Path
+) -> None:
+    """Nodes with the old one are refused by all others anyway."""
+    properties = {**BETWEEN_BROKERS, "ssl.client.auth": auth}
+    old = certificate(valid_days=-1)
+    assert await alter_keystore(tmp_path, certificate(), properties, old) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("leaf", "reason"),
+    [
+        (certificate(valid_days=-2), "the new certificate has expired"),
+        (certificate(by="b"), "would refuse each other"),
+    ],
+)
+async def test_expired_certificate_is_not_replaced_by_one_that_serves_nobody(
+    leaf: trustme.LeafCert, reason: str, tmp_path: Path
+) -> None:
+    old = certificate(valid_days=-1)
+    code, text = await alter_keystore(tmp_path, leaf, BETWEEN_BROKERS, old)
+    assert code == InvalidRequest.code
+    assert reason in text

@@ -4,6 +4,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -14,7 +15,7 @@ from kwire.configs.tls import TlsConfig
 from kwire.net.framing import Disconnect
 from kwire.net.tls.contexts import ServerContext, client_context
 from kwire.net.tls.reloading import Reloading
-from kwire.net.tls.replacement import check_trust
+from kwire.net.tls.replacement import check_expiry, check_trust
 from kwire.net.tls.tls_socket import TlsSocket
 
 logger = logging.getLogger(__name__)
@@ -61,15 +62,17 @@ class ClientTls:
         return encrypted
 
     async def check_replacement(
-        self, settings: TlsConfig, old: ServerContext, new: ServerContext
+        self, settings: TlsConfig, old: ServerContext, new: ServerContext, now_ms: int
     ) -> None:
         """Raise ConfigError unless nodes with and without the new settings accept each other.
 
         ``old`` and ``new``: this node's own side of a listener between nodes.
         """
+        check_expiry(new, now_ms)
+        check = partial(check_trust, ignores_expiry=old.expires_ms <= now_ms)
         client = await self.certificates.examine(settings)
-        await trio.to_thread.run_sync(check_trust, new, self.certificates.current)
-        await trio.to_thread.run_sync(check_trust, old, client)
+        await trio.to_thread.run_sync(check, new, self.certificates.current)
+        await trio.to_thread.run_sync(check, old, client)
 
     def report(self, host: str, error: BaseException) -> None:
         """Log why a handshake failed, unless that was logged a moment ago."""
