@@ -207,10 +207,17 @@ def _check_logins(config: BrokerConfig) -> None:
     controllers = [name.upper() for name in config.controller_listener_names]
     listeners = {*own, *(name for name in controllers if has_sasl(protocols[name]))}
     if listeners:
-        from kwire.configs.sasl import broker_account, controller_account, mechanisms_of
+        from kwire.configs.sasl import (
+            broker_account,
+            check_controller_mechanism,
+            controller_account,
+            mechanisms_of,
+        )
 
         if controllers[0] in listeners:
             controller_account(static, controllers[0])
+        if controllers[0] in own:
+            check_controller_mechanism(static, controllers[0])
         if config.is_broker and config.inter_broker_listener in listeners:
             broker_account(static, config.inter_broker_listener)
         for listener in own:

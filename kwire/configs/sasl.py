@@ -114,13 +114,26 @@ def broker_account(properties: Mapping[str, str], listener: str) -> Account | To
     key = SecurityConfig.sasl_mechanism_inter_broker_protocol
     mechanism = SecurityConfig(properties).sasl_mechanism_inter_broker_protocol
     account = account_for(properties, listener, key.name, mechanism)
+    _check_offered(properties, listener, key.name, mechanism)
+    return account
+
+
+def check_controller_mechanism(properties: Mapping[str, str], listener: str) -> None:
+    """Raise ConfigError if controllers would refuse the log-ins of each other."""
+    key = SecurityConfig.sasl_mechanism_controller_protocol
+    mechanism = SecurityConfig(properties).sasl_mechanism_controller_protocol
+    _check_offered(properties, listener, key.name, mechanism)
+
+
+def _check_offered(
+    properties: Mapping[str, str], listener: str, setting: str, mechanism: str
+) -> None:
     offered = [each.name for each in mechanisms_of(properties, listener)]
     if mechanism not in offered:
         raise ConfigError(
-            f"{key.name} has {mechanism}, which listener {listener} does not offer; "
-            f"give it one of {', '.join(offered)}"
+            f"{setting} has {mechanism}, which listener {listener} does not offer; give it one of "
+            f"{', '.join(offered)}, or add {mechanism} to {prefix(listener)}{_ENABLED}"
         )
-    return account
 
 
 def controller_account(properties: Mapping[str, str], listener: str) -> Account | TokenAccount:

@@ -28,7 +28,7 @@ from kwire.raftmeta.delivery import (
 )
 from kwire.raftmeta.disk_calls import DiskCalls
 from kwire.raftmeta.network_channel import NetworkChannel, NoPeers, Peers
-from kwire.raftmeta.raft import progress
+from kwire.raftmeta.raft import messages, progress
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.events import (
     Append,
@@ -253,13 +253,19 @@ class RaftService:
         leads = isinstance(role, Leader) and self.high_watermark > role.epoch_start
         return self.high_watermark if leads else None
 
-    async def handle(self, request: RaftRequest) -> RaftResponse:
-        """Answer a request from another node or a tool."""
+    async def handle(self, request: RaftRequest, listener: str = "") -> RaftResponse:
+        """Answer a request from another node or a tool.
+
+        ``listener``: the one of this node that received it, if not the first one of controllers.
+        """
         pending = _Pending()
         self._driver.feed(Received(pending, request))
         await pending.event.wait()
-        assert pending.response is not None
-        return pending.response
+        response = pending.response
+        assert response is not None
+        if listener and listener != self._raft.state.config.listener:
+            messages.name_leader_on(listener, self._raft.state, response)
+        return response
 
     def resign(self, epoch: int) -> None:
         """Resign from the leadership of ``epoch``."""

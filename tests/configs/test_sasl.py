@@ -89,6 +89,15 @@ def test_listeners_own_setting_overrides_the_nodes() -> None:
         ({**CONTROLLERS}, "sasl.mechanism.controller.protocol has GSSAPI"),
         ({**CONTROLLERS, CONTROLLERS_MECHANISM: "SCRAM-SHA-256"}, "use PLAIN"),
         ({**CONTROLLERS, CONTROLLERS_MECHANISM: "PLAIN"}, "listener.name.controller.plain.sasl"),
+        (
+            {
+                **CONTROLLERS,
+                CONTROLLERS_MECHANISM: "PLAIN",
+                "listener.name.controller.plain.sasl.jaas.config": f"{PLAIN} {ACCOUNT};",
+                "listener.name.controller.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            },
+            "add PLAIN to listener.name.controller.sasl.enabled.mechanisms",
+        ),
     ],
 )
 def test_what_cannot_work_is_rejected_in_one_line(settings: dict[str, str], named: str) -> None:

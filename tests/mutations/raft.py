@@ -4,6 +4,15 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="name-the-leader-on-a-listener-that-the-requester-does-not-use",
+        invariants=(108,),
+        path="kwire/raftmeta/raft/messages.py",
+        old="if each.name == listener), None)",
+        new="), None)",
+        test="tests/raftmeta/raft/test_kip_595.py"
+        "::test_requester_gets_the_leaders_address_on_its_own_listener",
+    ),
+    Mutation(
         name="any-fetch-vouches-for-the-leader",
         invariants=(34,),
         path="kwire/raftmeta/raft/progress.py",

@@ -15,6 +15,6 @@ Resp = TypeVar("Resp")
 
 async def ask_quorum(context: Context, request: "RaftRequest", response_type: type[Resp]) -> Resp:
     """Return the raft node's response, checked to be a ``response_type``."""
-    response = await context.quorum.handle(request)
+    response = await context.quorum.handle(request, context.listener)
     assert isinstance(response, response_type)
     return response

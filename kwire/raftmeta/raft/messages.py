@@ -5,7 +5,7 @@ about anything else, which is then rejected.
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, overload
 
 from kwire import errors
 from kwire.codec.messages.begin_quorum_epoch import (
@@ -24,6 +24,9 @@ from kwire.raftmeta.raft.quorum_state import NO_NODE
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
+
+if TYPE_CHECKING:  # An alias for type checking only.
+    from kwire.raftmeta.raft.events import RaftResponse
 
 NONE: Final = errors.NONE
 
@@ -49,6 +52,14 @@ _NodeEndpoint = TypeVar(
     FetchResponse.NodeEndpoint,
     FetchSnapshotResponse.NodeEndpoint,
 )
+
+
+class _Address(Protocol):
+    """The address of a node in a response."""
+
+    node_id: int
+    host: str
+    port: int
 
 
 class _Topic(Protocol[P_co]):
@@ -321,6 +332,26 @@ def _nodes(state: RaftState, kind: type[_NodeEndpoint]) -> list[_NodeEndpoint]:
     if node is None or state.leader_id is None:
         return []
     return [kind(node_id=state.leader_id, host=node.host, port=node.port)]
+
+
+def name_leader_on(listener: str, state: RaftState, response: "RaftResponse") -> None:
+    """Replace the leader's address in an answer by its address on another listener.
+
+    While controllers change from one listener to another, some nodes use the old one and some the
+    new one: as from Kafka, each gets an address on the listener that it uses, or none.
+    """
+    if not isinstance(response, PartitionResponse):
+        return
+    nodes: Sequence[_Address] = response.node_endpoints
+    for node in nodes:
+        voter = state.voters.get(node.node_id)
+        is_self = node.node_id == state.config.node_id
+        endpoints = state.config.endpoints if is_self else voter.endpoints if voter else ()
+        endpoint = next((each for each in endpoints if each.name == listener), None)
+        if endpoint is None:
+            response.node_endpoints = []
+        else:
+            node.host, node.port = endpoint.host, endpoint.port
 
 
 def leader_in(response: PartitionResponse) -> Node | None:

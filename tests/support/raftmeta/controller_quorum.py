@@ -77,7 +77,9 @@ class RecordedQuorum:
             return self.log[self.place].offset
         return self.log[-1].offset + 1 if self.log else 0
 
-    async def handle(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    async def handle(
+        self, request: DescribeQuorumRequest, listener: str = ""
+    ) -> DescribeQuorumResponse:
         return self.describe(request)
 
     def lead(self, who: LeaderAndEpoch) -> None:
