@@ -283,7 +283,8 @@ class Cluster:
             f"{node.id}@127.0.0.1:{node.controller_port}:{fresh_id()}" for node in self.controllers
         )
         for node in self.nodes.values():
-            run = node.format("--initial-controllers", first)
+            voters = ("--initial-controllers", first)
+            run = node.format(*(voters if node.is_controller else ("--no-initial-controllers",)))
             assert run.returncode == 0, run.stdout + run.stderr
             node.launch()
         self.wait_complete()

@@ -16,6 +16,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.cluster.nodes import (
+    BROKER,
+    COMBINED,
+    CONTROLLER,
     LOOPBACK,
     REPLICATED,
     Cluster,
@@ -99,15 +102,23 @@ class Change:
         return listeners.get(node.id) == set(names)
 
 
-@pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "static voters"])
+@pytest.mark.parametrize(
+    ("roles", "dynamic"),
+    [
+        ([COMBINED] * 3, True),
+        ([COMBINED] * 3, False),
+        ([CONTROLLER] * 3 + [BROKER] * 3, True),
+    ],
+    ids=["combined", "combined, static voters", "separate"],
+)
 def test_controllers_become_protected_without_a_gap(
-    dynamic: bool, broker_kind: str, tmp_path: Path, topic: str
+    roles: list[str], dynamic: bool, broker_kind: str, tmp_path: Path, topic: str
 ) -> None:
     folder = SecureFolder(tmp_path / "secure")
     folder.fill([LOOPBACK], time.time_ns() // 1_000_000)
     cluster = Cluster(tmp_path, REPLICATED, dynamic=dynamic)
-    for number in (1, 2, 3):
-        cluster.add(number, broker_kind)
+    for number, role in enumerate(roles, 1):
+        cluster.add(number, broker_kind, role)
     ports = dict(zip(cluster.nodes, new_ports(len(cluster.nodes)), strict=True))
     change = Change(cluster, folder, ports)
     load: Load | None = None

@@ -77,6 +77,14 @@ MUTATIONS = (
         test="tests/net/test_assertions.py::test_template_adds_claims_and_settings_override_them",
     ),
     Mutation(
+        name="controllers-do-not-offer-the-mechanism-of-their-own-log-in",
+        invariants=(105,),
+        path="kwire/configs/checks.py",
+        old="        if controllers[0] in own:\n",
+        new="        if False:\n",
+        test="tests/configs/test_sasl.py::test_what_cannot_work_is_rejected_in_one_line",
+    ),
+    Mutation(
         name="assertion-is-never-the-grant",
         invariants=(105,),
         path="kwire/net/oauth/own_token.py",
