@@ -167,15 +167,23 @@ class Cluster:
         return self._offsets(topics, self._specs().latest())
 
     def known_ends(self, topics: Iterable[Topic]) -> Offsets:
-        """Return the end offsets of the topics whose leaders all answer, with one look-up."""
+        """Return the end offsets of the topics whose leaders all answer, with one request.
+
+        The client waits for the other leaders as long as for one, `TIMEOUTS`.
+        """
         topics = list(topics)
+        parts = self._parts(topics)
+        request = self._list_offsets(parts.values(), self._specs().latest())
         try:
-            return self.ends(topics)
+            return self._answers(request, parts)
         except (Failure, Refusal):
             ends: dict[str, Mapping[int, int]] = {}
             for topic in topics:
                 with suppress(Failure, Refusal):
-                    ends |= self.ends([topic])
+                    ends[topic.name] = {
+                        number: self._answer(request, parts[topic.name, number])
+                        for number in topic.partitions
+                    }
             return ends
 
     def at_time(self, topics: Iterable[Topic], timestamp_ms: int) -> Offsets:
@@ -212,20 +220,37 @@ class Cluster:
         return self._classes.specs
 
     def _offsets(self, topics: Iterable[Topic], spec: JavaObject) -> Offsets:
-        parts = {
+        parts = self._parts(topics)
+        return self._answers(self._list_offsets(parts.values(), spec), parts)
+
+    def _parts(self, topics: Iterable[Topic]) -> dict[tuple[str, int], JavaObject]:
+        """Return Kafka's own objects for the partitions of the topics."""
+        return {
             (topic.name, number): self._classes.topic_partition(topic.name, number)
             for topic in topics
             for number in topic.partitions
         }
+
+    def _list_offsets(self, parts: Iterable[JavaObject], spec: JavaObject) -> JavaObject:
+        """Request offsets of partitions from all their leaders; the answers come later."""
         wanted_specs = self._classes.hash_map()
-        for part in parts.values():
+        for part in parts:
             wanted_specs.put(part, spec)
-        options = self._classes.committed_offsets
-        answers = self._call(lambda: self._admin.listOffsets(wanted_specs, options).all().get())
+        return self._call(
+            lambda: self._admin.listOffsets(wanted_specs, self._classes.committed_offsets)
+        )
+
+    def _answers(self, request: JavaObject, parts: Mapping[tuple[str, int], JavaObject]) -> Offsets:
+        """Wait for all answers; raise Failure or Refusal if one of them is an error."""
+        answers = self._call(lambda: request.all().get())
         return offsets_of(
             (topic, number, int(answers.get(part).offset()))
             for (topic, number), part in parts.items()
         )
+
+    def _answer(self, request: JavaObject, part: JavaObject) -> int:
+        """Wait for the answer about one partition."""
+        return int(self._call(lambda: request.partitionResult(part).get()).offset())
 
     def _call(self, request: Callable[[], JavaObject]) -> JavaObject:
         """Make a request; turn an error from the brokers into a sentence."""

@@ -266,13 +266,24 @@ class TableRuns:
         return place if place is not None and place.is_at_rest else None
 
     # Runs of tables ------------------------------------------------------------------------
+    @property
+    def _may_go(self) -> bool:
+        """True if a topic may be deleted; topics that the file names must exist."""
+        source = self.template.common.source
+        return source.pattern is not None and not source.fail_on_data_loss
+
     def _is_due(self, state: TableState) -> bool:
-        look, source = self._look, self.template.common.source
-        may_lose = not source.fail_on_data_loss
-        may_go = may_lose and source.pattern is not None  # Topics that the file names must exist.
-        return look is not None and state.is_due(
-            look, self.clock(), may_lose=may_lose, may_go=may_go
+        may_lose = not self.template.common.source.fail_on_data_loss
+        return self._look is not None and state.is_due(
+            self._look, self.clock(), may_lose=may_lose, may_go=self._may_go
         )
+
+    def _is_gone(self, topic: str) -> bool:
+        """Return whether a topic that may be deleted no longer exists."""
+        try:
+            return self._may_go and topic not in self.engine.look([topic]).topics
+        except (Failure, Refusal):
+            return False
 
     def _start_due(self) -> None:
         if self.outside.is_stopping():
@@ -324,6 +335,9 @@ class TableRuns:
         if problem is None:  # A defect, of which the place is needed.
             self.outside.warn("".join(traceback.format_exception(error)))
             problem = Refusal(f"{type(error).__name__}: {error}")
+        if self._is_gone(state.topic):
+            state.on_gone(self._look)
+            return
         is_same = state.problem == Problem.of(problem)
         state.on_failure(problem, self.clock(), is_endless=self._is_endless)
         if state.is_stopped:

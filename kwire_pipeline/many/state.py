@@ -56,6 +56,8 @@ class TableState:
     upkeep: Schedule
     outdated: Look | None = None
     """The look that the brokers gave before the last run ended; the run has seen more."""
+    gone_since: Look | None = None
+    """The look that shows a topic which was deleted during a run after it."""
     place: Place | None = None
     """The place of the checkpoint; None if a run has to find out, or to finish a batch."""
     problem: Problem | None = None
@@ -73,12 +75,14 @@ class TableState:
         """
         if self.is_running or self.is_stopped or self.pipeline is None or now_s < self.retry_at_s:
             return False
+        topic, ends = look.topics.get(self.topic), look.ends.get(self.topic)
+        if may_go and (topic is None or look is self.gone_since):
+            return False
         if self.intent is not Intent.CONTINUE or self.place is None or self.problem is not None:
             return True
-        topic, ends = look.topics.get(self.topic), look.ends.get(self.topic)
         is_old = look is self.outdated
         if topic is None:
-            return not is_old and not may_go  # A run of this table says what is wrong.
+            return not is_old  # A run of this table says what is wrong.
         if ends is None or topic.topic_id != self.place.identity.topics.get(self.topic):
             return not is_old
         may_lose = may_lose or is_old
@@ -97,6 +101,13 @@ class TableState:
         self.problem = None
         self.place = place
         self.outdated = look
+
+    def on_gone(self, look: Look | None) -> None:
+        """Note that the topic, which may be deleted, was deleted after a look."""
+        self.is_running = False
+        self.place = None  # If the topic is recreated, a run says what is wrong.
+        self.problem = None
+        self.gone_since = look
 
     def on_failure(self, error: Refusal | Failure, now_s: float, *, is_endless: bool) -> None:
         """Note why a run of the table failed; it is tried again, or stopped for good."""

@@ -134,6 +134,14 @@ MUTATIONS = (
         test=f"{PLANS}::test_table_of_a_topic_that_is_gone_is_not_given_to_another",
     ),
     Mutation(
+        name="topic-deleted-during-its-run-is-run-again-without-end",
+        invariants=(),
+        path=STATE,
+        old="if may_go and (topic is None or look is self.gone_since):",
+        new="if may_go and topic is None:",
+        test=f"{RUNS}::test_topic_that_is_deleted_during_its_run_is_no_problem_if_it_may_be",
+    ),
+    Mutation(
         name="larger-records-count-by-half",
         invariants=(),
         path=PACE,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Any
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -33,15 +34,29 @@ class Brokers(Cluster):
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         described = {name: Topic(name, f"id of {name}", (0,)) for name in names}
-        self._answer(list(described))
+        self._describe(list(described))
         return described
 
-    def ends(self, topics: Iterable[Topic]) -> Offsets:
-        ends = {topic.name: {0: 7} for topic in topics}
-        self._answer(list(ends))
-        return ends
+    def _specs(self) -> Any:
+        return MagicMock()
 
-    def _answer(self, names: list[str]) -> None:
+    def _parts(self, topics: Iterable[Topic]) -> dict[tuple[str, int], Any]:
+        return {(topic.name, 0): topic.name for topic in topics}
+
+    def _list_offsets(self, parts: Iterable[Any], spec: Any) -> Any:
+        names = list(parts)
+        self.requests.append(names)
+        return names
+
+    def _answers(self, request: Any, parts: Any) -> Offsets:
+        return {name: {0: self._answer(request, name)} for name in request}
+
+    def _answer(self, request: Any, part: Any) -> int:
+        if self.broken is not None and part == "b":
+            raise self.broken
+        return 7
+
+    def _describe(self, names: list[str]) -> None:
         self.requests.append(names)
         if self.broken is not None and "b" in names:
             raise self.broken
@@ -63,4 +78,6 @@ def test_topic_that_is_deleted_meanwhile_is_absent() -> None:
 @pytest.mark.parametrize("error", [Failure("no leader"), Refusal("deleted")])
 def test_topic_whose_leader_does_not_answer_has_no_end(error: Exception) -> None:
     topics = [Topic(name, f"id of {name}", (0,)) for name in "abc"]
-    assert Brokers(error).known_ends(topics) == {"a": {0: 7}, "c": {0: 7}}
+    brokers = Brokers(error)
+    assert brokers.known_ends(topics) == {"a": {0: 7}, "c": {0: 7}}
+    assert brokers.requests == [["a", "b", "c"]]

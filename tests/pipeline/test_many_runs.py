@@ -17,6 +17,7 @@ from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
+from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Held, Overtaken, Refusal
 from kwire_pipeline.many.runs import Finished, Order, Outcome, Outside, TableRuns
 from kwire_pipeline.many.state import Look, Problem
@@ -342,3 +343,35 @@ def test_deleted_topic_that_the_file_names_is_an_error_even_if_data_may_be_lost(
     text = MANY.replace('pattern: "shop[.].*"', "topics: [a]")
     scene = Scene(engine, template(text, Flag("source.fail_on_data_loss", "false")))
     assert scene.run().problems.keys() == {"raw.a"}
+
+
+class Deleting(FakeEngine):
+    """Brokers on which topic a is deleted while its table is written for the first time."""
+
+    def run(self, pipeline: Pipeline, *more: Any) -> Tally:
+        if pipeline.source.topics == ("a",) and not self.runs:
+            self.deleted.add("a")
+            self.errors["a"] = Refusal("a topic of the pipeline does not exist")
+        return super().run(pipeline, *more)
+
+
+@pytest.mark.parametrize("interval", [(), EVERY])
+def test_topic_that_is_deleted_during_its_run_is_no_problem_if_it_may_be(
+    interval: tuple[Flag, ...],
+) -> None:
+    engine = Deleting(ends={"a": 10, "b": 10})
+    lossy = Flag("source.fail_on_data_loss", "false")
+    scene = Scene(engine, template(MANY, *interval, lossy), end_s=40)
+    assert scene.run().problems == {}
+    assert scene.warnings == []
+    assert scene.topics_run() == ["a", "b"]
+
+
+def test_recreated_topic_is_run_although_its_deletion_was_no_problem() -> None:
+    engine = Deleting(ends={"a": 10})
+    lossy = Flag("source.fail_on_data_loss", "false")
+    scene = Scene(engine, template(MANY, *EVERY, lossy), end_s=40)
+    scene.events[15] = engine.deleted.clear
+    scene.events[16] = engine.errors.clear
+    assert scene.run().tally.rows == 10
+    assert scene.topics_run() == ["a", "a"]
