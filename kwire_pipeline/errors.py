@@ -13,6 +13,13 @@ class Refusal(Exception):
     """
 
 
+class Permanent(Refusal):
+    """A refusal that only another file, flag or program ends, which a run reads once.
+
+    Any other refusal may end while a run goes on: somebody restores a table, or grants a right.
+    """
+
+
 class Held(Refusal):
     """Another run writes with the checkpoint now; a run of many tables waits for its end."""
 

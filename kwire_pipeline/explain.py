@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Failure, Permanent, Refusal
 from kwire_pipeline.signals import end_at_once, handle_with
 
 SPARK: Final = ("pyspark.", "py4j.")
@@ -99,9 +99,11 @@ def explain(error: Exception, transform: str | None) -> Refusal | Failure | None
         return Failure("Spark's JVM ended during the command: run it again")
     place = None if transform is None else place_in(transform.partition(":")[0], error)
     if place is not None:
-        return Refusal(f"transform: {place} raises {type(error).__name__}: {sentence(str(error))}")
+        return Permanent(
+            f"transform: {place} raises {type(error).__name__}: {sentence(str(error))}"
+        )
     if NO_CLASS in str(error):
-        return Refusal(f"Spark lacks a class of the pipeline: {ADD}")
+        return Permanent(f"Spark lacks a class of the pipeline: {ADD}")
     return problem_of(error) if type(error).__module__.startswith(SPARK) else None
 
 
@@ -140,7 +142,7 @@ def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
     ``kinds`` are the names of pyspark's exceptions, from the error to its first cause.
     """
     if lost := LOST.search(text):
-        return Refusal(
+        return Permanent(
             f"records are gone from a topic before they were read ({lost[1].strip()}): to go on "
             "without them, run once with --source.fail_on_data_loss false"
         )
@@ -155,7 +157,7 @@ def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     if missing := next((line for line in (reason, *causes) if MISSING.search(line)), None):
         cause = "" if missing is reason else f" ({missing.removeprefix('Caused by: ')})"
-        return Refusal(f"{reason}{cause}: {ADD}")
+        return Permanent(f"{reason}{cause}: {ADD}")
     if not WRONG_KINDS.isdisjoint(kinds):
         if "PythonException" in kinds and (raised := RAISED.findall(text)):
             reason += f" ({raised[-1]})"

@@ -26,7 +26,7 @@ from kwire_pipeline.engine.reporting.figures import (
 )
 from kwire_pipeline.engine.schemas import Schemas
 from kwire_pipeline.engine.upsert import all_changes, check_no_null, last_changes
-from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.errors import Failure, Permanent, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.tables.table import Letters, Mark, Table
@@ -149,19 +149,19 @@ class Writer:
             return None
 
     def _judge(self, counts: Counts, mark: Mark) -> None:
-        """Raise Refusal for a batch that the configuration does not accept."""
+        """Raise Permanent for a batch that the configuration does not accept."""
         for words in rejections(self.shape.expectations, counts.unmet):
-            raise Refusal(
+            raise Permanent(
                 f"{words} in offsets {mark.ranges.dump()}: correct them at their source, or change "
                 "the expectation's action"
             )
         if counts.dead_letters and self.destinations.dead_letters is None:
-            raise Refusal(
+            raise Permanent(
                 f"{counts.dead_letters} records of offsets {mark.ranges.dump()} do not fit, and "
                 "the pipeline has no dead_letters: give it a table or a topic for them"
             )
         if self.tolerance.is_exceeded(counts.dead_letters, counts.records):
-            raise Refusal(
+            raise Permanent(
                 f"{counts.dead_letters} of {counts.records} records do not fit, more than "
                 f"max_bad_share {self.tolerance.max_bad_share:g}, in offsets "
                 f"{mark.ranges.dump()}: correct the schema, or raise max_bad_share"

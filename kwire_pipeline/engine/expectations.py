@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.storage import jvm_of
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent
 from kwire_pipeline.explain import sentence
 from kwire_pipeline.records.frames import OWN, Shape
 
@@ -30,7 +30,7 @@ TIME_CAST: Final = re.compile(rf"\bcast\({WORDS}(?: \w+)? as (?:date|timestamp)"
 
 
 def check_expectations(frame: DataFrame, shape: Shape) -> None:
-    """Raise Refusal for an expectation that Spark cannot read, or that is not repeatable.
+    """Raise Permanent for an expectation that Spark cannot read, or that is not repeatable.
 
     ``frame`` has the columns of rows.
     """
@@ -39,9 +39,9 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
         try:
             is_repeatable = _is_repeatable(frame, sql)
         except AnalysisException as error:
-            raise Refusal(f"{key}: Spark does not read {sql!r}: {sentence(str(error))}") from None
+            raise Permanent(f"{key}: Spark does not read {sql!r}: {sentence(str(error))}") from None
         if not is_repeatable and action is not Action.WARN:
-            raise Refusal(
+            raise Permanent(
                 f"{key}: {sql!r} depends on more than the record (the time, chance, other records "
                 "or tables), so a batch that is repeated could lose records: compare columns, such "
                 f"as {shape.origin_prefix}timestamp for the time, or set its action to warn"

@@ -18,7 +18,7 @@ import attrs
 
 from kwire_pipeline.engine import offsets
 from kwire_pipeline.engine.offsets import Offsets
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent, Refusal
 
 FILE: Final = "pipeline.json"
 VERSION: Final = 1
@@ -307,7 +307,7 @@ def check_cluster(
             )
     for topic, topic_id in sorted(stored.known_topics.items()):
         if topics.get(topic, topic_id) != topic_id:
-            raise Refusal(
+            raise Permanent(
                 f"topic {topic} was deleted and recreated, so the checkpoint's offsets are not "
                 f"its own: run with {ADOPT}, which reads the new one from its beginning, or "
                 f"{FROM_START}"

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 import attrs
 
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges, later
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent, Refusal
 
 GIVE_UP: Final = "--give-up"
 NOTHING: Final = Ranges(())
@@ -162,4 +162,4 @@ def covers(given_up: Ranges, lost: Ranges) -> bool:
 
 
 def refuse(problem: str, option: str, effect: str, lost: Ranges) -> NoReturn:
-    raise Refusal(f"{problem}: run with {option} {GIVE_UP} '{lost.dump()}', which {effect}")
+    raise Permanent(f"{problem}: run with {option} {GIVE_UP} '{lost.dump()}', which {effect}")

@@ -13,7 +13,7 @@ from kwire_pipeline.engine.identity import Identity
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, transform_hash
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent, Refusal
 from kwire_pipeline.tables.table import Letters, Mark
 
 
@@ -119,7 +119,7 @@ def check_definition(
     letters = DeadLetters(table=stored.dead_letters, topic=stored.letter_topic)
     former = destinations_of(spark, attrs.evolve(pipeline, dead_letters=letters))
     if has_part(stored, folder.at(checkpoint_name(stored.pipeline_id)), former.tables):
-        raise Refusal(
+        raise Permanent(
             f"a batch of pipeline {pipeline.name} is half done, and this file classifies its "
             "records differently (schema, columns, omit, expectations, transform or dead_letters): "
             "run once with the former file, then with this one"

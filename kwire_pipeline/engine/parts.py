@@ -18,7 +18,7 @@ from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.source import client
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upsert import check_keys
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
@@ -163,7 +163,7 @@ def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) 
         if column.lower() not in names
     ]
     if lost:
-        raise Refusal(f"transform: the frame lacks {', '.join(lost)}: keep these columns")
+        raise Permanent(f"transform: the frame lacks {', '.join(lost)}: keep these columns")
     check_keys(frame, shape)
     return frame.schema
 
@@ -188,12 +188,12 @@ def transform_of(place: str) -> Callable[[DataFrame], DataFrame]:
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise Refusal(f"transform: {place} cannot be imported: {error}") from None
+        raise Permanent(f"transform: {place} cannot be imported: {error}") from None
 
     def transform(frame: DataFrame) -> DataFrame:
         result = function(frame)
         if not isinstance(result, DataFrame):
-            raise Refusal(f"transform: {place} returned {type(result).__name__}, not a DataFrame")
+            raise Permanent(f"transform: {place} returned {type(result).__name__}, not a DataFrame")
         return result
 
     return transform

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent
 from kwire_pipeline.records import frames, unavailable
 from kwire_pipeline.records.frames import DELETES, Shape
 
@@ -52,26 +52,26 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
 
 
 def check_no_null(changes: DataFrame, keys: Sequence[str]) -> None:
-    """Raise Refusal if a transform has made a key null: such rows would replace each other."""
+    """Raise Permanent if a transform has made a key null: such rows would replace each other."""
     nulls = [F.count_if(F.col(f"`{key}`").isNull()) for key in keys]
     counts = changes.agg(*nulls).collect()[0]
     for key, count in zip(keys, counts, strict=True):
         if count:
-            raise Refusal(
+            raise Permanent(
                 f"table.keys: the transform makes rows whose {key} is null: leave them out there, "
                 "or give them a key"
             )
 
 
 def check_keys(rows: DataFrame, shape: Shape) -> None:
-    """Raise Refusal if the rows lack a key, or if a deletion could not have it."""
+    """Raise Permanent if the rows lack a key, or if a deletion could not have it."""
     names = {name.lower() for name in rows.columns}
     own = {name.lower() for name in shape.names}
     for key in shape.changes.keys:
         if key.lower() not in names:
-            raise Refusal(f"table.keys: the rows have no column {key}: keep it in the transform")
+            raise Permanent(f"table.keys: the rows have no column {key}: keep it in the transform")
         if shape.changes.has_deletions and key.lower() not in own:
-            raise Refusal(
+            raise Permanent(
                 f"table.keys: {key} is made by the transform, which deletions do not pass: make it "
                 "with `columns`"
             )

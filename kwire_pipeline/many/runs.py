@@ -25,7 +25,7 @@ from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
 from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.engine.upkeep import Schedule
-from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Held, Refusal
+from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Permanent, Refusal
 from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.many.plan import TablePlan, plan_tables, select
 from kwire_pipeline.many.state import Look, Problem, TableState
@@ -181,7 +181,7 @@ class TableRuns:
             return False
         if self._is_endless:
             states = self._states.values()
-            return bool(states) and all(state.is_stopped for state in states)
+            return bool(states) and all(state.is_without_hope for state in states)
         return not any(map(self._is_due, self._states.values()))
 
     # Looks ---------------------------------------------------------------------------------
@@ -320,6 +320,8 @@ class TableRuns:
                 self._outcome.tally.merge(tally)
                 if (elapsed_s := state.outage.on_batch(self.clock())) is not None:
                     self._warn(state, f"the table goes on after {elapsed_s:.0f} seconds")
+                elif state.refusals:
+                    self._warn(state, "the table goes on")
                 state.on_end(place, self._look)
             else:
                 self._on_failure(state, error)
@@ -334,7 +336,7 @@ class TableRuns:
         problem = explain(error, self.template.common.transform)
         if problem is None:  # A defect, of which the place is needed.
             self.outside.warn("".join(traceback.format_exception(error)))
-            problem = Refusal(f"{type(error).__name__}: {error}")
+            problem = Permanent(f"{type(error).__name__}: {error}")
         if self._is_gone(state.topic):
             state.on_gone(self._look)
             return
@@ -342,7 +344,7 @@ class TableRuns:
         state.on_failure(problem, self.clock(), is_endless=self._is_endless)
         if state.is_stopped:
             self._warn(state, f"{problem}; this table is stopped, the others go on")
-        elif not is_same if isinstance(problem, Held) else state.outage.is_first_failure:
+        elif not is_same if isinstance(problem, Refusal) else state.outage.is_first_failure:
             self._warn(state, f"{problem}; the table is tried again")
         if not state.is_stopped and state.pipeline is not None:
             self.outside.control_of(state.pipeline).on_restart()

@@ -7,6 +7,7 @@ better.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
@@ -16,8 +17,19 @@ from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offline import Place
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.upkeep import Schedule
-from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Held, Overtaken, Refusal
+from kwire_pipeline.errors import (
+    EXIT_FAILURE,
+    EXIT_REFUSAL,
+    Failure,
+    Held,
+    Overtaken,
+    Permanent,
+    Refusal,
+)
 from kwire_pipeline.patience import LONGEST_WAIT_S, Outage
+
+FIRST_REFUSED_WAIT_S: Final = 60.0
+LONGEST_REFUSED_WAIT_S: Final = 900.0
 
 
 @attrs.frozen
@@ -64,6 +76,8 @@ class TableState:
     is_stopped: bool = False
     """True if this run does not write the table any more."""
     is_running: bool = False
+    refusals: int = 0
+    """The refusals since the last run that ended well."""
     retry_at_s: float = 0.0
     started_s: float = 0.0
 
@@ -90,6 +104,11 @@ class TableState:
         pairs = [(end, position.get(partition, 0)) for partition, end in ends.items()]
         return any(end > read or (end < read and not may_lose) for end, read in pairs)
 
+    @property
+    def is_without_hope(self) -> bool:
+        """True if this run does not write the table unless somebody changes something."""
+        return self.is_stopped or self.refusals > 0
+
     def on_start(self, now_s: float) -> None:
         self.is_running = True
         self.started_s = now_s
@@ -99,6 +118,7 @@ class TableState:
         self.is_running = False
         self.intent = Intent.CONTINUE
         self.problem = None
+        self.refusals = 0
         self.place = place
         self.outdated = look
 
@@ -107,6 +127,7 @@ class TableState:
         self.is_running = False
         self.place = None  # If the topic is recreated, a run says what is wrong.
         self.problem = None
+        self.refusals = 0
         self.gone_since = look
 
     def on_failure(self, error: Refusal | Failure, now_s: float, *, is_endless: bool) -> None:
@@ -119,5 +140,10 @@ class TableState:
             wait_s = self.outage.on_failure(now_s, self.started_s)
         elif is_endless and isinstance(error, Held):
             wait_s = LONGEST_WAIT_S
+        elif is_endless and isinstance(error, Refusal) and not isinstance(error, Permanent):
+            wait_s = min(
+                FIRST_REFUSED_WAIT_S * 2.0 ** min(self.refusals, 10), LONGEST_REFUSED_WAIT_S
+            )
+            self.refusals += 1
         self.is_stopped = wait_s is None
         self.retry_at_s = now_s + (wait_s or 0.0)

@@ -142,6 +142,22 @@ MUTATIONS = (
         test=f"{RUNS}::test_topic_that_is_deleted_during_its_run_is_no_problem_if_it_may_be",
     ),
     Mutation(
+        name="refusal-is-tried-again-at-each-interval",
+        invariants=(),
+        path=STATE,
+        old="            self.refusals += 1\n",
+        new="            self.refusals = 1\n",
+        test=f"{RUNS}::test_refused_table_is_written_once_its_cause_is_gone_and_tried_ever_less_often",
+    ),
+    Mutation(
+        name="permanent-refusal-is-tried-again",
+        invariants=(),
+        path=STATE,
+        old="and not isinstance(error, Permanent):",
+        new="and not isinstance(error, Held):",
+        test=f"{RUNS}::test_failure_that_passes_is_tried_again_and_a_permanent_refusal_is_not",
+    ),
+    Mutation(
         name="larger-records-count-by-half",
         invariants=(),
         path=PACE,

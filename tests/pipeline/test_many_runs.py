@@ -18,7 +18,15 @@ from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
 from kwire_pipeline.engine.reporting.figures import Tally
-from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Held, Overtaken, Refusal
+from kwire_pipeline.errors import (
+    EXIT_FAILURE,
+    EXIT_REFUSAL,
+    Failure,
+    Held,
+    Overtaken,
+    Permanent,
+    Refusal,
+)
 from kwire_pipeline.many.runs import Finished, Order, Outcome, Outside, TableRuns
 from kwire_pipeline.many.state import Look, Problem
 from tests.support.pipeline.many import MANY, FakeEngine, Inline, place, template
@@ -173,10 +181,10 @@ def test_topic_whose_schema_is_added_later_is_written_then(tmp_path: Path) -> No
     assert "a.ddl cannot be read" in scene.warnings[0]
 
 
-def test_failure_that_passes_is_tried_again_and_a_refusal_is_not() -> None:
+def test_failure_that_passes_is_tried_again_and_a_permanent_refusal_is_not() -> None:
     engine = FakeEngine(ends={"a": 10, "b": 10, "c": 10, "d": 10})
-    engine.errors = {"a": Failure("away"), "b": Refusal("broken"), "c": Overtaken("taken over")}
-    scene = Scene(engine, template(MANY, *EVERY), end_s=60)
+    engine.errors = {"a": Failure("away"), "b": Permanent("broken"), "c": Overtaken("taken over")}
+    scene = Scene(engine, template(MANY, *EVERY), end_s=600)
     scene.events[20] = lambda: engine.errors.pop("a")
     outcome = scene.run()
     counts = {topic: scene.topics_run().count(topic) for topic in engine.ends}
@@ -186,6 +194,28 @@ def test_failure_that_passes_is_tried_again_and_a_refusal_is_not() -> None:
     assert engine.positions == {"a": 10, "d": 10}
     assert len([line for line in scene.warnings if line.startswith("raw.a: away")]) == 1
     assert len(scene.restarts) == counts["a"] - 1
+
+
+def test_refused_table_is_written_once_its_cause_is_gone_and_tried_ever_less_often() -> None:
+    engine = FakeEngine(ends={"a": 10, "b": 10}, errors={"a": Refusal("the table is gone")})
+    scene = Scene(engine, template(MANY, *EVERY), end_s=20_000)
+    scene.events[10_000] = engine.errors.clear
+    outcome = scene.run()
+    assert engine.positions == {"a": 10, "b": 10}
+    assert outcome.error() is None
+    assert 10 < scene.topics_run().count("a") < 20
+    assert scene.warnings == [
+        "raw.a: the table is gone; the table is tried again", "raw.a: the table goes on",
+    ]  # fmt: skip
+
+
+def test_run_ends_if_all_tables_are_refused() -> None:
+    """A run that can write nothing says so with its exit code, and does not hide it by waiting."""
+    engine = FakeEngine(ends={"a": 10, "b": 10}, errors={"a": Refusal("gone")})
+    engine.errors["b"] = Permanent("broken")
+    scene = Scene(engine, template(MANY, *EVERY))
+    assert scene.run().problems.keys() == {"raw.a", "raw.b"}
+    assert sorted(scene.topics_run()) == ["a", "b"]
 
 
 def test_table_whose_patience_is_over_is_stopped_and_the_run_ends_without_tables() -> None:
