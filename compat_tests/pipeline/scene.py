@@ -19,9 +19,9 @@ from compat_tests.harness.broker import Broker
 from kwire_pipeline.commands.verify import prove
 from kwire_pipeline.config.model import DeadLetters, Limits, Pipeline, Source, Table, ValueFormat
 from kwire_pipeline.config.values import Partition
+from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.identity import Intent
-from kwire_pipeline.engine.key_proof import KeyProof
 from kwire_pipeline.engine.losses import NOTHING
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.parts import destinations_of

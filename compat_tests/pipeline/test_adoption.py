@@ -14,9 +14,9 @@ from compat_tests.pipeline.letter_scene import LetterScene, crash_between_letter
 from compat_tests.pipeline.scene import Crash
 from kwire_pipeline.config.model import KeyFormat, ValueFormat
 from kwire_pipeline.config.values import Column, Format, Mode, Start, TableFormat
+from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
-from kwire_pipeline.engine.key_proof import KeyProof
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
 

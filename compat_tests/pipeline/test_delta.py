@@ -18,9 +18,9 @@ from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import ValueFormat
 from kwire_pipeline.config.values import Evolution, Mode, TableFormat
+from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
-from kwire_pipeline.engine.key_proof import KeyProof
 from kwire_pipeline.errors import Refusal
 
 MONTH = datetime.timedelta(days=30)

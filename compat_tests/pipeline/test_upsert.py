@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import attrs
@@ -26,9 +28,10 @@ from kwire_pipeline.config.values import (
     TableFormat,
     Tombstones,
 )
+from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
-from kwire_pipeline.engine.key_proof import KeyProof
+from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.errors import Refusal
 
 
@@ -236,3 +239,68 @@ def test_ignored_tombstones_of_appended_rows_are_verified(scene: Scene) -> None:
     proof = scene.verify()
     assert proof.is_clean
     assert "1 dropped" in proof.words()[0]
+
+
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
+    scene: Scene, spark: SparkSession, format: TableFormat
+) -> None:
+    """Changes are ordered by the database's log, whichever partition they are in."""
+    table = attrs.evolve(
+        scene.pipeline.table,
+        format=format,
+        warehouse=str(scene.folder / "lake"),
+        envelope=Envelope.DEBEZIUM,
+        tombstones=Tombstones.IGNORE,
+        sequence_by=("lsn",),
+        deletions=f"{scene.pipeline.table.name}_deletions",
+    )
+    scene.pipeline = attrs.evolve(
+        scene.pipeline,
+        columns={"lsn": Column.parse("source.lsn")},
+        value=ValueFormat(schema="id STRING NOT NULL, n INT NOT NULL"),
+        table=table,
+    )
+
+    def change(op: str, key: str, n: int, lsn: int, *, partition: int = 0) -> tuple[str, object]:
+        row = {"id": key, "n": n}
+        images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+        return "ba"[partition], {**images, "op": op, "source": {"lsn": lsn}}
+
+    produce(scene, [change("c", "a", 1, 10), change("c", "b", 2, 20), change("c", "c", 3, 30)])
+    scene.run()
+    produce(scene, [change("u", "a", 9, 5, partition=1), change("d", "b", 2, 40)])
+    produce(scene, [change("d", "c", 3, 29, partition=1)])
+    scene.run()
+    check(scene, {"a": 1, "c": 3})
+    # Nothing of this batch is newer, and the run that wrote it ends before it is done.
+    produce(scene, [change("u", "b", 8, 35, partition=1), change("u", "a", 7, 9)])
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    scene.run()
+    check(scene, {"a": 1, "c": 3})
+    # The topic no longer has the deletion of b, nor the changes of the rows.
+    scene.delete_records({0: 4, 1: 2})
+    produce(scene, [change("u", "b", 6, 36, partition=1), change("u", "c", 5, 31, partition=1)])
+    scene.run()
+    assert numbers(scene) == {"a": 1, "c": 5}
+    proof = scene.verify()
+    assert isinstance(proof, KeyProof)
+    assert (proof.is_clean, proof.current, proof.older) == (True, 1, 1), proof.words()
+    produce(scene, [change("c", "b", 4, 50)])
+    scene.run()
+    assert numbers(scene) == {"a": 1, "b": 4, "c": 5}
+    maintenance = attrs.evolve(scene.pipeline.maintenance, forget_deletions_after=timedelta(0))
+    scene.pipeline = attrs.evolve(scene.pipeline, maintenance=maintenance)
+    deletions = destinations_of(spark, scene.pipeline).deletions
+    assert deletions is not None
+    assert sorted(row.id for row in deletions.read().collect()) == ["b", "c"]
+    later = datetime.datetime.now(datetime.UTC) + timedelta(seconds=2)
+    maintain_tables(spark, scene.pipeline, later)
+    assert deletions.read().count() == 0
+    if format is TableFormat.ICEBERG:
+        spark.sql(f"DROP TABLE {deletions.name}")
+    else:
+        shutil.rmtree(scene.folder / "lake" / str(table.deletions).replace(".", "/"))
+    with pytest.raises(Refusal, match="_deletions no longer exists"):
+        scene.run()

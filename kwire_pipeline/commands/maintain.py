@@ -53,4 +53,4 @@ def _maintain(
             f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
         )
     limits = upkeep.upkeep_of(pipeline.maintenance, now)
-    return upkeep.maintain(state.destinations.tables, limits, lease.check, faults)
+    return upkeep.maintain(state.destinations, limits, lease.check, faults)

@@ -15,9 +15,10 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.config.values import Action, Mode, Tombstones
 from kwire_pipeline.engine import proof, source
+from kwire_pipeline.engine.by_key.key_proof import KeyProof, Sides, compare_keys
+from kwire_pipeline.engine.by_key.upsert import all_changes
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import check_cluster
-from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.parts import origin_of, shape_of
@@ -25,10 +26,9 @@ from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upsert import all_changes
 from kwire_pipeline.errors import EXIT_FAILURE, Refusal
 from kwire_pipeline.records import frames
-from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.tables.table import other_writers
 
 
@@ -181,12 +181,18 @@ def prove_keys(
         judged = proof.compare(expected.distinct().withColumns(columns), written, compacted)
         judged = attrs.evolve(judged, letter_copies=copies_of(state))
         changes = all_changes(batch, shape, state.destinations.transform)
+        if state.destinations.deletions is not None:
+            # Deletions of which the topics no longer have the records.
+            deletions = state.destinations.deletions.read().where(~proof.within(start, end, origin))
+            deletions = deletions.withColumn(DELETES, F.lit(True))
+            changes = changes.unionByName(deletions, allowMissingColumns=True)
         names = [F.col(f"`{name}`") for name in origin]
         is_letter = [column == F.col(name) for column, name in zip(names, SPOT, strict=True)]
         sides = Sides(
             changes=changes.join(written, is_letter, "left_anti"),
             rows=table.read(),
             keys=shape.changes.keys,
+            sequence=shape.changes.sequence,
             origin=origin,
             start=start,
             end=end,

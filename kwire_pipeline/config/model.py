@@ -212,6 +212,15 @@ class Table:
     properties: Mapping[str, str] = mapping("Properties of a table that the pipeline creates.")
     mode: Mode = choice("Whether rows are appended, or change rows by key.", default=Mode.APPEND)
     keys: tuple[str, ...] = texts("The columns that identify a row, for upsert.")
+    sequence_by: tuple[str, ...] = texts(
+        "The columns that order the changes of a key, for upsert: a change with lower values is "
+        "older, whenever it arrives."
+    )
+    deletions: str | None = optional_text(
+        "The name of the table that remembers deleted keys, so that an older change that arrives "
+        "later does not write their rows again; for `sequence_by`.",
+        is_public=True,
+    )
     envelope: Envelope = choice("The envelope of change records.", default=Envelope.NONE)
     tombstones: Tombstones = choice(
         "The meaning of a record whose value is null.", default=Tombstones.DEAD_LETTER
@@ -310,6 +319,11 @@ class Maintenance:
     orphans_after: datetime.timedelta = duration(
         "The age after which files that no snapshot references are removed.", default="3 days"
     )
+    forget_deletions_after: datetime.timedelta = duration(
+        "The age, by the record's timestamp, after which a deletion is removed from "
+        "`table.deletions`.",
+        default="7 days",
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -323,7 +337,8 @@ class Pipeline:
     registry: Registry = section(Registry, "The schema registry, for avro-registry.")
     columns: Mapping[str, Column] = parsed_mapping(
         "Columns beside the value's own fields, or in place of one, by name: value.a.b, key, "
-        "key.a, headers.NAME, topic, partition, offset, timestamp or timestamp_type.",
+        "key.a, source.NAME (of a Debezium envelope), headers.NAME, topic, partition, offset, "
+        "timestamp or timestamp_type.",
         "places",
         Column.parse,
     )

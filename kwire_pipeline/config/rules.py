@@ -163,7 +163,11 @@ def _timestamps(part: str, record: RecordFormat, fields: tuple[Field, ...]) -> I
 
 def _table(pipeline: Pipeline) -> Iterator[Problem]:
     table, catalog = pipeline.table, pipeline.table.catalog
-    names = {"table.name": table.name, "dead_letters.table": pipeline.dead_letters.table}
+    names = {
+        "table.name": table.name,
+        "table.deletions": table.deletions,
+        "dead_letters.table": pipeline.dead_letters.table,
+    }
     for key, name in names.items():
         if name is None:
             continue
@@ -229,6 +233,10 @@ def _mode(pipeline: Pipeline) -> Iterator[Problem]:
         return
     if table.keys:
         yield "table.keys", "keys are for mode: upsert"
+    if table.sequence_by:
+        yield "table.sequence_by", "it is for mode: upsert"
+    if table.deletions is not None:
+        yield "table.deletions", "it is for mode: upsert"
     if table.envelope is not Envelope.NONE:
         yield "table.envelope", f"a {table.envelope.value} envelope needs mode: upsert"
     if table.tombstones is Tombstones.DELETE:
@@ -240,8 +248,23 @@ def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
     if table.envelope is Envelope.DEBEZIUM and pipeline.value.format is not Format.JSON:
         kind = pipeline.value.format.value
         yield "table.envelope", f"envelopes are read from json values, not from {kind} ones"
+    has_deletions = table.envelope is Envelope.DEBEZIUM or table.tombstones is Tombstones.DELETE
+    if table.sequence_by and has_deletions and table.deletions is None:
+        yield (
+            "table.deletions",
+            "sequence_by needs the name of a table that remembers deletions, such as "
+            f"{table.name}_deletions",
+        )
+    if table.deletions is not None:
+        if not table.sequence_by or not has_deletions:
+            yield "table.deletions", "it has no effect without sequence_by and deletions"
+        if table.deletions in (table.name, pipeline.dead_letters.table):
+            yield "table.deletions", "it is another table of this file"
+    for name in table.sequence_by:
+        if name in table.keys:
+            yield "table.sequence_by", f"{name} is the same in all changes of a key"
     if table.tombstones is Tombstones.DELETE:
-        for name in table.keys:
+        for name in (*table.keys, *table.sequence_by):
             place = pipeline.columns.get(name)
             if place is None or place.root is Root.VALUE:
                 yield (
@@ -347,6 +370,8 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
             yield f"columns.{name}", f"{name!r} is not a column name"
         if column.root is Root.VALUE and fields and find_field(fields, column.path) is None:
             yield f"columns.{name}", f"the value's schema has no field {path}"
+        if column.root is Root.SOURCE and pipeline.table.envelope is not Envelope.DEBEZIUM:
+            yield f"columns.{name}", "source is a part of envelope: debezium"
         if column.root is Root.KEY and column.path:
             yield from _key_column(name, column, pipeline.key)
     for name in pipeline.omit:
@@ -389,6 +414,7 @@ def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Probl
         ("table.partition_by", [partition.column for partition in table.partition_by]),
         ("table.sort_by", [sort.column for sort in table.sort_by]),
         ("table.keys", table.keys),
+        ("table.sequence_by", table.sequence_by),
     )
     for key, names in used:
         for name in names:

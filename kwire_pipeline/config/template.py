@@ -28,7 +28,7 @@ TOPIC: Final = "{topic}"
 TABLE_NAME: Final = ("table", "name")
 OF_MANY: Final = (("table", "names"), ("limits", "parallel_tables"))
 """The keys that only a file for many tables has."""
-OF_TABLES: Final = (TABLE_NAME, ("dead_letters", "table"))
+OF_TABLES: Final = (TABLE_NAME, ("table", "deletions"), ("dead_letters", "table"))
 """The keys in which a topic's name becomes part of a table's name."""
 SCHEMAS: Final = (("key", "schema"), ("value", "schema"))
 SUBJECTS: Final = (("key", "subject"), ("value", "subject"))
@@ -131,6 +131,8 @@ def problems_of(common: Pipeline) -> list[Problem]:
     if form is not TableFormat.ICEBERG and letters is not None and TOPIC not in letters:
         text = f"only one pipeline may write a {form.value} table: add {TOPIC} to its name"
         return [("dead_letters.table", text)]
+    if (deletions := common.table.deletions) is not None and TOPIC not in deletions:
+        return [("table.deletions", f"each table needs its own: add {TOPIC} to its name")]
     return []
 
 

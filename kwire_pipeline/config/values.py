@@ -148,6 +148,8 @@ class Root(enum.Enum):
 
     VALUE = "value"
     KEY = "key"
+    SOURCE = "source"
+    """The block of that name in a Debezium envelope."""
     HEADERS = "headers"
     TOPIC = "topic"
     PARTITION = "partition"
@@ -178,10 +180,12 @@ class Column:
             ) from None
         if root is Root.HEADERS:
             path = [".".join(path)] if path else []
-        if not all(path) or (root in (Root.VALUE, Root.HEADERS) and not path):
+        if not all(path) or (root in (Root.VALUE, Root.SOURCE, Root.HEADERS) and not path):
             raise ValueError(f"{text!r} names no field: expected {head}.NAME")
-        if path and root not in (Root.VALUE, Root.KEY, Root.HEADERS):
+        if path and root not in (Root.VALUE, Root.KEY, Root.SOURCE, Root.HEADERS):
             raise ValueError(f"{text!r}: {head} has no fields")
+        if root is Root.SOURCE and len(path) > 1:
+            raise ValueError(f"{text!r}: the fields of source have no fields; expected source.NAME")
         return cls(root, tuple(path))
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import losses, source
-from kwire_pipeline.engine.batch import Destinations, count
+from kwire_pipeline.engine.batch import count
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FROM_START
 from kwire_pipeline.engine.offsets import Range, Ranges, offsets_of
@@ -28,6 +28,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import LETTERS, Letters, Mark
 
 SPOT = LETTERS.spot

@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Action
+from kwire_pipeline.engine.by_key.sequence import apply_changes
+from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.reporting.figures import (
     MAX_REASONS,
@@ -25,11 +27,11 @@ from kwire_pipeline.engine.reporting.figures import (
     merged_reasons,
 )
 from kwire_pipeline.engine.schemas import Schemas
-from kwire_pipeline.engine.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.errors import Failure, Permanent, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
-from kwire_pipeline.tables.table import Letters, Mark, Table
+from kwire_pipeline.tables.destinations import Destinations
+from kwire_pipeline.tables.table import Mark
 
 
 @attrs.frozen(kw_only=True)
@@ -67,19 +69,6 @@ class Tolerance:
     def is_exceeded(self, dead_letters: int, records: int) -> bool:
         has_enough = dead_letters >= self.min_bad_records or self.max_bad_share == 0
         return has_enough and dead_letters > self.max_bad_share * records
-
-
-@attrs.frozen(kw_only=True)
-class Destinations:
-    """The tables of a batch, and the transformation of rows on their way."""
-
-    table: Table
-    dead_letters: Letters | None
-    transform: Callable[[DataFrame], DataFrame] | None = None
-
-    @property
-    def tables(self) -> list[Letters]:
-        return [table for table in (self.table, self.dead_letters) if table is not None]
 
 
 @attrs.frozen(kw_only=True)
@@ -219,16 +208,15 @@ class Writer:
 
     def _write_rows(self, rows: DataFrame, mark: Mark) -> None:
         """Append the rows, or apply the last change of each key."""
-        table, keys = self.destinations.table, self.shape.changes.keys
-        if not keys:
-            table.append(rows, mark)
+        if not self.shape.changes.keys:
+            self.destinations.table.append(rows, mark)
             return
         # A merge reads its changes twice.
         changes = last_changes(rows, self.shape).persist()
         try:
             if self.destinations.transform is not None:
-                check_no_null(changes, keys)
-            table.merge(changes, keys, mark)
+                check_no_null(changes, self.shape.changes)
+            apply_changes(changes, self.shape, self.destinations, mark)
         finally:
             changes.unpersist()
 

@@ -10,11 +10,11 @@ import attrs
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import Mode
 from kwire_pipeline.engine import losses, offsets
-from kwire_pipeline.engine.batch import Destinations
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, changed_topics
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
 from kwire_pipeline.engine.parts import origin_of
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import LETTERS, Letters, Origin, ranges_of_rows
 
 
@@ -111,7 +111,10 @@ class Beginning:
 
     def _tables_with_rows(self) -> Iterator[tuple[Letters, Origin]]:
         """Yield the tables that may have rows of a pipeline, and the columns of their origin."""
-        origins = (origin_of(self.pipeline), LETTERS)
-        for table, origin in zip(self.destinations.tables, origins, strict=False):
+        letters = self.destinations.dead_letters
+        pairs: list[tuple[Letters, Origin]] = [(self.destinations.table, origin_of(self.pipeline))]
+        if letters is not None:
+            pairs.append((letters, LETTERS))
+        for table, origin in pairs:
             if table.exists() and set(origin.spot) <= set(table.columns().names):
                 yield table, origin

@@ -38,6 +38,8 @@ def definition_of(pipeline: Pipeline) -> str:
             table.envelope.value,
             table.tombstones.value,
         ]
+    if table.sequence_by:
+        parts["sequence"] = [list(table.sequence_by), table.deletions]
     if pipeline.dead_letters.topic is not None:
         parts["letter_topic"] = pipeline.dead_letters.topic
     if pipeline.table.evolution is Evolution.RESCUE:

@@ -11,19 +11,19 @@ from pyspark.sql.types import StructType
 from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
-from kwire_pipeline.engine.batch import Destinations
+from kwire_pipeline.engine.by_key.upsert import check_keys
 from kwire_pipeline.engine.expectations import check_expectations
 from kwire_pipeline.engine.own_files import own_files
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.source import client
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upsert import check_keys
 from kwire_pipeline.errors import Permanent, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.delta import DeltaTable
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.iceberg import IcebergTable
 from kwire_pipeline.tables.letter_records import Owner
 from kwire_pipeline.tables.parquet import ParquetTable
@@ -65,6 +65,7 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
             keys=pipeline.table.keys,
             envelope=pipeline.table.envelope,
             tombstones=pipeline.table.tombstones,
+            sequence=pipeline.table.sequence_by,
             unavailable=pipeline.table.unavailable_value,
         ),
     )
@@ -92,15 +93,18 @@ def _fields(
 def origin_of(pipeline: Pipeline) -> Origin:
     """Return the table's columns for a row's origin."""
     prefix = pipeline.table.origin_prefix
-    return Origin(f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
+    return Origin(*(f"{prefix}{name}" for name in frames.ORIGIN))
 
 
 def destinations_of(spark: SparkSession, pipeline: Pipeline) -> Destinations:
     """Return the tables and the transform of a pipeline."""
-    origin = origin_of(pipeline)
+    origin, deletions = origin_of(pipeline), pipeline.table.deletions
     return Destinations(
-        table=_table(spark, pipeline, pipeline.table.name, origin, is_letters=False),
+        table=_table(spark, pipeline, pipeline.table.name, origin, is_plain=False),
         dead_letters=_letters(spark, pipeline),
+        deletions=None
+        if deletions is None
+        else _table(spark, pipeline, deletions, origin, is_plain=True),
         transform=None if pipeline.transform is None else transform_of(pipeline.transform),
     )
 
@@ -108,7 +112,7 @@ def destinations_of(spark: SparkSession, pipeline: Pipeline) -> Destinations:
 def _letters(spark: SparkSession, pipeline: Pipeline) -> Letters | None:
     table, topic = pipeline.dead_letters.table, pipeline.dead_letters.topic
     if table is not None:
-        return _table(spark, pipeline, table, LETTERS, is_letters=True)
+        return _table(spark, pipeline, table, LETTERS, is_plain=True)
     if topic is None:
         return None
     return LetterTopic(
@@ -121,17 +125,18 @@ def _letters(spark: SparkSession, pipeline: Pipeline) -> Letters | None:
 
 
 def _table(
-    spark: SparkSession, pipeline: Pipeline, name: str, origin: Origin, *, is_letters: bool
+    spark: SparkSession, pipeline: Pipeline, name: str, origin: Origin, *, is_plain: bool
 ) -> Table:
+    """Return a table in the pipeline's format; a plain one has no partitions and no order."""
     table = pipeline.table
-    partition_by = () if is_letters else table.partition_by
+    partition_by = () if is_plain else table.partition_by
     if table.format is TableFormat.ICEBERG:
         return IcebergTable(
             spark,
             f"{table.catalog.name}.{name}",
             origin,
             partition_by=partition_by,
-            sort_by=() if is_letters else table.sort_by,
+            sort_by=() if is_plain else table.sort_by,
             properties=table.properties,
         )
     if table.warehouse is None:

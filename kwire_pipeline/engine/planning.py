@@ -8,7 +8,8 @@ from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.identity import Begin, Intent
 from kwire_pipeline.engine.offline import check_definition, checkpoint_name, half_done
 from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of
-from kwire_pipeline.engine.query import check_mode, facts_of, read_identity, set_session, topics_of
+from kwire_pipeline.engine.preparation import check_mode
+from kwire_pipeline.engine.query import facts_of, read_identity, set_session, topics_of
 from kwire_pipeline.engine.storage import Folder
 
 BEGINNINGS = {
@@ -45,7 +46,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     if not destinations.table.exists():
         columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in rows.fields)
         return [*lines, f"a run creates {pipeline.table.name} ({columns})"]
-    check_mode(destinations.table, shape.changes.keys, pipeline.table.name)
+    check_mode(destinations.table, shape.changes.rule, pipeline.table.name)
     destinations.table.check_partitions()
     changes = schema.difference(destinations.table.columns(), rows)
     schema.check(changes, pipeline.table.evolution, pipeline.table.name)

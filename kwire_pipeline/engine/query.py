@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine import identity, losses, offsets, schema, source, upkeep
+from kwire_pipeline.engine import identity, losses, offsets, source, upkeep
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
-from kwire_pipeline.engine.batch import Destinations, Result, Tolerance, Writer
+from kwire_pipeline.engine.batch import Result, Tolerance, Writer
 from kwire_pipeline.engine.beginning import Beginning
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
@@ -36,7 +36,8 @@ from kwire_pipeline.engine.offline import (
     read_entry,
 )
 from kwire_pipeline.engine.offsets import Offsets, Ranges
-from kwire_pipeline.engine.parts import destinations_of, rows_schema, shape_of, transform_hash
+from kwire_pipeline.engine.parts import destinations_of, shape_of, transform_hash
+from kwire_pipeline.engine.preparation import check_delete, check_deletions, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
@@ -46,9 +47,9 @@ from kwire_pipeline.errors import Failure, Overtaken, Refusal
 from kwire_pipeline.explain import problem_of
 from kwire_pipeline.pace import Pace, is_off
 from kwire_pipeline.patience import POLL_S, Outage, patiently
-from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import Letters, Mark, Table, other_writers
+from kwire_pipeline.tables.destinations import Destinations
+from kwire_pipeline.tables.table import Letters, Mark, other_writers
 
 PATIENCE_S: Final = 300
 """The longest wait for brokers between two batches of a run at an interval."""
@@ -265,6 +266,8 @@ def open_run(
         check_definition(spark, pipeline, stored, folder)
     if begin is Begin.FROM_START:
         check_delete(destinations.tables)
+    else:
+        check_deletions(pipeline, destinations)
     beginning = Beginning(
         pipeline=pipeline,
         cluster=cluster,
@@ -359,56 +362,6 @@ def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Id
     if done != current:
         folder.write(identity.FILE, done.dump())
     return done
-
-
-def check_delete(tables: Sequence[Letters]) -> None:
-    """Raise Refusal if the rows of one of the tables cannot be deleted."""
-    for table in tables:
-        if table.exists():
-            table.check_delete()
-
-
-def prepare_tables(
-    spark: SparkSession, pipeline: Pipeline, shape: Shape, destinations: Destinations
-) -> None:
-    """Create the tables, or change their columns as far as the configuration allows."""
-    rows = rows_schema(spark, shape, destinations.transform)
-    table, letters = destinations.table, destinations.dead_letters
-    if letters is not None:
-        letters.check_ready()
-    if table.exists():
-        check_mode(table, shape.changes.keys, pipeline.table.name)
-        table.check_partitions()
-        changes = schema.difference(table.columns(), rows)
-        schema.check(changes, pipeline.table.evolution, pipeline.table.name)
-        if changes:
-            table.evolve(changes)
-    else:
-        table.create(rows)
-    if table.keys() != shape.changes.keys:
-        table.set_keys(shape.changes.keys)
-    if letters is not None:
-        expected = schema.parse_ddl(frames.LETTER, "dead letters")
-        if not letters.exists():
-            letters.create(expected)
-        elif changes := schema.difference(letters.columns(), expected):
-            raise Refusal(
-                f"{pipeline.dead_letters.table} is not a table of dead letters "
-                f"({'; '.join(changes.words())}): choose another name"
-            )
-
-
-def check_mode(table: Table, keys: Sequence[str], name: str) -> None:
-    """Raise Refusal if earlier runs wrote the table in another mode, or by other keys."""
-    former = table.keys()
-    if former == keys or (not former and not table.owners()):
-        return
-    was = f"changes by the keys {', '.join(former)}" if former else "appended rows"
-    now = f"changes by the keys {', '.join(keys)}" if keys else "appended rows"
-    raise Refusal(
-        f"{name} has {was}, and this file has {now}: correct table.mode and table.keys, or choose "
-        "a new table"
-    )
 
 
 class Run:
@@ -609,9 +562,9 @@ class Run:
             return
         now = datetime.datetime.now(datetime.UTC)
         limits = upkeep.upkeep_of(self._pipeline.maintenance, now)
-        tables = self._opened.destinations.tables
+        destinations = self._opened.destinations
         try:
-            lines = upkeep.maintain(tables, limits, self._lease.check, self._control.faults)
+            lines = upkeep.maintain(destinations, limits, self._lease.check, self._control.faults)
         except (Failure, Refusal) as error:
             lines = [f"the tables are not maintained: {error}"]
         except (Py4JError, PySparkException) as error:

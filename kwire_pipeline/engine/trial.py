@@ -17,10 +17,10 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, Timestam
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import Action, TableFormat
 from kwire_pipeline.engine.batch import count
+from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.parts import RAW_DDL, Transform, rows_schema, shape_of, transform_of
 from kwire_pipeline.engine.schemas import NO_BATCH, Schemas, schemas_of
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.samples import Field, Json, Results, Sample
@@ -87,13 +87,13 @@ class Trial:
             batch.unpersist()
 
     def _rows(self, batch: DataFrame, shape: Shape) -> DataFrame:
-        transform, keys = self.transform, shape.changes.keys
-        if not keys:
+        transform = self.transform
+        if not shape.changes.keys:
             rows = frames.rows(batch, shape)
             return rows if transform is None else transform(rows)
         changes = last_changes(all_changes(batch, shape, transform), shape)
         if transform is not None:
-            check_no_null(changes, keys)
+            check_no_null(changes, shape.changes)
         return changes.where(~F.col(DELETES)).drop(DELETES)
 
 

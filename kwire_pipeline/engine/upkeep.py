@@ -3,20 +3,23 @@
 Rules of this file: no batch is being written meanwhile, because files that are not committed yet
 look like orphans, and rows that change cannot be compacted. A batch that is written but not yet
 done in Spark's checkpoint keeps its mark, since the newest mark of each writer does not expire.
+Deletions of keys are forgotten here only, so that a batch is the same in every rerun.
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from kwire_pipeline.config.model import Maintenance
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.tables.table import Letters, Upkeep
+from kwire_pipeline.tables.destinations import Destinations
+from kwire_pipeline.tables.table import Upkeep
 
 
 def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
     """Return the limits of maintenance at a time."""
     return Upkeep(
         now=now,
+        forget_before=now - settings.forget_deletions_after,
         target_file_bytes=settings.target_file_bytes,
         expire_before=now - settings.expire_after,
         keep_snapshots=settings.keep_snapshots,
@@ -25,14 +28,17 @@ def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
 
 
 def maintain(
-    tables: Iterable[Letters],
+    destinations: Destinations,
     upkeep: Upkeep,
     check_lease: Callable[[], None],
     faults: Faults = NO_FAULTS,
 ) -> list[str]:
     """Maintain tables and return lines about what was done."""
     lines = []
-    for table in tables:
+    deletions = destinations.deletions
+    if deletions is not None and deletions.exists():
+        deletions.forget(upkeep.forget_before)
+    for table in destinations.tables:
         if table.exists():
             table.protect_marks()
             compaction = table.compact(upkeep)

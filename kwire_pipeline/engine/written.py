@@ -11,8 +11,9 @@ from typing import Final
 
 import attrs
 
-from kwire_pipeline.engine.batch import Destinations, Result
+from kwire_pipeline.engine.batch import Result
 from kwire_pipeline.engine.lease import Files
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import Letters, Mark, mark_of, summary_of
 
 FILE: Final = "written.json"

@@ -89,9 +89,9 @@ def _plan(template: Template, topic: str, *, is_late: bool) -> TablePlan:
 def _names(template: Template, topic: str) -> list[str]:
     """Return the tables that only this topic may have; catalogs may ignore the case."""
     names = [template.table_of(topic)]
-    letters = template.common.dead_letters.table
-    if letters is not None and TOPIC in letters:
-        names.append(letters.replace(TOPIC, identifier(topic)))
+    for other in (template.common.dead_letters.table, template.common.table.deletions):
+        if other is not None and TOPIC in other:
+            names += [other.replace(TOPIC, identifier(topic))]
     return [name.lower() for name in names]
 
 

@@ -5,9 +5,11 @@ row, is ignored, or does not fit, as `table.tombstones` says. The value may be a
 bare or as ``payload`` beside a schema: with ``op`` c, u or r it writes the row ``after``, with d it
 deletes the row ``before``; others, such as t for a truncated table, do not fit.
 
-Rules of this file: pure functions of columns. A deletion needs only the key's columns.
+Rules of this file: pure functions of columns. A deletion needs only the columns of the key, and of
+the sequence if there is one.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -22,6 +24,12 @@ OPERATION: Final = "op"
 BEFORE: Final = "before"
 AFTER: Final = "after"
 PAYLOAD: Final = "payload"
+SOURCE: Final = "source"
+NUMBERS: Final = {
+    **dict.fromkeys(("ts_ms", "ts_us", "ts_ns", "lsn", "pos"), "BIGINT"),
+    **dict.fromkeys(("scn", "commit_scn"), "DECIMAL(38, 0)"),
+}
+"""The fields of an envelope's source that are numbers, with their types; others are text."""
 WRITES: Final = ("c", "u", "r")
 DELETES: Final = "d"
 
@@ -34,6 +42,8 @@ class Changes:
     """The columns that identify a row; none if rows are appended."""
     envelope: Envelope = Envelope.NONE
     tombstones: Tombstones = Tombstones.DEAD_LETTER
+    sequence: tuple[str, ...] = ()
+    """The columns that order changes of a key before their offsets do."""
     unavailable: str | None = None
     """The text that stands for an unchanged value that the record leaves out."""
 
@@ -44,18 +54,26 @@ class Changes:
             self.envelope is Envelope.DEBEZIUM or self.tombstones is Tombstones.DELETE
         )
 
+    @property
+    def rule(self) -> tuple[str, ...]:
+        """The keys and the sequence as a table stores them; they cannot change."""
+        return (*self.keys, *(f"by {name}" for name in self.sequence))
 
-def envelope_schema(schema: StructType) -> StructType:
-    """Return the schema of an envelope around rows with this schema."""
+
+def envelope_schema(schema: StructType, source: Sequence[str] = ()) -> StructType:
+    """Return the schema of an envelope around rows with this schema; ``source`` names fields."""
     parts = [
         StructField(BEFORE, schema, True),
         StructField(AFTER, schema, True),
         StructField(OPERATION, StringType(), True),
     ]
+    if source:
+        fields = [StructField(name, StringType(), True) for name in source]
+        parts.append(StructField(SOURCE, StructType(fields), True))
     return StructType([*parts, StructField(PAYLOAD, StructType(parts), True)])
 
 
-def open_envelope(envelope: Column) -> Column:
+def open_envelope(envelope: Column, *, has_source: bool = False) -> Column:
     """Return a parsed Debezium envelope as if its row were the value, with its ``op``."""
     value = envelope.getField(json_text.VALUE)
 
@@ -69,7 +87,14 @@ def open_envelope(envelope: Column) -> Column:
         envelope.getField(json_text.END).alias(json_text.END),
         envelope.getField(json_text.CORRUPT).alias(json_text.CORRUPT),
         operation.alias(OPERATION),
+        *([part(SOURCE).alias(SOURCE)] if has_source else []),
     )
+
+
+def source_field(envelope: Column, name: str) -> Column:
+    """Return a field of an envelope's source; null if it is absent, or is no number but should."""
+    text = envelope.getField(SOURCE).getField(name)
+    return text.cast(NUMBERS[name]) if name in NUMBERS else text
 
 
 def row_text(data: Column, envelope: Column) -> Column:

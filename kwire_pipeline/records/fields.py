@@ -83,11 +83,15 @@ class JsonFields:
 class DebeziumFields(JsonFields):
     """The fields of the row in a Debezium envelope."""
 
+    source: tuple[str, ...] = ()
+    """The fields of the envelope's source that become columns."""
+
     def parse(self, data: Column) -> Column:
-        return json_text.parse(data, changes.envelope_schema(self.kind))
+        return json_text.parse(data, changes.envelope_schema(self.kind, self.source))
 
     def open(self, parsed: Column) -> Column:
-        return changes.open_envelope(json_text.open_array(parsed))
+        envelope = json_text.open_array(parsed)
+        return changes.open_envelope(envelope, has_source=bool(self.source))
 
     def reason(self, data: Column, envelope: Column) -> Column:
         return json_text.reason(

@@ -9,7 +9,7 @@ and kept, because building them takes thousands of calls to the JVM, which cost 
 than its records do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -52,7 +52,9 @@ IGNORED: Final = 5
 """A tombstone that is configured to be ignored."""
 KEYLESS: Final = 6
 """A column of the table's key is null."""
-LETTERS: Final = (MISFIT, UNEXPECTED, KEYLESS)
+UNORDERED: Final = 7
+"""A column of the table's sequence is null."""
+LETTERS: Final = (MISFIT, UNEXPECTED, KEYLESS, UNORDERED)
 """The classes that become dead letters."""
 DELETES: Final = f"{OWN}deletes"
 """The column that is true if a change deletes its row."""
@@ -88,7 +90,9 @@ class Shape:
         if self.avro is not None or self.schema is None:
             return self.avro
         if self.changes.envelope is Envelope.DEBEZIUM:
-            return DebeziumFields(self.schema, self.units)
+            places = self.columns.values()
+            source = dict.fromkeys(c.path[0] for c in places if c.root is Root.SOURCE)
+            return DebeziumFields(self.schema, self.units, source=tuple(source))
         return JsonFields(self.schema, self.units, self.rescue_column is not None)
 
     @property
@@ -113,6 +117,12 @@ class Shape:
     def origin(self) -> tuple[str, ...]:
         """The names of the columns with a row's topic, partition, offset and timestamp."""
         return tuple(f"{self.origin_prefix}{name}" for name in ORIGIN)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The names of the columns that order the changes of a key."""
+        topic, partition, offset, _ = self.origin
+        return (*self.changes.sequence, partition, offset, topic)
 
     @cached_property
     def classification(self) -> tuple[Step, ...]:
@@ -155,7 +165,11 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
 
 def _classification(shape: Shape) -> tuple[Step, ...]:
     columns = _columns(shape)
-    keyless = _lacks_key({name.lower(): column for name, column in columns.items()}, shape)
+    by_name = {name.lower(): column for name, column in columns.items()}
+    lacks = {
+        KEYLESS: _is_null(by_name, shape.changes.keys),
+        UNORDERED: _is_null(by_name, shape.changes.sequence),
+    }
     carried = [F.col(name).alias(f"{OWN}{name}") for name in CARRIED]
     size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
     whole = [
@@ -163,7 +177,7 @@ def _classification(shape: Shape) -> tuple[Step, ...]:
         *carried,
         F.col("timestampType").alias(f"{OWN}{TIMESTAMP_TYPE}"),
         size.cast("bigint").alias(BYTES),
-        _with_changes(_fits(shape), keyless, shape).alias(CLASS),
+        _with_changes(_fits(shape), lacks, shape).alias(CLASS),
     ]
     # For rows, the table has the data in its columns.
     is_letter = F.col(CLASS).isin(*LETTERS)
@@ -238,6 +252,8 @@ def _place(place: values.Column, shape: Shape) -> Column:
             if shape.key_fields is None and not place.path:
                 return _plain("key", shape.key_format)
             return _at(place, shape.key_fields, F.col(PARSED_KEY))
+        case Root.SOURCE:
+            return changes.source_field(F.col(PARSED), place.path[0])
         case Root.HEADERS:
             return _header(place)
         case Root.TIMESTAMP_TYPE:
@@ -276,26 +292,29 @@ def _fits(shape: Shape) -> Column:
     return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
 
 
-def _lacks_key(columns: Mapping[str, Column], shape: Shape) -> Column:
-    """Return the condition that a column of the table's key is null.
-
-    Key columns that a transform makes are not known here.
-    """
+def _is_null(columns: Mapping[str, Column], names: Iterable[str]) -> Column:
+    """Return the condition that a column is null; those that a transform makes are not known."""
     condition = F.lit(False)
-    for name in shape.changes.keys:
+    for name in names:
         if name.lower() in columns:
             condition |= columns[name.lower()].isNull()
     return condition
 
 
-def _with_changes(column: Column, keyless: Column, shape: Shape) -> Column:
-    """Return the class, taking into account deletions and ignored tombstones."""
+def _with_changes(column: Column, lacks: Mapping[int, Column], shape: Shape) -> Column:
+    """Return the class, taking into account deletions and ignored tombstones.
+
+    ``lacks`` has the conditions under which a record is no change, by the class that it has then.
+    """
     rules, value = shape.changes, F.col("value")
     fits = _key_fits(shape) & _headers_fit(shape)
-    deletion = F.when(~fits, F.lit(MISFIT)).when(keyless, F.lit(KEYLESS))
+    deletion, change = F.when(~fits, F.lit(MISFIT)), F.when(column != GOOD, column)
+    for number, condition in lacks.items():
+        deletion = deletion.when(condition, F.lit(number))
+        change = change.when(condition, F.lit(number))
     deletion = deletion.otherwise(F.lit(DELETION))
     if rules.keys:
-        column = F.when((column == GOOD) & keyless, F.lit(KEYLESS)).otherwise(column)
+        column = change.otherwise(column)
     if rules.envelope is Envelope.DEBEZIUM:
         operation = F.col(PARSED).getField(changes.OPERATION)
         is_deletion = F.equal_null(operation, F.lit(changes.DELETES)) & json_text.is_one_text(
@@ -370,7 +389,7 @@ def _sums(shape: Shape) -> tuple[Column, ...]:
     ]
     return (
         of(GOOD).alias("good"),
-        of(MISFIT, KEYLESS).alias("misfits"),
+        of(MISFIT, KEYLESS, UNORDERED).alias("misfits"),
         of(UNEXPECTED).alias("unexpected"),
         of(DROPPED).alias("dropped"),
         of(DELETION).alias("deletions"),
@@ -412,10 +431,11 @@ def _letter_steps(shape: Shape) -> tuple[Step, ...]:
         F.col(CLASS),
     ]
     unmet = F.concat(F.lit("expectation not met: "), F.concat_ws(", ", F.col(UNMET)))
-    keys = ", ".join(shape.changes.keys)
+    keys, sequence = ", ".join(shape.changes.keys), ", ".join(shape.changes.sequence)
     reason = (
         F.when(F.size(F.col(UNMET)) > 0, unmet)
         .when(F.col(CLASS) == KEYLESS, F.lit(f"the table's key ({keys}) is null"))
+        .when(F.col(CLASS) == UNORDERED, F.lit(f"the table's sequence ({sequence}) is null"))
         .otherwise(F.concat_ws("; ", *_words(shape)))
     )
     names = [F.col(name) for name in (*RAW, TIMESTAMP_TYPE)]

@@ -7,6 +7,7 @@ transaction of each id in its checkpoints forever: neither vacuum nor the expiry
 removes it. A partition by time is a generated column, which Delta also uses to skip files.
 """
 
+import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -176,13 +177,24 @@ class DeltaTable(Atomic):
             "txnVersion", mark.batch_id
         ).option("userMetadata", json.dumps(summary_of(mark))).save(self.url)
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        settings = {
-            f"{SETTING}write.txnAppId": mark.pipeline_id,
-            f"{SETTING}write.txnVersion": str(mark.batch_id),
-            f"{SETTING}commitInfo.userMetadata": json.dumps(summary_of(mark)),
-        }
-        merge_changes(self.name, changes, keys, mark, settings)
+    def merge(
+        self,
+        changes: DataFrame,
+        keys: Sequence[str],
+        mark: Mark | None,
+        order: Sequence[str] = (),
+    ) -> None:
+        settings = {}
+        if mark is not None:
+            settings = {
+                f"{SETTING}write.txnAppId": mark.pipeline_id,
+                f"{SETTING}write.txnVersion": str(mark.batch_id),
+                f"{SETTING}commitInfo.userMetadata": json.dumps(summary_of(mark)),
+            }
+        merge_changes(self.name, changes, keys, order, settings)
+
+    def forget(self, before: datetime.datetime) -> None:
+        self._origin.forget(self._spark, self.name, before)
 
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)

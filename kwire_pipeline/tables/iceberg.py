@@ -10,6 +10,7 @@ if another writer has added rows since. So two runs that hold the same lease, on
 pause, cannot both append a batch. Compaction does not count, because it adds no rows.
 """
 
+import datetime
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
@@ -237,11 +238,22 @@ class IcebergTable(Atomic):
         snapshot = table.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        self._state_without(mark)
-        properties = {f"{SNAPSHOT_PROPERTY}{key}": t for key, t in summary_of(mark).items()}
-        merge_changes(self.name, changes, keys, mark, properties)
-        self._last = mark
+    def merge(
+        self,
+        changes: DataFrame,
+        keys: Sequence[str],
+        mark: Mark | None,
+        order: Sequence[str] = (),
+    ) -> None:
+        properties = {}
+        if mark is not None:
+            self._state_without(mark)
+            properties = {f"{SNAPSHOT_PROPERTY}{key}": t for key, t in summary_of(mark).items()}
+        merge_changes(self.name, changes, keys, order, properties)
+        self._last = mark or self._last
+
+    def forget(self, before: datetime.datetime) -> None:
+        self._origin.forget(self._spark, self.name, before)
 
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()

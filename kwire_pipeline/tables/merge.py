@@ -1,4 +1,8 @@
-"""The application of changes by key to a table, as one MERGE."""
+"""The application of changes by key to a table, as one MERGE.
+
+With an order, a change is applied only if it is newer than the row. So the same changes can be
+applied again, and in any order, and the newest one is left.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,19 +10,23 @@ from pyspark.sql import DataFrame
 
 from kwire_pipeline.records.frames import DELETES
 from kwire_pipeline.records.unavailable import KEEPS
-from kwire_pipeline.tables.table import Mark, session_settings, view_of
+from kwire_pipeline.tables.table import session_settings, view_of
 
 
 def merge_changes(
-    table: str, changes: DataFrame, keys: Sequence[str], mark: Mark, settings: Mapping[str, str]
+    table: str,
+    changes: DataFrame,
+    keys: Sequence[str],
+    order: Sequence[str],
+    settings: Mapping[str, str],
 ) -> None:
     """Apply a batch's changes; the session settings give the commit its mark."""
     spark = changes.sparkSession
     names = [name for name in changes.columns if name != DELETES]
     columns = [name for name in names if not name.startswith(KEEPS)]
     kept_names = {name.removeprefix(KEEPS) for name in names if name.startswith(KEEPS)}
-    with view_of(changes, mark) as view, session_settings(spark, settings):
-        spark.sql(merge_statement(table, view, columns, keys, kept_names))
+    with view_of(changes) as view, session_settings(spark, settings):
+        spark.sql(merge_statement(table, view, columns, keys, kept_names, order))
 
 
 def merge_statement(
@@ -27,12 +35,14 @@ def merge_statement(
     columns: Sequence[str],
     keys: Sequence[str],
     kept_names: Collection[str] = (),
+    order: Sequence[str] = (),
 ) -> str:
     """Return the MERGE statement for changes with one row per key.
 
     Columns that only the table has keep their values, as do those in ``kept_names`` where the
-    changes say so.
+    changes say so. With columns in ``order``, rows that are not older than their change stay.
     """
+    is_newer = f" AND ({is_older(order, 'own', 'change')})" if order else ""
 
     def value(name: str) -> str:
         if name not in kept_names:
@@ -45,7 +55,20 @@ def merge_statement(
     values = ", ".join(f"change.`{name}`" for name in columns)
     return (
         f"MERGE INTO {table} own USING `{changes}` change ON {same} "
-        f"WHEN MATCHED AND change.`{DELETES}` THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {assignments} "
+        f"WHEN MATCHED AND change.`{DELETES}`{is_newer} THEN DELETE "
+        f"WHEN MATCHED{is_newer} THEN UPDATE SET {assignments} "
         f"WHEN NOT MATCHED AND NOT change.`{DELETES}` THEN INSERT ({names}) VALUES ({values})"
     )
+
+
+def is_older(order: Sequence[str], first: str, second: str) -> str:
+    """Return the SQL condition that one row or change is older than another one.
+
+    The columns in ``order`` count one after the other; null is before every value.
+    """
+    condition = "false"
+    for name in reversed(order):
+        own, other = f"{first}.`{name}`", f"{second}.`{name}`"
+        is_less = f"({own} IS NULL AND {other} IS NOT NULL OR coalesce({own} < {other}, false))"
+        condition = f"{is_less} OR ({own} <=> {other} AND ({condition}))"
+    return condition

@@ -10,6 +10,7 @@ Layout: ``_kwire/table.json`` has the table's id, columns and owners, ``_kwire/c
 commit of each pipeline; Spark and other readers skip names that begin with an underscore.
 """
 
+import datetime
 import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -211,7 +212,16 @@ class ParquetTable(Atomic):
         self._meta.at("commits").write(f"{mark.pipeline_id}.json", commit.dump())
         self._move(commit)
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
+    def forget(self, before: datetime.datetime) -> None:
+        raise Refusal(f"{self.name} is a Parquet table, from which rows cannot be deleted")
+
+    def merge(
+        self,
+        changes: DataFrame,
+        keys: Sequence[str],
+        mark: Mark | None,
+        order: Sequence[str] = (),
+    ) -> None:
         raise Refusal(f"{self.name} is a Parquet table, whose rows cannot be changed")
 
     def add(self, frame: DataFrame) -> None:

@@ -6,6 +6,7 @@ are there. Marks can expire; then the offsets in the rows are the proof.
 
 import datetime
 import json
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -29,7 +30,7 @@ OWNER: Final = "kwire.pipeline."
 DISCARDED: Final = "kwire.discarded."
 """The prefix of the table property with the ids whose rows a new start has deleted."""
 KEYS: Final = "kwire.keys"
-"""The table property with the columns by which records change rows."""
+"""The table property with the rule by which records change rows: keys, and ``by`` its sequence."""
 
 
 @attrs.frozen
@@ -47,11 +48,12 @@ class Mark:
 
 @attrs.frozen
 class Origin:
-    """The names of the columns with a row's topic, partition and offset."""
+    """The names of the columns with a row's topic, partition, offset and timestamp."""
 
     topic: str
     partition: str
     offset: str
+    timestamp: str = "timestamp"
 
     @property
     def spot(self) -> tuple[str, str, str]:
@@ -71,6 +73,11 @@ class Origin:
         listed = ", ".join(f"'{topic}'" for topic in topics)
         if listed:
             spark.sql(f"DELETE FROM {table} WHERE `{self.topic}` IN ({listed})")
+
+    def forget(self, spark: SparkSession, table: str, before: datetime.datetime) -> None:
+        """Delete the rows of records with earlier timestamps from a table."""
+        limit = f"TIMESTAMP '{before.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
+        spark.sql(f"DELETE FROM {table} WHERE `{self.timestamp}` < {limit}")
 
     def delete_statement(self, letters: str, table: str, origin: "Origin") -> str:
         """Return the SQL that deletes the dead letters whose offsets a table has.
@@ -108,6 +115,8 @@ class Upkeep:
     """The limits of maintenance."""
 
     now: datetime.datetime
+    forget_before: datetime.datetime
+    """Deletions of records before this time are forgotten."""
     target_file_bytes: int
     expire_before: datetime.datetime
     keep_snapshots: int
@@ -251,9 +260,9 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 
 
 @contextmanager
-def view_of(frame: DataFrame, mark: Mark) -> Iterator[str]:
+def view_of(frame: DataFrame) -> Iterator[str]:
     """Give a frame a name in its session during a block."""
-    name = f"kwire_{mark.pipeline_id[:8]}_{mark.batch_id}"
+    name = f"kwire_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:
         yield name
@@ -386,13 +395,26 @@ class Table(Letters, Protocol):
         """Return an id that a later table of the same name will not have."""
 
     def keys(self) -> tuple[str, ...]:
-        """Return the columns by which records change rows; empty if rows are appended."""
+        """Return the rule by which records change rows; empty if rows are appended."""
 
     def set_keys(self, keys: Sequence[str]) -> None:
-        """Store the columns by which records change rows."""
+        """Store the rule by which records change rows."""
 
-    def merge(self, changes: DataFrame, keys: Sequence[str], mark: Mark) -> None:
-        """Apply a batch's changes, one for each key, with its mark: all of them or none."""
+    def merge(
+        self,
+        changes: DataFrame,
+        keys: Sequence[str],
+        mark: Mark | None,
+        order: Sequence[str] = (),
+    ) -> None:
+        """Apply a batch's changes, one for each key, with its mark: all of them or none.
+
+        With columns in ``order``, only to rows that are older. Changes that belong to no batch have
+        no mark.
+        """
+
+    def forget(self, before: datetime.datetime) -> None:
+        """Delete the rows of records that are older."""
 
     def add(self, frame: DataFrame) -> None:
         """Append rows that belong to no batch."""

@@ -11,6 +11,7 @@ NOTE = "kwire_pipeline/many/notes.py"
 NOTES = "tests/pipeline/test_many_notes.py"
 PACE = "kwire_pipeline/pace.py"
 PACES = "tests/pipeline/test_pace.py"
+CHANGES = "tests/pipeline/test_changes.py"
 
 MUTATIONS = (
     Mutation(
@@ -156,6 +157,46 @@ MUTATIONS = (
         old="and not isinstance(error, Permanent):",
         new="and not isinstance(error, Held):",
         test=f"{RUNS}::test_failure_that_passes_is_tried_again_and_a_permanent_refusal_is_not",
+    ),
+    Mutation(
+        name="late-change-overwrites-a-newer-row",
+        invariants=(),
+        path="kwire_pipeline/tables/merge.py",
+        old='if order else ""',
+        new='if not order else ""',
+        test="tests/pipeline/test_tables.py::test_merge_by_sequence_leaves_rows_that_are_newer",
+    ),
+    Mutation(
+        name="late-change-revives-a-deleted-row",
+        invariants=(),
+        path="kwire_pipeline/engine/by_key/sequence.py",
+        old='    older = is_older(shape.order, "change", "other")\n',
+        new='    older = is_older(shape.order[-3:], "change", "other")\n',
+        test=f"{CHANGES}::test_change_that_is_older_than_a_deletion_is_left_out",
+    ),
+    Mutation(
+        name="last-change-of-a-batch-is-that-of-the-highest-offset",
+        invariants=(),
+        path="kwire_pipeline/records/frames.py",
+        old="return (*self.changes.sequence, partition, offset, topic)",
+        new="return (partition, offset, topic, *self.changes.sequence)",
+        test=f"{CHANGES}::test_change_with_the_highest_sequence_is_the_last",
+    ),
+    Mutation(
+        name="change-without-a-sequence-is-applied",
+        invariants=(),
+        path="kwire_pipeline/records/frames.py",
+        old="UNORDERED: _is_null(by_name, shape.changes.sequence),",
+        new="UNORDERED: F.lit(False),",
+        test=f"{CHANGES}::test_change_without_a_sequence_is_a_dead_letter",
+    ),
+    Mutation(
+        name="verify-orders-changes-of-a-sequence-by-offset",
+        invariants=(),
+        path="kwire_pipeline/engine/by_key/key_proof.py",
+        old="names = [*sides.sequence, partition, offset, topic]",
+        new="names = [partition, offset, topic]",
+        test=f"{CHANGES}::test_row_has_the_change_that_is_last_by_its_sequence",
     ),
     Mutation(
         name="larger-records-count-by-half",

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Format
-from kwire_pipeline.engine.batch import Destinations, Tolerance, Writer, by_reason
+from kwire_pipeline.engine.batch import Tolerance, Writer, by_reason
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.reporting.figures import (
@@ -20,6 +20,7 @@ from kwire_pipeline.engine.reporting.figures import (
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.parquet import ParquetTable
 from kwire_pipeline.tables.table import Mark, Origin
 

@@ -10,11 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
 from kwire_pipeline.config.values import Column, Envelope, Format, Tombstones
-from kwire_pipeline.engine.key_proof import KeyProof, Sides, compare_keys
+from kwire_pipeline.engine.by_key.key_proof import KeyProof, Sides, compare_keys
+from kwire_pipeline.engine.by_key.sequence import without_older
+from kwire_pipeline.engine.by_key.upsert import all_changes, check_keys, check_no_null, last_changes
 from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.proof import compare
 from kwire_pipeline.engine.schema import parse_ddl
-from kwire_pipeline.engine.upsert import all_changes, check_keys, check_no_null, last_changes
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes
@@ -205,18 +206,87 @@ def test_a_transform_sees_rows_and_deletions_pass_it_by(spark: SparkSession, by_
         check_keys(changes, by_double)
 
 
+@pytest.fixture(scope="module")
+def by_log(spark: SparkSession) -> Shape:
+    """Rows of envelopes, ordered by the position in the database's log."""
+    return Shape(
+        format=Format.JSON,
+        schema=parse_ddl("id BIGINT NOT NULL, name STRING", "value.schema"),
+        columns={"lsn": Column.parse("source.lsn")},
+        changes=Changes(keys=("id",), envelope=Envelope.DEBEZIUM, sequence=("lsn",)),
+    )
+
+
+def in_log(op: str, row: object, lsn: object) -> dict[str, object]:
+    images = (row, None) if op == "d" else (None, row)
+    return change(op, *images) | {"source": {"lsn": lsn, "ts_ms": 1}}
+
+
+def test_change_with_the_highest_sequence_is_the_last(spark: SparkSession, by_log: Shape) -> None:
+    """Equal ones count by their offsets; numbers are not compared as texts."""
+    first = topic(
+        spark,
+        [
+            ("k", in_log("c", {"id": 1, "name": "new"}, 10)),
+            ("k", in_log("u", {"id": 1, "name": "late"}, 9)),
+            ("k", {"payload": in_log("d", {"id": 2}, 7)}),
+            ("k", in_log("u", {"id": 2, "name": "late"}, 6)),
+            ("k", in_log("u", {"id": 3, "name": "first"}, 5)),
+            ("k", in_log("u", {"id": 3, "name": "second"}, 5)),
+        ],
+    )
+    late = topic(spark, [("k", in_log("u", {"id": 1, "name": "older"}, 2))], partition=1)
+    changes = last(classify(first.unionAll(late), by_log), by_log)
+    assert {key: (row.name, row.lsn) for key, row in changes.items()} == {
+        1: ("new", 10), 2: (None, 7), 3: ("second", 5),
+    }  # fmt: skip
+    assert changes[2][frames.DELETES]
+
+
+def test_change_without_a_sequence_is_a_dead_letter(spark: SparkSession, by_log: Shape) -> None:
+    row = {"id": 1, "name": "a"}
+    records: list[tuple[str | bytes | None, object]] = [
+        ("k", in_log("c", row, None)), ("k", in_log("d", row, "x")), ("k", change("c", None, row)),
+        ("k", in_log("c", {"name": "a"}, 1)),
+    ]  # fmt: skip
+    records[2] = ("k", {"op": "c", "after": row})
+    batch = classify(topic(spark, records), by_log)
+    assert last(batch, by_log) == {}
+    unordered = "the table's sequence (lsn) is null"
+    assert reasons(batch, by_log) == {**dict.fromkeys((0, 1, 2), unordered), 3: "id is missing"}
+
+
+def test_change_that_is_older_than_a_deletion_is_left_out(
+    spark: SparkSession, by_log: Shape
+) -> None:
+    records = [("k", in_log("u", {"id": n, "name": "a"}, 10)) for n in (1, 2, 3, 4)]
+    changes = last_changes(
+        all_changes(classify(topic(spark, [*records]), by_log), by_log, None), by_log
+    )
+    names = "id BIGINT, lsn BIGINT, kafka_partition INT, kafka_offset BIGINT, kafka_topic STRING"
+    deleted = [(1, 11, 0, 0, "t"), (2, 9, 0, 9, "t"), (3, 10, 0, 9, "t"), (9, 99, 0, 0, "t")]
+    rest = without_older(changes, spark.createDataFrame(deleted, names), by_log)
+    assert sorted(row.id for row in rest.collect()) == [2, 4]
+
+
+def test_sequence_that_has_no_order_is_refused(spark: SparkSession, by_log: Shape) -> None:
+    rows = spark.createDataFrame([], "id BIGINT, lsn ARRAY<BIGINT>")
+    with pytest.raises(Refusal, match="lsn is array<bigint>, which has no order"):
+        check_keys(rows, by_log)
+
+
 def test_transform_that_makes_a_key_null_is_refused(spark: SparkSession, by_key: Shape) -> None:
     """All such rows would be one row, and the others would be lost."""
     batch = classify(topic(spark, [("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})]), by_key)
     unchanged = last_changes(all_changes(batch, by_key, None), by_key)
-    check_no_null(unchanged, by_key.changes.keys)
+    check_no_null(unchanged, by_key.changes)
 
     def transform(frame: DataFrame) -> DataFrame:
         return frame.withColumn("id", F.when(F.col("n") < 2, F.col("id")))
 
     changes = last_changes(all_changes(batch, by_key, transform), by_key)
     with pytest.raises(Refusal, match="makes rows whose id is null"):
-        check_no_null(changes, by_key.changes.keys)
+        check_no_null(changes, by_key.changes)
 
 
 def prove(
@@ -341,3 +411,44 @@ def test_placeholder_has_the_type_of_its_column(spark: SparkSession, kind: str, 
     row = frame.select(*[c for c in conditions if c is not None]).collect()[0]
     assert (bool(row[0]), bool(row[1])) == ("b5f3" not in value, False)
     assert is_unavailable(F.lit(1), IntegerType(), TOAST) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "start", "kind"),
+    [
+        ([("a", 0, 1, 9)], 0, "current"),
+        ([("a", 1, 7, 5)], 0, "stale"),
+        ([], 0, "missing"),
+        ([("a", 0, 0, 10)], 1, "older"),
+        ([("a", 0, 3, 10)], 0, "unknown"),
+    ],
+)
+def test_row_has_the_change_that_is_last_by_its_sequence(
+    spark: SparkSession, rows: list[tuple[str, int, int, int]], start: int, kind: str
+) -> None:
+    """A row may be newer than all changes that the topics still have."""
+    names = "id STRING, kafka_partition INT, kafka_offset BIGINT, lsn BIGINT"
+    changes = [
+        ("a", 0, 1, 9, False),
+        ("a", 1, 7, 5, False),
+        ("b", 0, 2, 8, True),
+        ("b", 0, 5, 7, False),
+    ]
+    by_topic = F.lit("t").alias("kafka_topic")
+    empty = spark.createDataFrame([], "topic STRING, partition INT, offset BIGINT")
+    sides = Sides(
+        changes=spark.createDataFrame(changes, f"{names}, {frames.DELETES} BOOLEAN").select(
+            "*", by_topic
+        ),
+        rows=spark.createDataFrame(rows, names).select("*", by_topic),
+        keys=("id",),
+        origin=("kafka_topic", "kafka_partition", "kafka_offset"),
+        sequence=("lsn",),
+        start={"t": {0: start, 1: start}},
+        end={"t": {0: 100, 1: 100}},
+        compacted=[],
+    )
+    proof = compare_keys(sides, 9, compare(empty.withColumn("dropped", F.lit(False)), empty))
+    assert proof.deleted == 1
+    assert getattr(proof, kind) == 1
+    assert proof.is_clean == (kind in ("current", "older"))

@@ -68,6 +68,13 @@ def test_merge_keeps_the_values_that_a_change_leaves_out() -> None:
     assert statement.endswith("INSERT (`id`, `text`) VALUES (change.`id`, change.`text`)")
 
 
+def test_merge_by_sequence_leaves_rows_that_are_newer() -> None:
+    statement = merge_statement("shop.orders", "changes", ["id", "n"], ["id"], order=["n"])
+    older = "((own.`n` IS NULL AND change.`n` IS NOT NULL OR coalesce(own.`n` < change.`n`, false))"
+    assert f"WHEN MATCHED AND change.`__deletes` AND ({older[1:]}" in statement
+    assert f"WHEN MATCHED AND ({older[1:]}" in statement
+
+
 @pytest.mark.parametrize("location", ["/lake/a", "file:/lake/a", "s3://lake/a", "hdfs:/a"])
 def test_relative_location_is_not_whole(location: str) -> None:
     """Iceberg would take all files of a table with a relative location for orphans."""

@@ -3,18 +3,23 @@
 The last change is the one with the highest partition and offset. Producers put all records of a key
 into one partition, so this is the order in which they were produced. Records of a key in two
 partitions have no order that a reader could know; in that case this order is at least the same in
-every rerun.
+every rerun. If the table has a sequence, its columns count first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, BooleanType, MapType, StructType, VariantType
 
 from kwire_pipeline.errors import Permanent
 from kwire_pipeline.records import frames, unavailable
+from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import DELETES, Shape
 
+NO_ORDER: Final = (ArrayType, BinaryType, BooleanType, MapType, StructType, VariantType)
+"""The types in which no change is later than another one."""
 RANK = f"{frames.OWN}rank"
 
 
@@ -29,7 +34,7 @@ def all_changes(
     rows = rows.withColumn(DELETES, F.lit(False))
     if not shape.changes.has_deletions:
         return rows
-    names = [*shape.changes.keys, *shape.origin, DELETES]
+    names = [*shape.changes.keys, *shape.changes.sequence, *shape.origin, DELETES]
     deletions = changes.where(F.col(DELETES)).select(*[F.col(f"`{name}`") for name in names])
     return rows.unionByName(deletions, allowMissingColumns=True)
 
@@ -39,9 +44,8 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
 
     In place of a placeholder for an unchanged value, it has the last value of an earlier change.
     """
-    topic, partition, offset, _ = (F.col(f"`{name}`") for name in shape.origin)
     by_key = Window.partitionBy(*[F.col(f"`{key}`") for key in shape.changes.keys])
-    latest_first = by_key.orderBy(partition.desc(), offset.desc(), topic.desc())
+    latest_first = by_key.orderBy(*[F.col(f"`{name}`").desc() for name in shape.order])
     ranked = changes.withColumn(RANK, F.row_number().over(latest_first))
     text = shape.changes.unavailable
     if text is not None:
@@ -51,27 +55,42 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
     return ranked.where(F.col(RANK) == 1).drop(RANK)
 
 
-def check_no_null(changes: DataFrame, keys: Sequence[str]) -> None:
-    """Raise Permanent if a transform has made a key null: such rows would replace each other."""
-    nulls = [F.count_if(F.col(f"`{key}`").isNull()) for key in keys]
+def check_no_null(changes: DataFrame, rules: Changes) -> None:
+    """Raise Permanent if a transform has made a key null: such rows would replace each other.
+
+    The same for a column of the sequence, without which a change is neither older nor newer.
+    """
+    names = (*rules.keys, *rules.sequence)
+    nulls = [F.count_if(F.col(f"`{name}`").isNull()) for name in names]
     counts = changes.agg(*nulls).collect()[0]
-    for key, count in zip(keys, counts, strict=True):
+    for name, count in zip(names, counts, strict=True):
         if count:
+            key = "keys" if name in rules.keys else "sequence_by"
             raise Permanent(
-                f"table.keys: the transform makes rows whose {key} is null: leave them out there, "
-                "or give them a key"
+                f"table.{key}: the transform makes rows whose {name} is null: leave them out "
+                "there, or give them a value"
             )
 
 
 def check_keys(rows: DataFrame, shape: Shape) -> None:
-    """Raise Permanent if the rows lack a key, or if a deletion could not have it."""
+    """Raise Permanent if the rows lack a key, or if a deletion could not have it.
+
+    The same for the columns of the sequence.
+    """
     names = {name.lower() for name in rows.columns}
     own = {name.lower() for name in shape.names}
-    for key in shape.changes.keys:
-        if key.lower() not in names:
-            raise Permanent(f"table.keys: the rows have no column {key}: keep it in the transform")
-        if shape.changes.has_deletions and key.lower() not in own:
+    chosen = {"keys": shape.changes.keys, "sequence_by": shape.changes.sequence}
+    for option, name in ((option, name) for option, each in chosen.items() for name in each):
+        if name.lower() not in names:
             raise Permanent(
-                f"table.keys: {key} is made by the transform, which deletions do not pass: make it "
-                "with `columns`"
+                f"table.{option}: the rows have no column {name}: keep it in the transform"
             )
+        if shape.changes.has_deletions and name.lower() not in own:
+            raise Permanent(
+                f"table.{option}: {name} is made by the transform, which deletions do not pass: "
+                "make it with `columns`"
+            )
+    for name in shape.changes.sequence:
+        if isinstance(rows.schema[name].dataType, NO_ORDER):
+            kind = rows.schema[name].dataType.simpleString()
+            raise Permanent(f"table.sequence_by: {name} is {kind}, which has no order")

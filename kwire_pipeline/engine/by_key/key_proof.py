@@ -3,8 +3,9 @@
 Such a table keeps no earlier offsets, so this much can be proved: the records that the topics still
 have are classified as a run would classify them today, and the last change of each key is compared,
 by offset, with the row of that key. A key whose last change is a deletion has no row. A key with
-records in several partitions may have the last change of any of them. Rows that are older than all
-records in the topics are counted but not judged.
+records in several partitions may have the last change of any of them, unless the table has a
+sequence, which orders them all. Rows of records that the topics no longer have are counted but not
+judged.
 """
 
 from collections.abc import Sequence
@@ -86,6 +87,8 @@ class Sides:
     keys: Sequence[str]
     origin: Sequence[str]
     """The topic, partition and offset columns of both frames."""
+    sequence: Sequence[str] = ()
+    """The columns that order the changes of a key; without any, the offsets of a partition do."""
     start: Offsets
     end: Offsets
     compacted: Sequence[str]
@@ -122,20 +125,29 @@ def _kinds(sides: Sides) -> DataFrame:
         F.col(f"`{column}`").alias(name) for column, name in zip(sides.origin, SPOT, strict=True)
     ]
     spot = F.struct(*SPOT)
+    order = _order(sides).alias("order")
+    within_key = [] if sides.sequence else ["topic", "partition"]
     last = (
-        sides.changes.select(*own, *origin, DELETES)
-        .groupBy(*names, "topic", "partition")
-        .agg(F.max_by(DELETES, "offset").alias(DELETES), F.max("offset").alias("offset"))
+        sides.changes.select(*own, *origin, order, DELETES)
+        .groupBy(*names, *within_key)
+        .agg(
+            F.max_by(DELETES, "order").alias(DELETES),
+            F.max_by(spot, "order").alias("spot"),
+            F.max("order").alias("order"),
+        )
     )
     changes = last.groupBy(*names).agg(
-        F.collect_list(F.when(~F.col(DELETES), spot)).alias("spots"),
+        F.collect_list(F.when(~F.col(DELETES), F.col("spot"))).alias("spots"),
         F.bool_or(DELETES).alias("may_be_absent"),
-        F.min(spot).alias("change"),
+        F.min("spot").alias("change"),
+        F.max("order").alias("last"),
     )
     rows = (
-        sides.rows.select(*own, *origin)
+        sides.rows.select(*own, *origin, order)
         .groupBy(*names)
-        .agg(F.count(F.lit(1)).alias("copies"), F.min(spot).alias("row"))
+        .agg(
+            F.count(F.lit(1)).alias("copies"), F.min(spot).alias("row"), F.min("order").alias("own")
+        )
     )
     same = reduce(
         lambda first, second: first & second,
@@ -149,16 +161,27 @@ def _kinds(sides: Sides) -> DataFrame:
     return both.select(_kind(sides).alias("kind"), sample.alias("spot"))
 
 
+def _order(sides: Sides) -> Column:
+    """Return the order of a change or row as one value, the same type on both sides."""
+    topic, partition, offset = sides.origin
+    types = {field.name.lower(): field.dataType for field in sides.rows.schema.fields}
+    names = [*sides.sequence, partition, offset, topic]
+    columns = [F.col(f"`{name}`").cast(types[name.lower()]) for name in names]
+    return F.struct(*[column.alias(f"o_{n}") for n, column in enumerate(columns)])
+
+
 def _kind(sides: Sides) -> Column:
     row = [f"row.{name}" for name in SPOT]
     has_change, has_row = F.col("change").isNotNull(), F.col("row").isNotNull()
+    # Only with a sequence can a row be newer than every change that the topics still have.
+    is_newer = F.lit(bool(sides.sequence)) & (F.col("own") > F.col("last"))
     is_in_range = F.coalesce(within(sides.start, sides.end, row), F.lit(False))
     return (
         F.when(F.col("copies") > 1, F.lit("repeated"))
         .when(has_change & has_row & F.array_contains("spots", F.col("row")), F.lit("current"))
-        .when(has_change & has_row, F.lit("stale"))
-        .when(has_change & F.col("may_be_absent"), F.lit("deleted"))
-        .when(has_change, F.lit("missing"))
+        .when(has_change & has_row & ~is_newer, F.lit("stale"))
+        .when(has_change & ~has_row & F.col("may_be_absent"), F.lit("deleted"))
+        .when(has_change & ~has_row, F.lit("missing"))
         .when(~is_in_range, F.lit("older"))
         .when(F.col("row.topic").isin(list(sides.compacted)), F.lit("compacted"))
         .otherwise(F.lit("unknown"))
