@@ -15,11 +15,11 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.scene import CRASHES, Crash, Scene
+from compat_tests.pipeline.scene import CRASHES, Crash, CrashAt, Scene
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
-from kwire_pipeline.config.model import KeyFormat, ValueFormat
+from kwire_pipeline.config.model import Expectation, KeyFormat, ValueFormat
 from kwire_pipeline.config.values import (
     Column,
     Envelope,
@@ -110,8 +110,6 @@ def test_last_change_of_each_key_is_in_the_table(scene: Scene, spark: SparkSessi
     assert (proof.records, proof.deleted, proof.letters.once) == (10, 2, 1)
     status = read_status(spark, scene.pipeline)
     assert (status.rows, status.lag, status.dead_letters) == (2, 0, {"n is not int": 1})
-    with pytest.raises(Refusal, match="replay is not for mode: upsert"):
-        replay_letters(spark, scene.pipeline)
 
 
 @pytest.mark.parametrize("place", CRASHES)
@@ -304,3 +302,30 @@ def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
         shutil.rmtree(scene.folder / "lake" / str(table.deletions).replace(".", "/"))
     with pytest.raises(Refusal, match="_deletions no longer exists"):
         scene.run()
+
+
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+def test_letter_is_applied_unless_its_key_has_changed_since(
+    scene: Scene, spark: SparkSession, format: TableFormat
+) -> None:
+    table = attrs.evolve(scene.pipeline.table, format=format, warehouse=str(scene.folder / "lake"))
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    lenient = scene.pipeline
+    scene.pipeline = attrs.evolve(lenient, expectations={"small": Expectation(check="n < 100")})
+    produce(scene, [(key, {"n": number}) for number, key in enumerate("abc")])
+    produce(scene, [(key, {"n": 100 + number}) for number, key in enumerate("abcd")])
+    produce(scene, [("b", {"n": 5}), ("c", None), ("e", {"n": 200})])
+    scene.run()
+    check(scene, {"a": 0, "b": 5})
+    stricter = {"small": Expectation(check="n < 200")}
+    scene.pipeline = attrs.evolve(lenient, expectations=stricter)
+    with pytest.raises(Crash):
+        replay_letters(spark, scene.pipeline, CrashAt(Place.AFTER_TABLE))
+    assert replay_letters(spark, scene.pipeline) == (4, 1)
+    check(scene, {"a": 100, "b": 5, "d": 103})
+    scene.run()
+    scene.delete_records({0: 4, 1: 6})
+    scene.pipeline = lenient
+    with pytest.raises(Refusal, match="may no longer have a deletion that came after"):
+        replay_letters(spark, scene.pipeline)
+    assert len(scene.letters()) == 1

@@ -2,10 +2,12 @@
 
 Letters that now fit are appended to the table and then deleted from the dead letters. A letter
 whose offset is already in the table (because a replay ended between the two steps) is only deleted,
-so each record stays in exactly one of the tables. Letters from other topics belong to other
-pipelines, and stay.
+so each record stays in exactly one of the tables. In a table that is changed by key, letters are
+changes, and one that is older than the last change of its key is only deleted. Letters from other
+topics belong to other pipelines, and stay.
 """
 
+import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -13,10 +15,14 @@ from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.config.values import Action, Mode, TableFormat
+from kwire_pipeline.engine import source
 from kwire_pipeline.engine.batch import count, rejections
+from kwire_pipeline.engine.by_key.letters import apply_letters, check_readable
+from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.lease import hold
-from kwire_pipeline.engine.offline import state_of
+from kwire_pipeline.engine.offline import State, state_of
+from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.preparation import prepare_tables
 from kwire_pipeline.engine.query import set_session
@@ -38,7 +44,8 @@ def replay(loaded: Loaded, *, table: str | None = None) -> int:
 def replay_table(spark: SparkSession, pipeline: Pipeline) -> int:
     """Replay the dead letters of one table."""
     count, rest = replay_letters(spark, pipeline)
-    print(f"{count:,} dead letters became rows, {rest:,} still do not fit")
+    became = "became rows" if pipeline.table.mode is Mode.APPEND else "were applied by key"
+    print(f"{count:,} dead letters {became}, {rest:,} still do not fit")
     return 0
 
 
@@ -56,11 +63,6 @@ def replay_letters(
             "replay needs dead letters that can be deleted, and records of a topic cannot: run a "
             f"second pipeline with source.topics [{pipeline.dead_letters.topic}] into the same "
             "table"
-        )
-    if pipeline.table.mode is Mode.UPSERT:
-        raise Refusal(
-            "replay is not for mode: upsert, since an old record could undo newer changes of its "
-            "key: correct the schema, and run with --from-start"
         )
     folder = Folder(spark, pipeline.checkpoint)
     with hold(folder):
@@ -94,15 +96,51 @@ def replay_letters(
             batch, shape = schemas.classify(raw, shape, NO_BATCH, may_be_repeated=False)
         try:
             check_rows(batch, shape)
-            rows = frames.rows(batch, shape)
-            if state.destinations.transform is not None:
-                rows = state.destinations.transform(rows)
-            table.add(without_written(rows, table, pipeline))
+            if pipeline.table.mode is Mode.UPSERT:
+                full_shape = shape if schemas is None else schemas.shape(shape)
+                later = Later(spark, pipeline, state, full_shape)
+                spots = apply_letters(batch, shape, state.destinations, later)
+            else:
+                spots = append_letters(batch, shape, pipeline, state)
             faults.reach(Place.AFTER_TABLE)
+            count = letters.delete_letters(spots)
         finally:
             batch.unpersist()
-        count = letters.delete_written(table, origin_of(pipeline))
         return count, of_topics(letters.read(), topics).count()
+
+
+@attrs.frozen
+class Later:
+    """The records of the topics after some offsets, up to the checkpoint's."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    state: State
+    shape: Shape
+
+    def __call__(self, start: Offsets) -> DataFrame:
+        """Classify the records; raise Refusal if the topics may lack deletions among them."""
+        cluster = Cluster(self.spark, source.client(self.pipeline.source))
+        try:
+            topics = cluster.topics(start)
+            beginnings = cluster.beginnings(topics.values())
+            compacted = cluster.topics_with_compaction(topics)
+        finally:
+            cluster.close()
+        check_readable(start, beginnings, compacted)
+        position = self.state.position
+        end = {t: {p: position[t][p] for p in partitions} for t, partitions in start.items()}
+        raw = source.records(self.spark, self.pipeline, start, end)
+        return frames.classify(raw, self.shape)
+
+
+def append_letters(batch: DataFrame, shape: Shape, pipeline: Pipeline, state: State) -> DataFrame:
+    """Append the letters that are rows now, and return the spots of all rows."""
+    table, transform = state.destinations.table, state.destinations.transform
+    rows = frames.rows(batch, shape)
+    rows = rows if transform is None else transform(rows)
+    table.add(without_written(rows, table, pipeline))
+    return table.read().select(*[F.col(f"`{name}`") for name in origin_of(pipeline).spot])
 
 
 def check_rows(batch: DataFrame, shape: Shape) -> None:

@@ -73,7 +73,7 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
     end = later(start, state.position)
     # A deleted topic has no records to compare with.
     start, end = ({name: each[name] for name in topics} for each in (start, end))
-    raw = records_of(spark, pipeline, start, end)
+    raw = source.records(spark, pipeline, start, end)
     if is_by_key:
         return prove_keys(raw, pipeline, state, (start, end), compacted)
     row_counts = made_by_transform(raw, pipeline, state)
@@ -88,12 +88,6 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
         letter_copies=copies_of(state),
         other_writers=other_writers(state.destinations.tables, pipeline.name, topics),
     )
-
-
-def records_of(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:
-    """Return the committed records in a range of offsets, unparsed."""
-    options = source.batch_options(pipeline, start, end)
-    return spark.read.format("kafka").options(**options).load()
 
 
 def made_by_transform(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame | None:

@@ -1,8 +1,10 @@
-"""The options of Spark's Kafka source, and of the client beside it."""
+"""Spark's Kafka source: its options, those of the client beside it, and a range of records."""
 
 import json
 from collections.abc import Mapping
 from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from kwire_pipeline.config.model import Pipeline, Security, Source
 from kwire_pipeline.config.values import Mechanism, Protocol
@@ -59,6 +61,11 @@ def batch_options(pipeline: Pipeline, start: Offsets, end: Offsets) -> dict[str,
         chosen.pop(name, None)
     partitions = {topic: sorted(offsets) for topic, offsets in end.items()}
     return {**chosen, "assign": json.dumps(partitions), "endingOffsets": dump(end)}
+
+
+def records(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:
+    """Return the committed records in a range of offsets, unparsed."""
+    return spark.read.format("kafka").options(**batch_options(pipeline, start, end)).load()
 
 
 def _security(security: Security) -> dict[str, str]:

@@ -32,7 +32,6 @@ from kwire_pipeline.tables.table import (
     Mark,
     Origin,
     Size,
-    Table,
     Upkeep,
     discarded_ids,
     keys_of,
@@ -199,9 +198,9 @@ class DeltaTable(Atomic):
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)
 
-    def delete_written(self, other: Table, origin: Origin) -> int:
+    def delete_letters(self, spots: DataFrame) -> int:
         before = self.read().count()
-        self._spark.sql(self._origin.delete_statement(self.name, other.name, origin))
+        self._origin.delete_spots(self.name, spots)
         return before - self.read().count()
 
     def positions(self) -> Offsets:

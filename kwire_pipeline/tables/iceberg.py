@@ -37,7 +37,6 @@ from kwire_pipeline.tables.table import (
     Mark,
     Origin,
     Size,
-    Table,
     Upkeep,
     discarded_ids,
     keys_of,
@@ -258,9 +257,9 @@ class IcebergTable(Atomic):
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
 
-    def delete_written(self, other: Table, origin: Origin) -> int:
+    def delete_letters(self, spots: DataFrame) -> int:
         before = self.read().count()
-        self._spark.sql(self._origin.delete_statement(self.name, other.name, origin))
+        self._origin.delete_spots(self.name, spots)
         return before - self.read().count()
 
     def positions(self) -> Offsets:

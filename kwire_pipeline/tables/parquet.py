@@ -31,7 +31,6 @@ from kwire_pipeline.tables.table import (
     Mark,
     Origin,
     Size,
-    Table,
     Upkeep,
     positions_of_rows,
     refuse_partitions,
@@ -227,7 +226,7 @@ class ParquetTable(Atomic):
     def add(self, frame: DataFrame) -> None:
         raise Refusal(f"{self.name}: rows are added to a Parquet table by batches only")
 
-    def delete_written(self, other: Table, origin: Origin) -> int:
+    def delete_letters(self, spots: DataFrame) -> int:
         raise Refusal(f"{self.name} is a Parquet table, from which rows cannot be deleted")
 
     def positions(self) -> Offsets:

@@ -79,22 +79,13 @@ class Origin:
         limit = f"TIMESTAMP '{before.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
         spark.sql(f"DELETE FROM {table} WHERE `{self.timestamp}` < {limit}")
 
-    def delete_statement(self, letters: str, table: str, origin: "Origin") -> str:
-        """Return the SQL that deletes the dead letters whose offsets a table has.
-
-        ``self`` is the origin of the letters, ``origin`` that of the table.
-        """
-        names = {
-            self.topic: origin.topic,
-            self.partition: origin.partition,
-            self.offset: origin.offset,
-        }
-        same = " AND ".join(f"own.`{name}` = other.`{name}`" for name in names)
-        columns = ", ".join(f"`{theirs}` AS `{name}`" for name, theirs in names.items())
-        return (
-            f"MERGE INTO {letters} own USING (SELECT DISTINCT {columns} FROM {table}) other "
-            f"ON {same} WHEN MATCHED THEN DELETE"
-        )
+    def delete_spots(self, table: str, spots: DataFrame) -> None:
+        """Delete the rows of some records; ``spots`` has their topics, partitions and offsets."""
+        same = " AND ".join(f"own.`{name}` = other.`{name}`" for name in self.spot)
+        with view_of(spots.toDF(*self.spot).distinct()) as view:
+            spots.sparkSession.sql(
+                f"MERGE INTO {table} own USING `{view}` other ON {same} WHEN MATCHED THEN DELETE"
+            )
 
 
 LETTERS: Final = Origin("topic", "partition", "offset")
@@ -329,8 +320,8 @@ class Letters(Protocol):
     def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
         """Raise Refusal if a letter is too large to be written."""
 
-    def delete_written(self, other: "Table", origin: Origin) -> int:
-        """Delete the dead letters whose offsets are in the other table; return their number."""
+    def delete_letters(self, spots: DataFrame) -> int:
+        """Delete the dead letters of some records; return their number."""
 
     def positions(self) -> Offsets:
         """Return the offset after the last one in the table, by topic and partition."""

@@ -38,8 +38,6 @@ from kwire_pipeline.tables.letter_records import (
 from kwire_pipeline.tables.table import (
     LETTERS,
     Mark,
-    Origin,
-    Table,
     Upkeep,
     of_topics,
 )
@@ -183,7 +181,7 @@ class LetterTopic:
                 "again"
             )
 
-    def delete_written(self, other: Table, origin: Origin) -> int:
+    def delete_letters(self, spots: DataFrame) -> int:
         raise Refusal(f"{self.name}: records of a topic cannot be deleted one by one")
 
     def positions(self) -> Offsets:

@@ -199,6 +199,22 @@ MUTATIONS = (
         test=f"{CHANGES}::test_row_has_the_change_that_is_last_by_its_sequence",
     ),
     Mutation(
+        name="replayed-letter-overwrites-a-later-change",
+        invariants=(),
+        path="kwire_pipeline/engine/by_key/letters.py",
+        old='AND other.`{offset}` <= change.`{offset}`"',
+        new='"',
+        test=f"{CHANGES}::test_letter_is_left_out_if_a_later_change_of_its_key_is_known",
+    ),
+    Mutation(
+        name="letter-is-replayed-although-a-deletion-after-it-is-gone",
+        invariants=(),
+        path="kwire_pipeline/engine/by_key/letters.py",
+        old="beginnings[topic].get(p, 0) > offset]",
+        new="beginnings[topic].get(p, 0) > offset + 1]",
+        test=f"{CHANGES}::test_letters_are_not_replayed_if_a_deletion_after_them_may_be_gone",
+    ),
+    Mutation(
         name="larger-records-count-by-half",
         invariants=(),
         path=PACE,

@@ -11,6 +11,7 @@ from pyspark.sql.types import IntegerType
 
 from kwire_pipeline.config.values import Column, Envelope, Format, Tombstones
 from kwire_pipeline.engine.by_key.key_proof import KeyProof, Sides, compare_keys
+from kwire_pipeline.engine.by_key.letters import check_readable, without_followed
 from kwire_pipeline.engine.by_key.sequence import without_older
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_keys, check_no_null, last_changes
 from kwire_pipeline.engine.parts import RAW_DDL
@@ -267,6 +268,41 @@ def test_change_that_is_older_than_a_deletion_is_left_out(
     deleted = [(1, 11, 0, 0, "t"), (2, 9, 0, 9, "t"), (3, 10, 0, 9, "t"), (9, 99, 0, 0, "t")]
     rest = without_older(changes, spark.createDataFrame(deleted, names), by_log)
     assert sorted(row.id for row in rest.collect()) == [2, 4]
+
+
+def test_letter_is_left_out_if_a_later_change_of_its_key_is_known(
+    spark: SparkSession, by_key: Shape
+) -> None:
+    """A change in another partition may be later, and counts as one."""
+    records = [(key, {"n": 1}) for key in "abcde"]
+    changes = last_changes(
+        all_changes(classify(topic(spark, [*records]), by_key), by_key, None), by_key
+    )
+    names = "id STRING, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    others: list[tuple[object, ...]] = [
+        ("a", "t", 0, 9),
+        ("b", "t", 0, 0),
+        ("b", "t", 0, 1),
+        ("c", "t", 1, 0),
+    ]
+    others += [("d", "other", 0, 0), ("e", None, None, None), ("f", "t", 0, 9)]
+    rest = without_followed(changes, spark.createDataFrame(others, names), by_key)
+    assert sorted(row.id for row in rest.collect()) == ["b", "e"]
+
+
+@pytest.mark.parametrize(
+    ("beginning", "compacted", "is_refused"),
+    [(5, (), False), (6, (), True), (0, ("t",), True), (0, ("other",), False)],
+)
+def test_letters_are_not_replayed_if_a_deletion_after_them_may_be_gone(
+    beginning: int, compacted: tuple[str, ...], is_refused: bool
+) -> None:
+    start, beginnings = {"t": {0: 5}}, {"t": {0: beginning, 1: 99}}
+    if is_refused:
+        with pytest.raises(Refusal, match="topic t may no longer have a deletion"):
+            check_readable(start, beginnings, compacted)
+    else:
+        check_readable(start, beginnings, compacted)
 
 
 def test_sequence_that_has_no_order_is_refused(spark: SparkSession, by_log: Shape) -> None:
