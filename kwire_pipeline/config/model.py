@@ -338,8 +338,8 @@ class Pipeline:
     columns: Mapping[str, Column] = parsed_mapping(
         "Columns beside the value's own fields, or in place of one, by name: value.a.b, key, "
         "key.a, source.NAME (of a Debezium envelope), headers.NAME, topic, partition, offset, "
-        "timestamp or timestamp_type.",
-        "places",
+        "timestamp or timestamp_type; or a SQL expression over fields and such columns.",
+        "places or SQL",
         Column.parse,
     )
     omit: tuple[str, ...] = texts("Fields of the value that the table does not have.")

@@ -156,24 +156,34 @@ class Root(enum.Enum):
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
     TIMESTAMP_TYPE = "timestamp_type"
+    EXPRESSION = "expression"
+    """No part of a record: an expression over the columns that come from its parts."""
+
+
+IS_EXPRESSION: Final = re.compile(r"""(?!headers\.).*[\s()'"+*/|<>=]""", re.DOTALL)
+"""The beginning of a text that is no place: one with a sign that only expressions have."""
 
 
 @attrs.frozen
 class Column:
-    """The place in a record from which a column of the table comes."""
+    """The place in a record from which a column of the table comes, or an expression."""
 
     root: Root
     path: tuple[str, ...] = ()
-    """The fields below the root; for headers, the header's name as the only element."""
+    """The fields below the root; as one element the name of a header, or SQL."""
 
     @classmethod
     def parse(cls, text: str) -> "Column":
-        """Parse ``value.customer.id``, ``key``, ``key.id``, ``headers.source``, ``offset``."""
+        """Parse ``value.customer.id``, ``key``, ``headers.source``, ``offset``, ``upper(item)``."""
+        if IS_EXPRESSION.match(text):
+            return cls(Root.EXPRESSION, (text,))
         head, *path = text.split(".")
         try:
             root = Root(head)
+            if root is Root.EXPRESSION:
+                raise ValueError
         except ValueError:
-            roots = choices([member.value for member in Root])
+            roots = choices([m.value for m in Root if m is not Root.EXPRESSION])
             raise ValueError(
                 f"{text!r} is not a place in a record: expected {roots}, then fields after dots, "
                 "such as value.customer.id"
@@ -189,6 +199,8 @@ class Column:
         return cls(root, tuple(path))
 
     def __str__(self) -> str:
+        if self.root is Root.EXPRESSION:
+            return self.path[0]
         return ".".join((self.root.value, *self.path))
 
 

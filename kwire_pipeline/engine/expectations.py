@@ -1,16 +1,17 @@
-"""The check that expectations judge a record the same way in every rerun.
+"""The check that SQL of the file has the same result for a record in every rerun.
 
 The run that finishes a half-done batch classifies it again. A record that was a dead letter and is
 now a row would be in neither table, because the rows are already written; the reverse would put it
 in both. So an expectation must depend on its record alone: one that reads the clock, draws a random
-number or looks at other records or tables is rejected, unless it only counts.
+number or looks at other records or tables is rejected, unless it only counts. The same holds for
+columns that are expressions: a repeated batch would have other rows.
 """
 
 import re
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Action
@@ -19,8 +20,11 @@ from kwire_pipeline.errors import Permanent
 from kwire_pipeline.explain import sentence
 from kwire_pipeline.records.frames import OWN, Shape
 
-PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION")
-"""Spark's names for expressions that read the clock or session, other tables or other records."""
+PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION", "GENERATOR")
+"""Spark's names for expressions that read the clock or session, other tables or other records.
+
+The last one is that of expressions that make several rows of one.
+"""
 CHECKED: Final = f"{OWN}checked"
 WORDS: Final = r"(?:now|today|tomorrow|yesterday)"
 TIME_LITERAL: Final = re.compile(rf"\b(?:date|timestamp\w*)\s*'\s*{WORDS}\b", re.IGNORECASE)
@@ -37,7 +41,7 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
     for name, (sql, action) in shape.expectations.items():
         key = f"expectations.{name}.check"
         try:
-            is_repeatable = _is_repeatable(frame, sql)
+            is_repeatable = _is_repeatable(frame, F.expr(sql).cast("boolean"), sql)
         except AnalysisException as error:
             raise Permanent(f"{key}: Spark does not read {sql!r}: {sentence(str(error))}") from None
         if not is_repeatable and action is not Action.WARN:
@@ -48,14 +52,29 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
             )
 
 
-def _is_repeatable(frame: DataFrame, sql: str) -> bool:
+def check_columns(frame: DataFrame, shape: Shape) -> None:
+    """Raise Permanent for a column whose expression Spark cannot read, or is not repeatable.
+
+    ``frame`` has the columns that expressions can name.
+    """
+    for name, sql in shape.expressions.items():
+        try:
+            is_repeatable = _is_repeatable(frame, F.expr(sql), sql)
+        except AnalysisException as error:
+            reason = sentence(str(error))
+            raise Permanent(f"columns.{name}: Spark does not read {sql!r}: {reason}") from None
+        if not is_repeatable:
+            raise Permanent(
+                f"columns.{name}: {sql!r} depends on more than the record (the time, chance, other "
+                "records or tables), or makes several rows of it, so a batch that is repeated "
+                "would have other rows: use columns of the record alone"
+            )
+
+
+def _is_repeatable(frame: DataFrame, column: Column, sql: str) -> bool:
     """Return whether an expression always has the same value for the same row."""
     # Beside columns of the record, Spark rejects aggregates.
-    plan = (
-        frame.select("*", F.expr(sql).cast("boolean").alias(CHECKED))
-        ._jdf.queryExecution()
-        .analyzed()
-    )
+    plan = frame.select("*", column.alias(CHECKED))._jdf.queryExecution().analyzed()
     patterns = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
     is_of_record = not any(plan.containsPattern(getattr(patterns, name)()) for name in PATTERNS)
     has_time = TIME_LITERAL.search(sql) or TIME_CAST.search(plan.toString())

@@ -12,7 +12,7 @@ from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.by_key.upsert import check_keys
-from kwire_pipeline.engine.expectations import check_expectations
+from kwire_pipeline.engine.expectations import check_columns, check_expectations
 from kwire_pipeline.engine.own_files import own_files
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.source import client
@@ -155,6 +155,8 @@ Transform = Callable[[DataFrame], DataFrame]
 def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) -> StructType:
     """Return the schema of the rows by analysis alone; raise Refusal for what cannot run."""
     raw = spark.createDataFrame([], RAW_DDL)
+    if shape.expressions:
+        check_columns(frames.inputs(raw, shape), shape)
     if shape.expectations:
         plain = frames.classify(raw, attrs.evolve(shape, expectations={}))
         check_expectations(plain, shape)

@@ -9,7 +9,7 @@ and kept, because building them takes thousands of calls to the JVM, which cost 
 than its records do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
@@ -124,6 +124,12 @@ class Shape:
         topic, partition, offset, _ = self.origin
         return (*self.changes.sequence, partition, offset, topic)
 
+    @property
+    def expressions(self) -> Mapping[str, str]:
+        """The SQL of the columns that are expressions, by name."""
+        every = self.columns.items()
+        return {name: c.path[0] for name, c in every if c.root is Root.EXPRESSION}
+
     @cached_property
     def classification(self) -> tuple[Step, ...]:
         """The steps of `classify`."""
@@ -163,22 +169,12 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
     return take(raw, shape.classification)
 
 
+def inputs(raw: DataFrame, shape: Shape) -> DataFrame:
+    """Return the frame over whose columns the expressions of columns are."""
+    return take(raw, (*_envelope_steps(shape), _parts_step(shape)))
+
+
 def _classification(shape: Shape) -> tuple[Step, ...]:
-    columns = _columns(shape)
-    by_name = {name.lower(): column for name, column in columns.items()}
-    lacks = {
-        KEYLESS: _is_null(by_name, shape.changes.keys),
-        UNORDERED: _is_null(by_name, shape.changes.sequence),
-    }
-    carried = [F.col(name).alias(f"{OWN}{name}") for name in CARRIED]
-    size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
-    whole = [
-        *[column.alias(name) for name, column in columns.items()],
-        *carried,
-        F.col("timestampType").alias(f"{OWN}{TIMESTAMP_TYPE}"),
-        size.cast("bigint").alias(BYTES),
-        _with_changes(_fits(shape), lacks, shape).alias(CLASS),
-    ]
     # For rows, the table has the data in its columns.
     is_letter = F.col(CLASS).isin(*LETTERS)
     only_of_letters = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in CARRIED}
@@ -186,10 +182,48 @@ def _classification(shape: Shape) -> tuple[Step, ...]:
         only_of_letters[UNMET] = F.lit(None).cast("array<string>")
     return (
         *_envelope_steps(shape),
-        choose(whole),
+        _parts_step(shape),
+        *_expression_steps(shape),
+        *_change_steps(shape),
         *_expectation_steps(shape),
         add(only_of_letters),
     )
+
+
+def _parts_step(shape: Shape) -> Step:
+    """Keep the columns that come from parts of the records, and the pipeline's own."""
+    carried = [F.col(name).alias(f"{OWN}{name}") for name in CARRIED]
+    size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
+    return choose(
+        [
+            *[column.alias(name) for name, column in _columns(shape).items()],
+            *carried,
+            F.col("timestampType").alias(f"{OWN}{TIMESTAMP_TYPE}"),
+            size.cast("bigint").alias(BYTES),
+            _with_deletions(_fits(shape), shape).alias(CLASS),
+        ]
+    )
+
+
+def _expression_steps(shape: Shape) -> list[Step]:
+    """Replace the columns of parts by those of the table, if some of these are expressions."""
+    sql = shape.expressions
+    if not sql:
+        return []
+    columns = [F.expr(sql[n]).alias(n) if n in sql else F.col(f"`{n}`") for n in shape.names]
+    own = [*(f"{OWN}{name}" for name in (*CARRIED, TIMESTAMP_TYPE)), BYTES, CLASS]
+    return [choose([*columns, *map(F.col, own)])]
+
+
+def _change_steps(shape: Shape) -> list[Step]:
+    """Reclassify changes without a key or sequence; those of a transform are not known here."""
+    own = {name.lower(): F.col(f"`{name}`") for name in shape.names}
+    is_change, column = F.col(CLASS).isin(GOOD, DELETION), F.col(CLASS)
+    pairs = ((shape.changes.sequence, UNORDERED), (shape.changes.keys, KEYLESS))
+    for name, number in ((name.lower(), number) for names, number in pairs for name in names):
+        if name in own:
+            column = F.when(is_change & own[name].isNull(), F.lit(number)).otherwise(column)
+    return [add({CLASS: column})] if shape.changes.keys else []
 
 
 def _raw(shape: Shape) -> list[Column]:
@@ -225,16 +259,23 @@ def _envelope_steps(shape: Shape) -> list[Step]:
 
 
 def _columns(shape: Shape) -> dict[str, Column]:
-    """Return the table's columns over the raw record and its parsed value, by name."""
+    """Return the columns over the raw record and its parsed value, by name.
+
+    They are those of the table, or if some of these are expressions, all that they can name.
+    """
     columns: dict[str, Column] = {}
     raw = dict(zip(shape.origin, ORIGIN, strict=True))
-    for name in shape.names:
+    names = list(shape.names)
+    if shape.expressions:
+        fields = ["value"] if shape.schema is None else shape.schema.names
+        names = list(dict.fromkeys([*fields, *(n for n in names if n not in shape.expressions)]))
+    for name in names:
         if name in raw:
             columns[name] = F.col(raw[name])
         elif name == shape.rescue_column and shape.schema is not None:
             rest = F.col(PARSED).getField(json_text.REST)
             columns[name] = rescue.json_rest(rest, shape.schema)
-        elif name in shape.columns:
+        elif name in shape.columns and name not in shape.expressions:
             columns[name] = _place(shape.columns[name], shape)
         elif shape.fields is not None:
             columns[name] = shape.fields.field(F.col(PARSED), name)
@@ -292,29 +333,11 @@ def _fits(shape: Shape) -> Column:
     return F.when(condition, F.lit(GOOD)).otherwise(F.lit(MISFIT))
 
 
-def _is_null(columns: Mapping[str, Column], names: Iterable[str]) -> Column:
-    """Return the condition that a column is null; those that a transform makes are not known."""
-    condition = F.lit(False)
-    for name in names:
-        if name.lower() in columns:
-            condition |= columns[name.lower()].isNull()
-    return condition
-
-
-def _with_changes(column: Column, lacks: Mapping[int, Column], shape: Shape) -> Column:
-    """Return the class, taking into account deletions and ignored tombstones.
-
-    ``lacks`` has the conditions under which a record is no change, by the class that it has then.
-    """
+def _with_deletions(column: Column, shape: Shape) -> Column:
+    """Return the class, taking into account deletions and ignored tombstones."""
     rules, value = shape.changes, F.col("value")
     fits = _key_fits(shape) & _headers_fit(shape)
-    deletion, change = F.when(~fits, F.lit(MISFIT)), F.when(column != GOOD, column)
-    for number, condition in lacks.items():
-        deletion = deletion.when(condition, F.lit(number))
-        change = change.when(condition, F.lit(number))
-    deletion = deletion.otherwise(F.lit(DELETION))
-    if rules.keys:
-        column = change.otherwise(column)
+    deletion = F.when(~fits, F.lit(MISFIT)).otherwise(F.lit(DELETION))
     if rules.envelope is Envelope.DEBEZIUM:
         operation = F.col(PARSED).getField(changes.OPERATION)
         is_deletion = F.equal_null(operation, F.lit(changes.DELETES)) & json_text.is_one_text(

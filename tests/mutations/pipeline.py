@@ -215,6 +215,22 @@ MUTATIONS = (
         test=f"{CHANGES}::test_letters_are_not_replayed_if_a_deletion_after_them_may_be_gone",
     ),
     Mutation(
+        name="column-differs-in-a-rerun",
+        invariants=(),
+        path="kwire_pipeline/engine/expectations.py",
+        old="is_repeatable = _is_repeatable(frame, F.expr(sql), sql)",
+        new="is_repeatable = _is_repeatable(frame, F.expr(sql), sql) or True",
+        test="tests/pipeline/test_expectations.py::test_column_that_differs_in_a_rerun_is_refused",
+    ),
+    Mutation(
+        name="column-makes-several-rows-of-a-record",
+        invariants=(),
+        path="kwire_pipeline/engine/expectations.py",
+        old=', "WINDOW_EXPRESSION", "GENERATOR")',
+        new=', "WINDOW_EXPRESSION")',
+        test="tests/pipeline/test_expectations.py::test_column_that_differs_in_a_rerun_is_refused",
+    ),
+    Mutation(
         name="larger-records-count-by-half",
         invariants=(),
         path=PACE,

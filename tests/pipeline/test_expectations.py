@@ -1,10 +1,10 @@
-"""An expectation that could judge a record differently at a rerun is refused before any write."""
+"""SQL of the file that could have another result at a rerun is refused before any write."""
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kwire_pipeline.config.values import Action, Format
-from kwire_pipeline.engine.expectations import check_expectations
+from kwire_pipeline.config.values import Action, Column, Format
+from kwire_pipeline.engine.expectations import check_columns, check_expectations
 from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Refusal
@@ -76,4 +76,44 @@ def test_expectation_that_spark_does_not_read_is_refused_in_one_sentence(
         Refusal, match=r"^expectations\.late\.check: Spark does not read"
     ) as refusal:
         check_expectations(frame, shape_with(sql))
+    assert "\n" not in str(refusal.value)
+
+
+def shape_of_column(sql: str) -> Shape:
+    schema = parse_ddl(DDL, "value.schema")
+    return Shape(format=Format.JSON, schema=schema, columns={"new": Column.parse(sql)})
+
+
+def check_column(spark: SparkSession, sql: str) -> None:
+    shape = shape_of_column(sql)
+    check_columns(frames.inputs(spark.createDataFrame([], RAW_DDL), shape), shape)
+
+
+@pytest.mark.parametrize("sql", ["sha2(now, 256)", "id * 2", "transform(tags, t -> upper(t))"])
+def test_column_over_the_record_is_accepted(spark: SparkSession, sql: str) -> None:
+    check_column(spark, sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "current_timestamp() - at",
+        "uuid()",
+        "at > TIMESTAMP 'now'",
+        "(SELECT max(id) FROM range(5))",
+        "lag(id) OVER (ORDER BY id)",
+        "explode(tags)",
+    ],
+)
+def test_column_that_differs_in_a_rerun_is_refused(spark: SparkSession, sql: str) -> None:
+    with pytest.raises(Refusal, match=r"^columns\.new: .* depends on more than the record"):
+        check_column(spark, sql)
+
+
+@pytest.mark.parametrize("sql", ["id >", "absent + 1", "count(*)"])
+def test_column_that_spark_does_not_read_is_refused_in_one_sentence(
+    spark: SparkSession, sql: str
+) -> None:
+    with pytest.raises(Refusal, match=r"^columns\.new: Spark does not read") as refusal:
+        check_column(spark, sql)
     assert "\n" not in str(refusal.value)

@@ -12,6 +12,7 @@ from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
+from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
 from tests.support.pipeline.frames import plan, topic
 
@@ -253,3 +254,47 @@ def test_two_columns_of_one_name_are_refused(spark: SparkSession, ddl: str, pref
     shape = Shape(format=Format.JSON, schema=parse_ddl(ddl, "value.schema"), origin_prefix=prefix)
     with pytest.raises(Refusal, match="column"):
         shape.check()
+
+
+def test_columns_are_derived_from_fields_and_places_and_may_replace_fields(
+    spark: SparkSession,
+) -> None:
+    """The last value is no JSON; its letter has the record as it was."""
+    shape = Shape(
+        format=Format.JSON,
+        schema=parse_ddl("email STRING, first STRING, last STRING, n STRING", "value.schema"),
+        columns={
+            "email": Column.parse("concat('***', right(email, 3))"),
+            "name": Column.parse("concat_ws(' ', first, last)"),
+            "town": Column.parse("headers.city"),
+            "big": Column.parse("upper(town)"),
+            "number": Column.parse("CAST(n AS INT) + kafka_offset"),
+        },
+        omit=("first", "last", "n"),
+        expectations={"masked": ("email LIKE '***%'", Action.DEAD_LETTER)},
+    )
+    shape.check()
+    values = [
+        b'{"email": "ann@x.ch", "first": "Ann", "last": "Lee", "n": "5"}',
+        b'{"email": "bob@x.de", "n": "many"}',
+        b'{"email": "eve@x.fr"',
+    ]
+    batch = classify(topic(spark, [*values]), shape)
+    names = ("email", "name", "town", "big", "number")
+    assert shape.names[:5] == names
+    assert [tuple(row[name] for name in names) for row in rows(batch, shape).collect()] == [
+        ("***.ch", "Ann Lee", "Basel", "BASEL", 5), ("***.de", "", "Basel", "BASEL", None),
+    ]  # fmt: skip
+    (letter,) = misfits(batch, shape).collect()
+    assert (bytes(letter.value), letter.reason) == (values[2], "not JSON")
+
+
+def test_key_that_is_an_expression_may_not_be_null(spark: SparkSession) -> None:
+    shape = Shape(
+        format=Format.JSON,
+        schema=parse_ddl("region STRING, n INT", "value.schema"),
+        columns={"id": Column.parse("region || '-' || n")},
+        changes=Changes(keys=("id",)),
+    )
+    batch = classify(topic(spark, [b'{"region": "a", "n": 1}', b'{"n": 2}']), shape)
+    assert [row[frames.CLASS] for row in batch.collect()] == [frames.GOOD, frames.KEYLESS]
