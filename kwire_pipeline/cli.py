@@ -86,6 +86,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Check that each committed offset is once in the table or dead letters.", names=ONE_TABLE
     ),
     "replay": Command("Put dead letters through today's schema and expectations.", names=ONE_TABLE),
+    "backfill": Command(
+        "Read a range of offsets or times again, and write the records that the tables lack.",
+        texts=(
+            ("--from", 'where it begins: a time, or offsets: {"TOPIC":{"PARTITION":OFFSET}}'),
+            ("--to", "where it ends, exclusive, in the same form"),
+        ),
+        names=ONE_TABLE,
+    ),
     "test": Command(
         "Turn samples of records into rows and dead letters, and compare them with expected ones.",
         (("--write", "write the results that a sample does not name into its file"),),
@@ -156,7 +164,9 @@ def parser() -> Parser:
 
 def argument_name(option: str) -> str:
     """Return the parameter name under which a command receives its own flag."""
-    return {"--json": "as_json"}.get(option, option.removeprefix("--").replace("-", "_"))
+    return {"--json": "as_json", "--from": "first", "--to": "end"}.get(
+        option, option.removeprefix("--").replace("-", "_")
+    )
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:

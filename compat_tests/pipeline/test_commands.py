@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 from compat_tests.confluent_kafka.clients import consumer
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
-from compat_tests.pipeline.scene import Crash, Scene
+from compat_tests.pipeline.scene import Crash, CrashAt, Scene
+from kwire_pipeline.commands.backfill import backfill_range
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import Expectation
-from kwire_pipeline.config.values import Action, Evolution, Format, Partition, TableFormat
+from kwire_pipeline.config.values import Action, Evolution, Format, Partition, Start, TableFormat
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
@@ -372,3 +373,30 @@ def test_topic_that_grows_before_the_first_batch_is_read_whole(scene: Scene) -> 
     scene.run()
     scene.check_each_once(range(20))
     assert scene.verify().is_clean
+
+
+def test_backfill_writes_each_record_of_a_range_once(scene: Scene, spark: SparkSession) -> None:
+    """A range overlaps what is there, and the backfill that writes it ends in between."""
+    scene.produce(range(60))
+    start = Start(offsets={scene.topic: {0: 15, 1: 20}})
+    scene.pipeline = attrs.evolve(
+        scene.pipeline, source=attrs.evolve(scene.pipeline.source, start=start)
+    )
+    scene.run()
+    assert len(scene.rows()) + len(scene.letters()) == 25
+    scene.produce(range(60, 70))
+    bounds = Start(offsets={scene.topic: {0: 0, 1: 0}}), Start(at_end=True)
+    scene.with_limit(12)
+    with pytest.raises(Crash):
+        backfill_range(spark, scene.pipeline, bounds, CrashAt(Place.AFTER_TABLE))
+    assert len(scene.rows()) > 25 - len(scene.letters())
+    records, rows, letters = backfill_range(spark, scene.pipeline, bounds)
+    assert records == 60
+    assert rows + letters < 35
+    scene.check_each_once(range(60))
+    assert backfill_range(spark, scene.pipeline, bounds) == (60, 0, 0)
+    scene.run()
+    scene.check_each_once(range(70))
+    proof = scene.verify()
+    assert isinstance(proof, Proof)
+    assert (proof.is_clean, proof.records) == (True, 70), proof.words()

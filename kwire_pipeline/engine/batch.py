@@ -20,6 +20,7 @@ from kwire_pipeline.config.values import Action
 from kwire_pipeline.engine.by_key.sequence import apply_changes
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.reporting.figures import (
     MAX_REASONS,
     OTHER_REASONS,
@@ -104,7 +105,8 @@ class Writer:
         try:
             counts = count(batch, shape)
             mark = attrs.evolve(mark, letter_count=counts.dead_letters)
-            self._judge(counts, mark)
+            has_letters = self.destinations.dead_letters is not None
+            judge(counts, mark.ranges, shape, self.tolerance, has_letters=has_letters)
             own = attrs.evolve(self, shape=shape)
             letters = self.destinations.dead_letters
             if counts.dead_letters and letters is not None:
@@ -136,25 +138,6 @@ class Writer:
             return self.lag(mark)
         except (Failure, Refusal, ValueError, Py4JError):
             return None
-
-    def _judge(self, counts: Counts, mark: Mark) -> None:
-        """Raise Permanent for a batch that the configuration does not accept."""
-        for words in rejections(self.shape.expectations, counts.unmet):
-            raise Permanent(
-                f"{words} in offsets {mark.ranges.dump()}: correct them at their source, or change "
-                "the expectation's action"
-            )
-        if counts.dead_letters and self.destinations.dead_letters is None:
-            raise Permanent(
-                f"{counts.dead_letters} records of offsets {mark.ranges.dump()} do not fit, and "
-                "the pipeline has no dead_letters: give it a table or a topic for them"
-            )
-        if self.tolerance.is_exceeded(counts.dead_letters, counts.records):
-            raise Permanent(
-                f"{counts.dead_letters} of {counts.records} records do not fit, more than "
-                f"max_bad_share {self.tolerance.max_bad_share:g}, in offsets "
-                f"{mark.ranges.dump()}: correct the schema, or raise max_bad_share"
-            )
 
     @contextmanager
     def _output_of(self, batch: DataFrame, counts: Counts) -> Iterator["Output"]:
@@ -239,6 +222,31 @@ class Result:
     figures: Batch
     reasons: Mapping[str, int]
     """The dead letters by reason."""
+
+
+def judge(
+    counts: Counts, ranges: Ranges, shape: Shape, tolerance: Tolerance, *, has_letters: bool
+) -> None:
+    """Raise Permanent for records that the configuration does not accept; nothing is written yet.
+
+    ``has_letters`` is false if dead letters have no destination.
+    """
+    for words in rejections(shape.expectations, counts.unmet):
+        raise Permanent(
+            f"{words} in offsets {ranges.dump()}: correct them at their source, or change the "
+            "expectation's action"
+        )
+    if counts.dead_letters and not has_letters:
+        raise Permanent(
+            f"{counts.dead_letters} records of offsets {ranges.dump()} do not fit, and the "
+            "pipeline has no dead_letters: give it a table or a topic for them"
+        )
+    if tolerance.is_exceeded(counts.dead_letters, counts.records):
+        raise Permanent(
+            f"{counts.dead_letters} of {counts.records} records do not fit, more than "
+            f"max_bad_share {tolerance.max_bad_share:g}, in offsets {ranges.dump()}: correct the "
+            "schema, or raise max_bad_share"
+        )
 
 
 def rejections(

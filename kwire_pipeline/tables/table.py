@@ -314,6 +314,9 @@ class Letters(Protocol):
     def append(self, frame: DataFrame, mark: Mark) -> None:
         """Append the rows of a batch with its mark; in a table, all of them or none."""
 
+    def add(self, frame: DataFrame) -> None:
+        """Append rows that belong to no batch."""
+
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
         """Append the missing letters of a batch, when `has_batch` says that some are there."""
 
@@ -406,9 +409,6 @@ class Table(Letters, Protocol):
 
     def forget(self, before: datetime.datetime) -> None:
         """Delete the rows of records that are older."""
-
-    def add(self, frame: DataFrame) -> None:
-        """Append rows that belong to no batch."""
 
     def size(self) -> Size: ...
 

@@ -163,6 +163,9 @@ class LetterTopic:
         self._files.write(FILE, json.dumps(note) + "\n")
         self._send(frame, mark)
 
+    def add(self, frame: DataFrame) -> None:
+        raise Refusal(f"{self.name}: dead letters are added to a topic by batches only")
+
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
         there = self._batch(mark).select(*SPOT).distinct()
         self._send(letters.join(there, list(SPOT), "left_anti"), mark)

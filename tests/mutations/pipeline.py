@@ -231,6 +231,14 @@ MUTATIONS = (
         test="tests/pipeline/test_expectations.py::test_column_that_differs_in_a_rerun_is_refused",
     ),
     Mutation(
+        name="backfill-takes-the-records-of-the-next-run",
+        invariants=(),
+        path="kwire_pipeline/commands/backfill.py",
+        old="end.get(topic, {}).get(partition, 0), position.get(topic, {}).get(partition, 0)",
+        new="end.get(topic, {}).get(partition, 0), end.get(topic, {}).get(partition, 0)",
+        test="tests/pipeline/test_backfill.py::test_range_ends_where_the_checkpoint_is",
+    ),
+    Mutation(
         name="larger-records-count-by-half",
         invariants=(),
         path=PACE,
