@@ -13,20 +13,20 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.destinations import Destinations
-from kwire_pipeline.tables.table import Letters, Table
+from kwire_pipeline.tables.table import Table
 
 
-def check_delete(tables: Sequence[Letters]) -> None:
-    """Raise Refusal if the rows of one of the tables cannot be deleted."""
-    for table in tables:
-        if table.exists():
-            table.check_delete()
+def check_tables(pipeline: Pipeline, destinations: Destinations, *, is_new_start: bool) -> None:
+    """Raise Refusal if rows cannot be deleted for a new start, or if deletions are gone.
 
-
-def check_deletions(pipeline: Pipeline, destinations: Destinations) -> None:
-    """Raise Refusal if the table of deletions is gone: late changes would write deleted rows."""
+    Without the table of deletions, late changes would write deleted rows again.
+    """
     table, deletions = destinations.table, destinations.deletions
-    if deletions is not None and table.exists() and table.keys() and not deletions.exists():
+    if is_new_start:
+        for each in destinations.tables:
+            if each.exists():
+                each.check_delete()
+    elif deletions is not None and table.exists() and table.keys() and not deletions.exists():
         raise Refusal(
             f"the table {pipeline.table.deletions} no longer exists, and older changes of deleted "
             "keys would write their rows again: restore it, or run with --from-start"

@@ -37,7 +37,7 @@ from kwire_pipeline.engine.offline import (
 )
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.parts import destinations_of, shape_of, transform_hash
-from kwire_pipeline.engine.preparation import check_delete, check_deletions, prepare_tables
+from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
@@ -264,10 +264,7 @@ def open_run(
     )
     if begin is Begin.CONTINUE and stored is not None:
         check_definition(spark, pipeline, stored, folder)
-    if begin is Begin.FROM_START:
-        check_delete(destinations.tables)
-    else:
-        check_deletions(pipeline, destinations)
+    check_tables(pipeline, destinations, is_new_start=begin is Begin.FROM_START)
     beginning = Beginning(
         pipeline=pipeline,
         cluster=cluster,

@@ -186,8 +186,8 @@ MUTATIONS = (
         name="change-without-a-sequence-is-applied",
         invariants=(),
         path="kwire_pipeline/records/frames.py",
-        old="UNORDERED: _is_null(by_name, shape.changes.sequence),",
-        new="UNORDERED: F.lit(False),",
+        old="pairs = ((shape.changes.sequence, UNORDERED), (shape.changes.keys, KEYLESS))",
+        new="pairs = ((shape.changes.keys, KEYLESS),)",
         test=f"{CHANGES}::test_change_without_a_sequence_is_a_dead_letter",
     ),
     Mutation(

@@ -273,31 +273,6 @@ def test_errors_of_further_keys(lines: list[str], error: str) -> None:
             "4: table.keys: upsert needs the columns that identify",
         ),
         ("format: iceberg", "keys: [item]", "4: table.keys: keys are for mode: upsert"),
-        (
-            "format: iceberg",
-            "sequence_by: [item]",
-            "4: table.sequence_by: it is for mode: upsert",
-        ),
-        (
-            "format: iceberg",
-            "mode: upsert, keys: [order_id], sequence_by: [updated_at]",
-            "4: table.sequence_by: the table has no column updated_at",
-        ),
-        (
-            "format: iceberg",
-            "mode: upsert, keys: [order_id], envelope: debezium, sequence_by: [quantity]",
-            "4: table.deletions: sequence_by needs the name of a table that remembers deletions",
-        ),
-        (
-            "format: iceberg",
-            "mode: upsert, keys: [order_id], sequence_by: [quantity], deletions: shop.gone",
-            "4: table.deletions: it has no effect without sequence_by and deletions",
-        ),
-        (
-            "format: iceberg",
-            "mode: upsert, keys: [order_id], tombstones: delete, sequence_by: [quantity]",
-            "4: table.tombstones: a tombstone has no value, so quantity has to come from",
-        ),
         ("format: iceberg", "tombstones: delete", "4: table.tombstones: delete needs mode: upsert"),
         ("format: iceberg", "envelope: debezium", "4: table.envelope: a debezium envelope needs"),
         ("format: iceberg", "format: parquet, mode: upsert, keys: [item]", "4: table.mode: a parq"),
