@@ -4,17 +4,21 @@ import copy
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 
 import attrs
 import pytest
 import trio
 
 from kwire.errors import KafkaStorageError
+from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.move_rules import MoveRules
+from kwire.log.flush import Flush
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from simulation.disk import SimDisk
+from kwire.log.recovery import open_log
+from simulation.disk import PAGE, SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID
 from tests.support.log.moving import (
@@ -27,6 +31,7 @@ from tests.support.log.moving import (
     partitions,
     running,
 )
+from tests.support.log.threads import at_once
 
 
 def name_of(call: Callable[[], None]) -> str:
@@ -35,16 +40,23 @@ def name_of(call: Callable[[], None]) -> str:
     return name
 
 
-async def copied_log(logs: LogManager, copied: trio.Event) -> PartitionLog:
-    """Return a log with 20 records in two epochs, whose move waits for the event."""
+async def copied_log(
+    logs: LogManager,
+    copied: trio.Event,
+    *,
+    epoch: int = 1,
+    value: bytes = b"old",
+    config: LogConfig = CONFIG,
+) -> PartitionLog:
+    """Return a log with 20 records in epochs 0 and ``epoch``, whose move waits for the event."""
 
     async def wait_assigned(log: PartitionLog, directory: LogDirectory) -> None:
         await copied.wait()
 
     logs.moves.rules = MoveRules(wait_assigned=wait_assigned)
-    log = create(logs)
+    log = create(logs, config)
     for number in range(20):
-        append(log, [b"old %d" % number], epoch=number // 10)
+        append(log, [value], epoch=number // 10 * epoch)
     logs.moves.request(log, logs.directories[1])
     await trio.sleep(1)
     (future,) = logs.directories[1].futures.values()
@@ -67,6 +79,43 @@ async def test_records_that_the_target_cannot_cut_are_not_moved(autojump_clock, 
         await trio.sleep(100)
         assert current(logs).disk is second
         assert content(current(logs)) == expected
+
+
+async def test_batches_cut_from_a_future_replica_do_not_come_back_behind_newer_ones(
+    autojump_clock,
+) -> None:
+    """Invariants 23 and 78: the power fails before a flush; the epochs of old batches are higher.
+
+    An unclean election can put batches of an earlier epoch in the place of later ones.
+    """
+    first, second, copied = SimDisk(), SimDisk(), trio.Event()
+    survivors: list[SimDisk] = []
+
+    async def run_with_power_losses(call: Callable[[], None]) -> None:
+        if isinstance(getattr(call, "__self__", None), Flush):
+            survivors.extend(second.power_loss(Random(seed)) for seed in range(20))
+        await at_once(call)
+
+    config = attrs.evolve(CONFIG, segment_bytes=1 << 20)
+    async with running(first, second, config=config) as logs:
+        log = await copied_log(
+            logs, copied, epoch=4, value=b"old" + bytes(PAGE - 72), config=config
+        )
+        (future,) = logs.directories[1].futures.values()
+        await logs.services[second].flusher.flush(future, indexes=True)
+        directory = future.segments.directory
+        await logs.truncate(log, 10)
+        for _ in range(2):
+            append(log, [b"new" + bytes(PAGE - 72)], epoch=3)
+        logs.threads.stand_in = run_with_power_losses
+        copied.set()
+        await trio.sleep(1)
+        assert current(logs).disk is second
+    for survivor in survivors:
+        if directory in {entry.name for entry in survivor.entries()}:
+            recovered = open_log(survivor, directory, log.partition, now_ms=0)
+            values = [value or b"" for _, value in content(recovered)]
+            assert values == sorted(values, reverse=True)
 
 
 async def test_target_that_cannot_cut_is_not_tried_all_the_time(autojump_clock) -> None:

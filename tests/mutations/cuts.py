@@ -4,6 +4,38 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="follower-appends-behind-an-unsynced-cut",
+        invariants=(23, 78),
+        path="kwire/replica/fetcher/followed_partition.py",
+        old="return log.must_flush or log.flush_state.cut_unsynced",
+        new="return log.must_flush",
+        test="tests/replica/test_synced_cuts.py",
+    ),
+    Mutation(
+        name="log-that-begins-inside-a-batch-follows-an-unsynced-cut",
+        invariants=(23, 78),
+        path="kwire/replica/fetcher/log_reconciliation.py",
+        old="        await self.sync(followed)\n",
+        new="",
+        test="tests/replica/test_synced_cuts.py",
+    ),
+    Mutation(
+        name="future-replica-is-copied-behind-an-unsynced-cut",
+        invariants=(23, 78),
+        path="kwire/log/directories/log_move.py",
+        old="if future.flush_state.cut_unsynced:",
+        new="if False:",
+        test="tests/log/test_move_faults.py",
+    ),
+    Mutation(
+        name="metadata-log-continues-behind-an-unsynced-cut",
+        invariants=(43, 78),
+        path="kwire/raftmeta/storage/disk_storage.py",
+        old="        self._log.flush_state.flush()\n\n    def clean",
+        new="\n    def clean",
+        test="tests/raftmeta/storage/test_raft_storage.py",
+    ),
+    Mutation(
         name="start-of-a-log-that-an-unsynced-cut-emptied-is-not-stored",
         invariants=(39,),
         path="kwire/log/directories/directory.py",

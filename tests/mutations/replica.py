@@ -442,7 +442,7 @@ MUTATIONS = (
         name="follower-reports-unsynced-records",
         invariants=(30,),
         path="kwire/replica/fetcher/followed_partition.py",
-        old="if self.is_busy or log.must_flush or ",
+        old="if self.is_busy or self.must_sync or ",
         new="if self.is_busy or ",
         test="tests/replica/test_leader_fetcher.py::"
         "test_unsynced_records_are_not_reported_as_copied",

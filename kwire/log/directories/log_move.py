@@ -242,16 +242,14 @@ class LogMove:
             if not await truncation.restart_at(future, first):
                 self._cannot_cut(first)
             await self._restore_producers(first)
+        if future.flush_state.cut_unsynced:  # A power loss could undo the cut, behind new batches.
+            await self.target.flusher.flush(future, indexes=True)
         await self._drop_segments(log.segments[0].base_offset)
         future.advance_log_start(min(log.log_start, future.end_offset))
         future.high_watermark = min(log.high_watermark, future.end_offset)
 
     def _cannot_cut(self, offset: int) -> None:
-        """Raise after a cut of the future replica that was not made.
-
-        Without the cut, nothing may be appended: batches of the next epoch would hide that the logs
-        differ.
-        """
+        """Raise after a cut that was not made; batches of the next epoch would hide that."""
         self._check()
         raise KafkaStorageError(f"{self.target.directory.name}: cannot truncate to {offset}")
 

@@ -227,6 +227,8 @@ class DiskStorage:
             self._note_synced_end(end_offset)
         self._log.truncate_to(end_offset)
         self._log.write_queued()
+        # Batches of an earlier epoch may follow; a power loss must not bring back later ones.
+        self._log.flush_state.flush()
 
     def clean(self, start_offset: int) -> None:
         self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])

@@ -60,14 +60,26 @@ class FollowedPartition:
         text = "replication failed partition=%s error=%r failures=%d"
         logger.log(level, text, self.partition.log.partition, reason, self.failure_count + 1)
 
+    @property
+    def must_sync(self) -> bool:
+        """True while the log has to be synced before the next fetch.
+
+        Either ``flush.messages`` requires it, or the log was cut and a power loss could bring back
+        the removed batches, behind batches that are appended meanwhile. Their epochs may still
+        grow, and then neither recovery nor the leader would notice. A leader's own batches need no
+        such sync, because no removed batch has an epoch as high as theirs.
+        """
+        log = self.partition.log
+        return log.must_flush or log.flush_state.cut_unsynced
+
     def position(self) -> Position | None:
         """Return the fetch position; None while the log is busy or not as durable as required.
 
-        Records may wait for a slow disk, or for the sync that ``flush.messages`` requires.
+        Records may wait for a slow disk, and a cut or records for a sync (:attr:`must_sync`).
         """
         log = self.partition.log
         end = log.end_offset
-        if self.is_busy or log.must_flush or log.writer.written_offset < end:
+        if self.is_busy or self.must_sync or log.writer.written_offset < end:
             return None
         epoch = log.epochs.latest if end > log.log_start else None
         epoch = NO_EPOCH if epoch is None else epoch

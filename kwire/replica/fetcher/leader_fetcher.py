@@ -5,7 +5,7 @@ Rules:
 * One fetch is in flight at a time. A partition takes part while this broker follows that leader in
   the leader epoch of the metadata. A response is ignored for a partition whose role has changed.
 * A fetch starts at the end of the log itself, so what the leader counts as copied is in the page
-  cache, and synced if the topic requires it.
+  cache, and synced if the topic requires it. A cut of the log is always synced first.
 * A partition that fails is left out for a while, and a partition that is being synced or truncated
   until that is done, so that neither delays the others.
 * A throttled replica that is out of sync is left out while its broker fetches too fast (KIP-73).
@@ -224,7 +224,7 @@ class LeaderFetcher:
             return
         self._session.remove(key)
         self._paused[key] = None
-        if followed.partition.log.must_flush:
+        if followed.must_sync:
             self._start(key, followed, self._reconciliation.sync)
 
     def _must_hold_back(self, followed: FollowedPartition) -> bool:

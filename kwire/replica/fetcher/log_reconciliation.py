@@ -35,9 +35,10 @@ class LogReconciliation:
     logs: LogManager
 
     async def sync(self, followed: FollowedPartition) -> None:
-        """Sync the records that the topic requires to be durable before they count as copied."""
-        await self.logs.flush(followed.partition.log)
-        if followed.partition.log.must_flush:
+        """Sync a cut, and the records that the topic requires to be durable."""
+        log = followed.partition.log
+        await self.logs.flush(log, indexes=log.flush_state.cut_unsynced)
+        if followed.must_sync:
             raise KafkaStorageError("not synced")
 
     async def truncate(self, diverging: Answer.EpochEndOffset, followed: FollowedPartition) -> None:
@@ -94,7 +95,10 @@ class LogReconciliation:
         """Begin the log with a batch whose first records the leader has deleted."""
         log = followed.partition.log
         start = log.end_offset
-        if await self._restart_at(followed, parse(answer.records).base_offset):
+        if not await self._restart_at(followed, parse(answer.records).base_offset):
+            return
+        await self.sync(followed)
+        if followed.is_current:
             followed.append(answer.records, answer.high_watermark, answer.log_start_offset, now_ms)
             log.advance_log_start(start)
 

@@ -161,6 +161,23 @@ def test_power_loss_keeps_what_was_synced(seed: int) -> None:
     assert recovered.log.epochs[0] == EpochEnd(1, 0)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_truncated_records_do_not_come_back_behind_newer_ones(seed: int) -> None:
+    """Invariants 43 and 78: the new leader's records may be of an earlier epoch than the old ones.
+
+    Epochs would still grow, so no node would notice.
+    """
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    batches = [data(n, 40, 1 if n < 80 else 4) for n in range(0, 240, 40)]
+    storage.append(b"".join(batches), 0)
+    sync(storage)
+    storage.truncate(80)
+    storage.append(data(80, 40, 3), 80)
+    recovered = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
+    assert [epoch.epoch for epoch in recovered.log.epochs] in ([1], [1, 3])
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_first_vote_of_a_new_node_survives_power_loss(seed: int) -> None:
     """Invariant 42: the metadata directory is as new as the vote in it."""
