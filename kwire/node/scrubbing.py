@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kwire.log.directories.segment_checker import SegmentChecker
     from kwire.node.core import Core
     from kwire.replica.hosted_partitions import HostedPartitions
+    from kwire.replica.partition import Partition
 
 
 @attrs.define(eq=False, repr=False)
@@ -39,6 +40,7 @@ def make_scrubbing(
     partitions: HostedPartitions,
     settings: ScrubSettings,
     make_checker: Callable[[], SegmentChecker],
+    on_recopy: Callable[[Partition], None],
 ) -> Scrubbing:
     """Return the scrub of a node's logs, which repairs from other brokers what it finds."""
     config = core.config
@@ -49,6 +51,6 @@ def make_scrubbing(
         return LeaderConnection(node, listener, lambda: core.publisher.image, pool)
 
     scrubber = make_scrubber(core.logs.services.values(), make_checker, settings)
-    repair = DamageRepair(config.node_id, partitions, scrubber, connect, core.clock)
+    repair = DamageRepair(config.node_id, partitions, scrubber, connect, core.clock, on_recopy)
     scrubber.subscribe(repair.on_damaged)
     return Scrubbing(scrubber, repair)

@@ -78,9 +78,9 @@ MUTATIONS = (
         name="diverging-log-counts-as-confirmed",
         invariants=(38,),
         path="kwire/replica/fetcher/leader_fetcher.py",
-        old="        self._changed[key] = None\n        if answer",
+        old="        self._changed[key] = None\n        if followed.partition.recopy",
         new="        self._changed[key] = None\n        followed.partition.is_confirmed = True\n"
-        "        if answer",
+        "        if followed.partition.recopy",
         test="tests/replica/test_leader_fetcher.py",
     ),
     Mutation(

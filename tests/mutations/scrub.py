@@ -11,6 +11,46 @@ PREFIXES = "tests/log/compaction/test_prefix_copy.py"
 
 MUTATIONS = (
     Mutation(
+        name="damaged-follower-removes-records-while-it-may-be-elected",
+        invariants=(22,),
+        path="kwire/replica/recopying.py",
+        old="return node not in state.isr and node not in state.elr",
+        new="return node not in state.isr",
+        test="tests/replica/test_recopying.py",
+    ),
+    Mutation(
+        name="damaged-follower-leaves-one-replica-behind",
+        invariants=(22,),
+        path="kwire/replica/recopying.py",
+        old="OTHERS_MIN: Final = 2",
+        new="OTHERS_MIN: Final = 1",
+        test="tests/replica/test_recopying.py",
+    ),
+    Mutation(
+        name="damaged-follower-copies-from-a-damaged-leader",
+        invariants=(22,),
+        path="kwire/replica/recopying.py",
+        old="if not crc_ok(records, position, header):",
+        new="if False:",
+        test="tests/replica/test_recopying.py",
+    ),
+    Mutation(
+        name="damaged-follower-cuts-its-log-in-the-isr",
+        invariants=(22,),
+        path="kwire/replica/fetcher/followed_partition.py",
+        old="return recopy is not None and recopy.may_cut",
+        new="return recopy is not None",
+        test="tests/replica/test_leader_fetcher.py",
+    ),
+    Mutation(
+        name="follower-that-has-lost-records-stays-in-sync",
+        invariants=(22,),
+        path="kwire/replica/isr_changes.py",
+        old="elif leader.has_lost_records(node):",
+        new="elif False:",
+        test="tests/replica/test_isr_changes.py",
+    ),
+    Mutation(
         name="scrub-skips-the-checksum",
         invariants=(80,),
         path=CHECK,
