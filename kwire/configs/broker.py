@@ -282,7 +282,7 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         0, "How often closed segments are checked for damage; 0 for never.", low=0, internal=True
     )
     kwire_scrub_bytes_per_second = long(
-        10_485_760, "How much of each log directory is read for that.", low=1, internal=True
+        10_485_760, "How much of a log directory is read or copied for that.", low=1, internal=True
     )
     compression_type = string(
         "producer", "The codec batches are stored in; producer leaves them as they come.",

@@ -10,6 +10,7 @@ import trio
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from kwire.node.replication import LeaderConnection
 from kwire.replica.damage_repair import DamageRepair
+from kwire.replica.throttles import RateLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,9 @@ def make_scrubbing(
         return LeaderConnection(node, listener, lambda: core.publisher.image, pool)
 
     scrubber = make_scrubber(core.logs.services.values(), make_checker, settings)
-    repair = DamageRepair(config.node_id, partitions, scrubber, connect, core.clock, on_recopy)
+    limit = RateLimit(settings.bytes_per_second)
+    repair = DamageRepair(
+        config.node_id, partitions, scrubber, connect, core.clock, on_recopy, limit
+    )
     scrubber.subscribe(repair.on_damaged)
     return Scrubbing(scrubber, repair)

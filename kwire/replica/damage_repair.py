@@ -3,8 +3,9 @@
 Rules: any replica repairs itself, whatever its role. It copies the missing batches from in-sync
 replicas, with the fetch of a consumer, which leaders and followers answer up to their high
 watermark. If a compacted log lacks a batch that no other replica has in the same form, it adopts
-all closed segments of another replica. That takes long, so the first attempt to repair a log does
-not include it: the repairs of other logs precede, and a broker that is restarting may be back soon.
+all closed segments of another replica. That takes long, so it has its own task and a rate limit,
+and the first attempt to repair a log does not include it: a broker that is restarting may be back
+soon.
 Nothing that is intact is removed, so the replica stays in sync and its log keeps its end. A repair
 that fails is retried; meanwhile only the damaged batches are unreadable. See
 docs/decisions/0031-damaged-batches.md. A follower whose repair fails again and again leaves the ISR
@@ -18,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
+import trio
 
 from kwire.clock import Clock
 from kwire.codec.messages.fetch import FetchRequest
@@ -33,6 +35,8 @@ from kwire.replica.partition import Partition, Recopy
 from kwire.replica.ports import LeaderBroker, LeaderUnreachable, PartitionState
 from kwire.replica.recopying import leader_has, may_cut, may_plan
 from kwire.replica.replacement import Gap, Unsuitable, prefix_batches, suitable_batches
+from kwire.replica.throttles import RateLimit
+from kwire.waits import Signal
 
 if TYPE_CHECKING:
     from kwire.replica.hosted_partitions import HostedPartitions
@@ -43,12 +47,16 @@ PIECE_BYTES: Final = 1 << 20
 """The number of bytes after which fetched batches are written before more are fetched."""
 PREFIX_BYTES: Final = 64 * 1024
 """The size of the fetches that replace closed segments; their batches are checked in one turn."""
+PAUSE_MIN_S: Final = 0.01
+"""The shortest pause of a copy that exceeds its rate limit."""
 RETRY_S: Final = 2.0
 RETRY_MAX_S: Final = 300.0
 """The largest delay before a repair is retried; the delay doubles up to it."""
 PATIENCE: Final = 3
 """The number of failures after which readers get CORRUPT_MESSAGE, so that they need not wait."""
 _CONSUMER: Final = -1
+Lacking = tuple[DamagedRange, list[str]]
+"""A damaged range for which no broker had the batches, and why."""
 _WAIT_MS: Final = 100
 
 
@@ -72,7 +80,10 @@ class DamagedLogs(Protocol):
 
 @attrs.define(eq=False, repr=False)
 class DamageRepair:
-    """Repairs the damaged logs of one broker, one after the other."""
+    """Repairs the damaged logs of one broker, one after the other.
+
+    Beside the other repairs, the closed segments of one log at a time are copied.
+    """
 
     node: int
     partitions: "HostedPartitions"
@@ -82,6 +93,11 @@ class DamageRepair:
     clock: Clock
     on_recopy: Callable[[Partition], None] = lambda _: None
     """Called when a follower's plan to copy its log anew was made, changed or dropped."""
+    copy_limit: RateLimit = attrs.field(factory=RateLimit)
+    """The limit on the bytes of closed segments that are copied."""
+    _prefixes: dict[PartitionLog, list[Lacking]] = attrs.field(init=False, factory=dict)
+    """The logs whose closed segments are copied, in order, with what the repair lacks."""
+    _has_prefixes: Signal = attrs.field(init=False, factory=Signal)
     _due: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
     _failures: dict[PartitionLog, int] = attrs.field(init=False, factory=dict)
     """The number of failed repairs in a row, by log."""
@@ -95,9 +111,11 @@ class DamageRepair:
 
     async def run(self) -> None:
         """Repair logs until cancelled; sleep while none is damaged."""
-        while True:
-            for log in await self._due.wait(self.clock):
-                await self._try(log)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._copy_prefixes)
+            while True:
+                for log in await self._due.wait(self.clock):
+                    await self._try(log)
 
     def _set_under_repair(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
         """Let readers wait for the repair, unless nothing can be expected of it."""
@@ -111,18 +129,27 @@ class DamageRepair:
             damaged.is_under_repair = is_expected
 
     async def _try(self, log: PartitionLog) -> None:
-        """Repair a log, and retry later what could not be repaired."""
+        """Repair a log, or retry later, or let all closed segments be copied."""
         partition, is_repaired = self._partition_of(log), False
         try:
             is_repaired = partition is None or await self._repair(partition)
         except Exception:  # A fault here must not end the broker.
             logger.exception("repair failed partition=%s", log.partition)
         if is_repaired:
-            self._failures.pop(log, None)
-            if partition is not None and partition.recopy is not None:
-                partition.recopy = None
-                self.on_recopy(partition)
-            return
+            self._on_repaired(log)
+        elif log not in self._prefixes:
+            await self._on_failed(log)
+
+    def _on_repaired(self, log: PartitionLog) -> None:
+        self._failures.pop(log, None)
+        partition = self._partition_of(log)
+        if partition is not None and partition.recopy is not None:
+            partition.recopy = None
+            self.on_recopy(partition)
+
+    async def _on_failed(self, log: PartitionLog) -> None:
+        """Retry later what could not be repaired."""
+        partition = self._partition_of(log)
         count = self._failures[log] = self._failures.get(log, 0) + 1
         self._set_under_repair(log, self.logs.damage_of(log))
         delay_s = min(RETRY_S * (1 << min(count - 1, 16)), RETRY_MAX_S)
@@ -180,7 +207,7 @@ class DamageRepair:
         log = partition.log
         if not partition.is_confirmed:
             return False
-        lacking = list[tuple[DamagedRange, list[str]]]()
+        lacking = list[Lacking]()
         for damaged in self.logs.damage_of(log):
             reasons = await self._try_sources(partition, partial(self._copy, partition, damaged))
             if reasons is not None:
@@ -188,13 +215,36 @@ class DamageRepair:
         closed_end = log.segments.active.base_offset
         is_closed = any(damaged.first_offset < closed_end for damaged, _ in lacking)
         if is_closed and _is_compacted(log) and self._failures.get(log, 0):
-            more = await self._try_sources(partition, partial(self._copy_prefix, partition))
-            if more is None:
-                lacking = [each for each in lacking if each[0].first_offset >= closed_end]
-            lacking = [(damaged, old + (more or [])) for damaged, old in lacking]
+            self._prefixes[log] = lacking
+            self._has_prefixes.notify()
+            return False
         for damaged, reasons in lacking:
             self._report(log, damaged, reasons)
         return not self.logs.damage_of(log)
+
+    async def _copy_prefixes(self) -> None:
+        """Copy the closed segments of one log after the other until cancelled."""
+        while True:
+            while not self._prefixes:
+                await self._has_prefixes.wait()
+            log = next(iter(self._prefixes))
+            reasons: list[str] | None = []
+            try:
+                partition = self._partition_of(log)
+                if partition is not None:
+                    reasons = await self._try_sources(
+                        partition, partial(self._copy_prefix, partition)
+                    )
+            except Exception:  # A fault here must not end the broker.
+                logger.exception("copy failed partition=%s", log.partition)
+            lacking = self._prefixes.pop(log)
+            if not self.logs.damage_of(log):
+                self._on_repaired(log)
+                continue
+            for damaged, others in lacking:
+                if reasons is not None or damaged.first_offset >= log.segments.active.base_offset:
+                    self._report(log, damaged, others + (reasons or []))
+            await self._on_failed(log)
 
     async def _try_sources(
         self, partition: Partition, copy: Callable[[int], Awaitable[None]]
@@ -250,8 +300,12 @@ class DamageRepair:
         async with self.logs.copying_prefix(log) as copy:
             has_all = False
             while not has_all and copy.next_offset < copy.end_offset:
+                while self.copy_limit.is_exceeded(self.clock.now()):
+                    pause_s = self.copy_limit.pause_s(self.clock.now())
+                    await trio.sleep(max(pause_s, PAUSE_MIN_S))
                 offset = max(copy.next_offset, log.log_start)
                 records = await _fetch(source, partition, offset, PREFIX_BYTES)
+                self.copy_limit.record(len(records), self.clock.now())
                 batches, has_all = prefix_batches(
                     records, copy.next_offset, copy.end_offset, log.epochs
                 )

@@ -11,6 +11,14 @@ PREFIXES = "tests/log/compaction/test_prefix_copy.py"
 
 MUTATIONS = (
     Mutation(
+        name="copy-of-closed-segments-has-no-rate-limit",
+        invariants=(80,),
+        path="kwire/replica/damage_repair.py",
+        old="while self.copy_limit.is_exceeded(self.clock.now()):",
+        new="while False:",
+        test="tests/replica/test_damage_repair.py",
+    ),
+    Mutation(
         name="damaged-follower-removes-records-while-it-may-be-elected",
         invariants=(22,),
         path="kwire/replica/recopying.py",
@@ -214,8 +222,8 @@ MUTATIONS = (
         name="first-attempt-copies-all-closed-segments",
         invariants=(),
         path="kwire/replica/damage_repair.py",
-        old=" and self._failures.get(log, 0):\n            more",
-        new=":\n            more",
+        old=" and self._failures.get(log, 0):\n            self._prefixes",
+        new=":\n            self._prefixes",
         test=f"{REPAIRS}::test_first_attempt_copies_no_closed_segments",
     ),
     Mutation(

@@ -6,9 +6,21 @@ import trio
 
 from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
 from kwire.replica import damage_repair
+from kwire.replica.partition import Partition
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
-from tests.support.replica.damaged import CONFIG, Cluster, State, cluster, file_bytes
+from tests.support.log.manager import OTHER
+from tests.support.replica.damaged import (
+    CONFIG,
+    Cluster,
+    Image,
+    State,
+    Topic,
+    cluster,
+    file_bytes,
+    fill,
+    filled_log,
+)
 
 
 @pytest.mark.parametrize("position", [3, 10, 13, 16, 18, 22, 26, 60, 80])
@@ -262,3 +274,42 @@ async def test_batch_of_another_epoch_does_not_replace_closed_segments(autojump_
         await trio.sleep(3)
         assert c.others[2].requests
         assert file_bytes(c.log) == damaged
+
+
+async def test_copy_of_closed_segments_does_not_hold_up_other_repairs(autojump_clock) -> None:
+    """The copy of one log never ends, while another log is damaged and repaired."""
+    async with cluster(COMPACTED, State(isr=(1, 2))) as c:
+        _compact_differently(c)
+        c.rot(70)
+        await c.scrub()
+        c.others[2].is_stuck = lambda request: request.max_bytes == damage_repair.PREFIX_BYTES
+        await trio.sleep(3)
+        assert c.scrubber.damage_counts() == (1, 1)
+        log = c.logs.create("u", OTHER, 0, CONFIG)
+        fill(log)
+        c.others[2].more[OTHER] = filled_log("u")
+        c.hosted.more["u"] = Partition("u", 0, OTHER, log, is_confirmed=True)
+        topics = {**c.hosted.image.topics, OTHER: Topic({0: State(isr=(1, 2))})}
+        c.hosted.image = Image(topics, c.hosted.image.brokers)
+        before = file_bytes(log)
+        c.rot(70, log=log)
+        await c.scrub()
+        await trio.sleep(1)
+        assert file_bytes(log) == before
+        assert c.scrubber.damage_counts() == (1, 1)
+
+
+async def test_copy_of_closed_segments_keeps_to_its_rate(
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage_repair, "PREFIX_BYTES", 300)
+    async with cluster(COMPACTED, State(isr=(1, 2))) as c:
+        _compact_differently(c)
+        size = sum(segment.size for segment in c.log.segments[:-1])
+        c.repair.copy_limit.bytes_per_s = size / 60
+        c.rot(70)
+        await c.scrub()
+        await trio.sleep(40)
+        assert c.scrubber.damage_counts() == (1, 1)
+        await trio.sleep(40)
+        assert c.scrubber.damage_counts() == (0, 0)

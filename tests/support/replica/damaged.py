@@ -1,6 +1,6 @@
 """A broker with a damaged log, and others that have the same records."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,11 +13,12 @@ from kwire.errors import KafkaError
 from kwire.log.config import LogConfig, ScrubSettings
 from kwire.log.disk import Disk
 from kwire.log.manager import LogManager
-from kwire.log.partition_log import PartitionLog
+from kwire.log.partition_log import PartitionLog, create
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from kwire.replica.damage_repair import DamageRepair
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
+from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from simulation.log.thread_workers import ThreadChecker
 from tests.support.clock import Clock
@@ -42,6 +43,10 @@ class Broker:
     is_up: bool = True
     error: KafkaError | None = None
     requests: list[FetchRequest] = attrs.field(factory=list)
+    is_stuck: Callable[[FetchRequest], bool] = lambda _: False
+    """Returns whether a fetch never gets an answer."""
+    more: dict[bytes, PartitionLog] = attrs.field(factory=dict)
+    """Other logs by topic id."""
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
         await trio.lowlevel.checkpoint()
@@ -49,9 +54,12 @@ class Broker:
             raise LeaderUnreachable("down")
         self.requests.append(request)
         assert request.replica_id == -1
+        if self.is_stuck(request):
+            await trio.sleep_forever()
         (topic,) = request.topics
         (partition,) = topic.partitions
-        end_offset = self.log.high_watermark
+        log = self.more.get(topic.topic_id, self.log)
+        end_offset = log.high_watermark
         answer = Answer.PartitionData(
             partition_index=partition.partition, high_watermark=end_offset, records=b""
         )
@@ -59,11 +67,11 @@ class Broker:
             if self.error is not None:
                 raise self.error
             size = partition.partition_max_bytes
-            with self.log.read(partition.fetch_offset, size, end_offset=end_offset) as region:
+            with log.read(partition.fetch_offset, size, end_offset=end_offset) as region:
                 answer.records = region.read()
         except KafkaError as error:
             answer.error_code = error.code
-        return FetchResponse(responses=[Answer(topic_id=ID, partitions=[answer])])
+        return FetchResponse(responses=[Answer(topic_id=topic.topic_id, partitions=[answer])])
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         raise AssertionError(request)
@@ -104,9 +112,11 @@ class Hosted:
 
     partition: Partition
     image: Image
+    more: dict[str, Partition] = attrs.field(factory=dict)
+    """Partitions of other topics, by topic."""
 
     def find(self, topic: str, index: int) -> Partition | None:
-        return self.partition
+        return self.more.get(topic, self.partition)
 
 
 @attrs.define(eq=False)
@@ -124,10 +134,11 @@ class Cluster:
         (scrub,) = self.scrubber.scrubs
         await scrub.run_pass(ThreadChecker(in_thread))
 
-    def rot(self, position: int, number: int = 1) -> None:
-        """Flip a bit in a segment's file."""
-        assert isinstance(self.log.disk, SimDisk)
-        self.log.disk.rot(self.log.segments[number].file.path, position)
+    def rot(self, position: int, number: int = 1, log: PartitionLog | None = None) -> None:
+        """Flip a bit in a segment's file, by default of the damaged log."""
+        log = self.log if log is None else log
+        assert isinstance(log.disk, SimDisk)
+        log.disk.rot(log.segments[number].file.path, position)
 
 
 def fill(log: PartitionLog, values: int = 40) -> None:
@@ -135,6 +146,15 @@ def fill(log: PartitionLog, values: int = 40) -> None:
         append(log, [b"one of %d" % number, b"two of %d" % number], epoch=number // 15)
     log.flush_state.flush()
     log.high_watermark = log.end_offset
+
+
+def filled_log(topic: str) -> PartitionLog:
+    """Return another replica's log, with the same records."""
+    disk = SimDisk()
+    disk.make_directory(f"{topic}-0")
+    log = create(disk, f"{topic}-0", TopicPartition(topic, 0), now_ms=0, config=OTHER_CONFIG)
+    fill(log)
+    return log
 
 
 def file_bytes(log: PartitionLog) -> bytes:
