@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
-from kwire.log.segments.segment import Segment
+from kwire.log.segments.segment import Segment, SegmentCut, plan_cut
 from kwire.log.write_queue import Write, WriteQueue
 from kwire.records.header import Buffer
 from kwire.types import TopicPartition
@@ -93,20 +93,27 @@ class LogWriter:
                 has_cut = True
         return has_cut
 
-    def truncate_to(self, segment: Segment, offset: int) -> None:
-        """Cut ``segment``, now the last one, at the start of the batch that contains ``offset``."""
+    def plan_cut(self, segment: Segment, offset: int) -> SegmentCut:
+        """Plan to cut ``segment`` at the start of the batch that contains ``offset``."""
         position = self.queue.locate(segment, offset)
         if position is None:
             batch = segment.locate(offset)
             position = segment.size if batch is None else batch[0]
-        segment.truncate(position, offset)
+        return plan_cut(segment, position, offset)
+
+    def cut(self, segment: Segment, cut: SegmentCut) -> None:
+        """Cut ``segment``, now the last one, or queue the cut behind queued writes.
+
+        The file is cut first, so that nothing has changed if that fails.
+        """
+        if not self.queue:
+            segment.file.truncate(cut.position)
+        segment.cut(cut)
         if self.queue:
-            self.queue.truncate(segment, position, offset)
+            self.queue.truncate(segment, cut.position, cut.end_offset)
             if self.on_queued is not None:
                 self.on_queued()
-        else:
-            segment.file.truncate(position)
-        self.written_offset = min(self.written_offset, offset)
+        self.written_offset = min(self.written_offset, cut.end_offset)
 
     def continue_at(self, offset: int) -> None:
         """Drop all queued writes, because the log was emptied; it continues at ``offset``."""

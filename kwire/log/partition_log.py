@@ -34,7 +34,7 @@ from kwire.log.log_writer import LogWriter
 from kwire.log.producer_snapshots import ProducerSnapshots
 from kwire.log.producers import Duplicate, ProducerStates
 from kwire.log.region import FileRegion
-from kwire.log.segments.segment import Segment
+from kwire.log.segments.segment import Segment, SegmentCut
 from kwire.records.build import stamp
 from kwire.records.header import (
     LENGTH_END,
@@ -263,9 +263,7 @@ class PartitionLog:
             return True
         self.flush_state.start_cut()
         with storage_errors(self.changes):
-            last = segments.index_of(offset)
-            _drop_from(self, last if last and segments[last].base_offset == offset else last + 1)
-            _end_at(self, offset, producers)
+            _cut_at(self, offset, producers)
         return True
 
     def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
@@ -399,12 +397,30 @@ def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHe
                 segment.indexes.aborted.add(aborted)
 
 
-def _end_at(log: PartitionLog, offset: int, producers: ProducerStates | None = None) -> None:
-    """Cut the active segment at ``offset``, and update all state that depends on the log end."""
-    active = log.segments.active
+def _cut_at(log: PartitionLog, offset: int, producers: ProducerStates | None) -> None:
+    """Remove everything from ``offset`` onwards, which is inside the log.
+
+    All that needs a descriptor comes first: without one, nothing is removed.
+    """
+    segments = log.segments
+    last = segments.index_of(offset)
+    end = last if last and segments[last].base_offset == offset else last + 1
+    new_last = segments[end - 1]
+    new_last.file.pin()
+    try:
+        cut = log.writer.plan_cut(new_last, offset)
+        _drop_from(log, end)
+        _end_at(log, cut, producers)
+    finally:
+        new_last.file.unpin()
+
+
+def _end_at(log: PartitionLog, cut: SegmentCut, producers: ProducerStates | None = None) -> None:
+    """Cut the active segment, and update all state that depends on the log end."""
+    active, offset = log.segments.active, cut.end_offset
     log.flush_state.truncate_to(offset, active)
     log.clean_state.on_removed(active.base_offset)
-    log.writer.truncate_to(active, offset)
+    log.writer.cut(active, cut)
     log.end_offset = offset
     log.log_start = min(log.log_start, offset)
     log.limit_high_watermark(offset)
@@ -426,7 +442,7 @@ def _empty_at(log: PartitionLog, offset: int, now_ms: int) -> None:
         paths = _mark_deleted(log, oldest)
     except OSError:
         for base_offset in following:
-            _end_at(log, base_offset)
+            _end_at(log, log.writer.plan_cut(oldest, base_offset))
         raise
     log.clean_state.on_removed(offset)
     log.writer.continue_at(offset)
@@ -455,7 +471,7 @@ def _drop_from(log: PartitionLog, index: int) -> None:
             removed += segments.take_from(len(segments) - 1)
     except OSError:
         if removed:
-            _end_at(log, removed[-1].base_offset)
+            _end_at(log, log.writer.plan_cut(segments.active, removed[-1].base_offset))
         raise
     finally:
         if removed:

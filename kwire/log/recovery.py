@@ -22,7 +22,7 @@ from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.log_segments import following_base
 from kwire.log.partition_log import PartitionLog, create, remove_files
-from kwire.log.segments.segment import Segment, WrongIndex
+from kwire.log.segments.segment import Segment, WrongIndex, plan_cut
 from kwire.records.header import (
     HEADER,
     HEADER_SIZE,
@@ -358,7 +358,7 @@ def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> None:
         return
     text = "recovery repeats a cut partition=%s offset=%d bytes=%d"
     logger.warning(text, log.partition, end_offset, segment.size - position)
-    segment.truncate(position, end_offset)
+    segment.cut(plan_cut(segment, position, end_offset))
     segment.file.truncate(position)
     log.flush_state.write_indexes(segment)
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, segment.base_offset)

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 
 import attrs
@@ -23,6 +24,7 @@ from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, config_of, manager, running
+from tests.support.log.restart import reopen
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 OFTEN = 10_000
@@ -369,3 +371,35 @@ async def test_deleted_files_are_removed_once_there_are_descriptors(
         await trio.sleep(5)
         assert not any(entry.name.endswith("-delete") for entry in disk.entries())
     await logs.close()
+
+
+@pytest.mark.parametrize("offset", [1, 3, 5, 6])
+@pytest.mark.parametrize("number", range(8))
+def test_truncation_that_finds_no_descriptor_leaves_a_whole_log(number: int, offset: int) -> None:
+    """Invariants 83 and 90: one attempt to open a file fails, at each step of the truncation."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk)
+    for value in range(7):
+        append(log, [b"old %d" % value])
+    log.flush_state.flush()
+    log.finish()
+    log.flush_state.flush()
+    log = reopen(disk.after_kill(), clean=True, recovery_point=7)
+    disk = log.disk  # type: ignore[assignment]
+    before = content(log)
+    assert len(log.segments) > 2
+    log.segments.release()
+    disk.fail_at("open", SCARCE, after=number, times=1)
+    with suppress(errors.KafkaStorageError):
+        log.truncate_to(offset)
+    disk.mend()
+    assert content(log) == before[: log.end_offset]
+    active = log.segments.active
+    assert active.size == active.file.size()
+    append(log, [b"new"], epoch=1)
+    expected = content(log)
+    log.flush_state.flush()
+    assert content(reopen(disk.after_kill())) == expected
+    log.truncate_to(offset)
+    assert content(log) == before[:offset]

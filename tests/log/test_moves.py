@@ -14,6 +14,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.move_rules import MoveRules
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
+from kwire.log.segments.segment import plan_cut
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content
 from tests.support.log.manager import ID
@@ -522,7 +523,7 @@ async def test_cleaned_part_and_gap_at_its_end_are_moved(autojump_clock) -> None
         position = last.locate(log.end_offset - 1)
         assert position is not None
         last.file.truncate(position[0])
-        last.truncate(position[0], log.end_offset - 1)
+        last.cut(plan_cut(last, position[0], log.end_offset - 1))
         log.clean_state.clean_end = log.end_offset
         before = content(log)
         logs.moves.request(log, logs.directories[1])

@@ -59,16 +59,17 @@ MUTATIONS = (
         name="log-ends-behind-segments-that-a-refused-cut-removed",
         invariants=(83, 84),
         path="kwire/log/partition_log.py",
-        old="        if removed:\n            _end_at(log, removed[-1].base_offset)\n"
-        "        raise\n",
-        new="        raise\n",
+        old="        if removed:\n"
+        "            _end_at(log, log.writer.plan_cut(segments.active, removed[-1].base_offset))\n",
+        new="",
         test="tests/log/test_refused_renames.py",
     ),
     Mutation(
         name="log-is-emptied-in-memory-before-its-last-file-is-renamed",
         invariants=(83,),
         path="kwire/log/partition_log.py",
-        old="        for base_offset in following:\n            _end_at(log, base_offset)\n",
+        old="        for base_offset in following:\n"
+        "            _end_at(log, log.writer.plan_cut(oldest, base_offset))\n",
         new="        log.writer.continue_at(offset)\n",
         test="tests/log/test_refused_renames.py",
     ),

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kwire.log.cold import ReadAt, WouldWait, reader
 from kwire.log.config import DEFAULTS, LogConfig
@@ -51,6 +51,15 @@ _INDEX_STATE: Final = (
 
 class WrongIndex(Exception):
     """The batches of a segment contradict its offset index."""
+
+
+class SegmentCut(NamedTuple):
+    """A planned cut of a segment, and the largest timestamp of what stays."""
+
+    position: int
+    end_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
 
 
 class Segment:
@@ -243,25 +252,20 @@ class Segment:
         self.repair = None
         repair.replace_indexes(self)
 
-    def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the segment at ``position``, the start of the batch that contains ``end_offset``."""
+    def cut(self, cut: SegmentCut) -> None:
+        """Forget what a cut removes; the caller cuts the file."""
+        position = cut.position
         self.repair = self.limits = None
         self.damage = self.damage and self.damage.before_cut(position)
-        self.activate()
-        self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
-        while self._recent_next and self._recent_next[-1] > end_offset:
+        while self._recent_next and self._recent_next[-1] > cut.end_offset:
             self._recent_next.pop()
             self._recent_position.pop()
         self.size = position
         self.written = min(self.written, position)
         self.space.reset()
         self._since_index = 0
-        self.max_timestamp, relative = self.indexes.last_timestamp()
-        self.max_timestamp_offset = self.base_offset + relative
-        for _, header in self.scan(self.floor(end_offset)[0], min(position, self.written)):
-            if header.max_timestamp > self.max_timestamp:  # The time index lacks the last batches.
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = header.last_offset
+        self.max_timestamp = cut.max_timestamp
+        self.max_timestamp_offset = cut.max_timestamp_offset
         if not position:
             self.first_timestamp = -1
 
@@ -348,6 +352,22 @@ class Segment:
         if damaged and damaged.position <= position:
             return damaged.end_position, None
         return position, self.base_offset + relative
+
+
+def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:
+    """Plan to cut at ``position``, the start of the batch that contains ``end_offset``.
+
+    All reads of files happen here, so that an error leaves the segment's size unchanged. Then
+    the offset index may lack its last entries, without which searches only take longer.
+    """
+    segment.activate()
+    segment.indexes.truncate(end_offset, end_offset - segment.base_offset, position)
+    largest, relative = segment.indexes.last_timestamp()
+    largest_offset = segment.base_offset + relative
+    for _, header in segment.scan(segment.floor(end_offset)[0], min(position, segment.written)):
+        if header.max_timestamp > largest:  # The time index lacks the last batches.
+            largest, largest_offset = header.max_timestamp, header.last_offset
+    return SegmentCut(position, end_offset, largest, largest_offset)
 
 
 class Repair:
