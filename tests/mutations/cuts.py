@@ -4,6 +4,14 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="truncation-removes-segments-before-it-has-a-descriptor",
+        invariants=(83, 90),
+        path="kwire/log/partition_log.py",
+        old="        cut = log.writer.plan_cut(new_last, offset)\n        _drop_from(log, end)\n",
+        new="        _drop_from(log, end)\n        cut = log.writer.plan_cut(new_last, offset)\n",
+        test="tests/log/test_descriptor_shortage.py",
+    ),
+    Mutation(
         name="follower-appends-behind-an-unsynced-cut",
         invariants=(23, 78),
         path="kwire/replica/fetcher/followed_partition.py",

@@ -323,10 +323,10 @@ class Segment:
     def largest_timestamp(self, *, wait: bool = True) -> int:
         """Return the largest timestamp, or -1 without any; for ``wait`` see :meth:`reindex`."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
-            largest, relative = self.indexes.last_timestamp()
-            if largest < 0 and self.size and self.indexes.has_lost_time_index():
-                self.reindex(wait=wait)  # The index file is lost; -1 would hide the timestamps.
+            if not has_right_last_time(self, wait=wait):
+                self.reindex(wait=wait)
             else:
+                largest, relative = self.indexes.last_timestamp()
                 self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
         return self.max_timestamp
 
@@ -368,6 +368,26 @@ def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:
         if header.max_timestamp > largest:  # The time index lacks the last batches.
             largest, largest_offset = header.max_timestamp, header.last_offset
     return SegmentCut(position, end_offset, largest, largest_offset)
+
+
+def has_right_last_time(segment: Segment, *, wait: bool = True) -> bool:
+    """Return whether the last entry of the time index on disk has its batch's timestamp.
+
+    A wrong one would let retention remove young records, or keep old ones. The file may be
+    lost, too. Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk.
+    """
+    largest, relative = segment.indexes.last_timestamp()
+    if largest < 0:
+        return not segment.size or not segment.indexes.has_lost_time_index()
+    if segment.has_indexes or segment.damage:
+        return True
+    offset = segment.base_offset + relative
+    with suppress(WrongIndex):
+        batches = segment.scan_from_entry(*segment.floor(offset, wait=wait), wait=wait)
+        for _, header in batches:
+            if header.last_offset >= offset:
+                return header.max_timestamp == largest
+    return False
 
 
 class Repair:

@@ -121,6 +121,19 @@ def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
 
 
 def ages(segment: Segment) -> Job:
-    """Return a job after which :meth:`Segment.largest_timestamp` need not read any batches."""
-    repair = segment.repair
-    return partial(run_all, [] if repair is None else [repair.build])
+    """Return a job that reads what :meth:`Segment.largest_timestamp` needs.
+
+    If the time index is wrong, the job also builds its replacement.
+    """
+    must_build = segment.repair is not None
+    repair = segment.repair = segment.repair or segments.Repair(segment)
+    shadow = _shadow(segment)
+
+    def read() -> None:
+        try:
+            if must_build or not segments.has_right_last_time(shadow):
+                repair.build()
+        finally:
+            shadow.file.close()
+
+    return read
