@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 RECENT_MAX: Final = 512
 """The maximum number of newest batches whose positions are in memory, to avoid index lookups."""
 CHUNK: Final = 8 * 1024
+PAUSE_BATCHES: Final = 20
+"""The number of batches after which the building of indexes pauses, if it runs on the loop."""
 WARM_TAIL: Final = 1 << 20
 """The number of bytes before the segment's end that are assumed to be in the page cache."""
 UNKNOWN_TIMESTAMP: Final = -2
@@ -416,6 +418,11 @@ class Repair:
 
     def build(self, file: File | None = None) -> None:
         """Build the indexes, unless already built, from ``file`` or a newly opened log file."""
+        for _ in self.building(file):
+            pass
+
+    def building(self, file: File | None = None) -> Iterator[None]:
+        """Build the indexes as :meth:`build` does, pausing after some batches."""
         if self.built is not None:
             return
         files = self._files
@@ -425,7 +432,11 @@ class Repair:
         own = files.open_now(names.LOG) if file is None else None
         built.file = file or own or built.file
         try:
-            _note_batches(built, built.scan())
+            for count, (position, header) in enumerate(built.scan(), 1):
+                built.size = position
+                built.note(header.size, header.next_offset, header.max_timestamp, built.interval)
+                if not count % PAUSE_BATCHES:
+                    yield
         finally:
             if own is not None:
                 own.unpin()
