@@ -1,7 +1,8 @@
 """The parts of one decision about groups, collected before it is returned as a whole."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Never
 
 import attrs
 
@@ -61,6 +62,10 @@ class DecisionBuilder:
         if ticket is not None:
             self.answers.append(LateAnswer(ticket, make))
 
+    def refuse(self, error: KafkaError) -> None:
+        """Reject the request, whose task raises the error."""
+        self.answer_late(self.ticket, partial(_raise, error))
+
     def restart_session(self, group: ClassicGroup, member: Member) -> None:
         """Restart the member's session after a request from it."""
         self.start_session(group, member.member_id, member.session_timeout_ms)
@@ -87,6 +92,10 @@ class DecisionBuilder:
     def start_timer(self, name: tuple[str, ...], timeout_ms: int) -> None:
         """Set a deadline, or move it."""
         self.timers.append((name, self.moment.now + timeout_ms / 1000))
+
+
+def _raise(error: KafkaError) -> Never:
+    raise error
 
 
 def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
@@ -137,5 +146,7 @@ def answer_removed_member(
     builder: DecisionBuilder, member: Member, error: type[KafkaError]
 ) -> None:
     """Answer the waiting requests of a removed member with an error."""
-    builder.answer(member.join_ticket, join_error(error))
-    builder.answer(member.sync_ticket, sync_error(error))
+    if member.join_ticket is not None:
+        builder.answer(member.join_ticket, join_error(error))
+    if member.sync_ticket is not None:
+        builder.answer(member.sync_ticket, sync_error(error))

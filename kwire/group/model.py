@@ -11,11 +11,16 @@ response to a client may depend on hashing.
 
 from enum import Enum
 from operator import attrgetter
-from typing import Final, NamedTuple, Never
+from typing import TYPE_CHECKING, Final, NamedTuple, Never
 
+import attrs
 from immutables import Map
 
+from kwire.coordinator.decision import Record
 from kwire.errors import FencedInstanceId, UnknownMemberId
+
+if TYPE_CHECKING:
+    from kwire.group.consumer.model import ConsumerGroup
 
 CONSUMER: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
@@ -230,6 +235,20 @@ class ClassicGroup(NamedTuple):
             name = next(name for name, _ in member.protocols if name in candidates)
             preferred[name] = preferred.get(name, 0) + 1
         return max(preferred, key=lambda name: preferred[name])
+
+
+@attrs.define(eq=False, repr=False)
+class ProtocolChange:
+    """A change of a group's protocol that was built beforehand; it is applied in one step.
+
+    Without ``consumer`` the consumer group ends; the decision's state has the classic group.
+    """
+
+    group_id: str
+    consumer: "ConsumerGroup | None" = None
+    """The consumer group that replaces the classic group."""
+    records: list[Record] = attrs.field(factory=list)
+    """The records that change this group further."""
 
 
 def _add_votes(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:

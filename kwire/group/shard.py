@@ -34,7 +34,7 @@ from kwire.coordinator.decision import (
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
-from kwire.group.model import ClassicGroup
+from kwire.group.model import ClassicGroup, ProtocolChange
 from kwire.group.offsets import GroupChange
 from kwire.group.records import (
     group_from,
@@ -77,8 +77,14 @@ class GroupShard(GroupTables):
                 self._apply_to_shard(record)
 
     def apply_change(
-        self, change: "GroupChange | TargetChange[Partitions] | TargetChange[TaskSet]"
+        self,
+        change: "GroupChange | ProtocolChange | TargetChange[Partitions] | TargetChange[TaskSet]",
     ) -> None:
+        if isinstance(change, ProtocolChange):
+            self.change_protocol(change)
+            for record in change.records:
+                self.apply(record)
+            return
         if not isinstance(change, GroupChange):
             self._apply_target(change)
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire.coordinator.decision import Record
-from kwire.group.model import ClassicGroup
+from kwire.group.model import ClassicGroup, ProtocolChange
 from kwire.group.offsets import Offsets
 from kwire.group.records import is_of_share_group, is_of_streams_group, load, store
 from kwire.group.settings import GroupSettings
@@ -122,6 +122,14 @@ class GroupTables:
     def has_groups(self) -> bool:
         """True if there is a group whose offsets may expire."""
         return bool(self.groups) or self.has_consumer_groups or bool(self.streams_groups)
+
+    def change_protocol(self, change: ProtocolChange) -> None:
+        """Replace a classic group with a consumer group, or remove a consumer group."""
+        if change.consumer is None:
+            self.consumer.groups.pop(change.group_id, None)
+        else:
+            self.groups.pop(change.group_id, None)
+            self.consumer.groups[change.group_id] = change.consumer
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         return store(record)

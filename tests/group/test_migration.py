@@ -3,14 +3,21 @@
 They show invariants 66, 68, 69, 71, 72 and 74.
 """
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
 import pytest
 
 from kwire.codec.compile import encode
+from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from kwire.coordinator.decision import Decision, Moment, Step
 from kwire.errors import (
+    CoordinatorNotAvailable,
     GroupIdNotFound,
     IllegalGeneration,
     InconsistentGroupProtocol,
@@ -18,10 +25,14 @@ from kwire.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from kwire.group.consumer import large_migration
+from kwire.group.consumer import requests as consumer_requests
 from kwire.group.consumer.embedded import read_assignment
 from kwire.group.consumer.model import ConsumerGroup
 from kwire.group.consumer.settings import ConsumerSettings
+from kwire.group.decision_builder import Client
 from kwire.group.model import State
+from kwire.group.shard import GroupShard
 from tests.support.group.sim import Sim
 from tests.support.group.topics import topic_id
 
@@ -43,8 +54,11 @@ def assignment(*partitions: int, user_data: bytes | None = None) -> bytes:
     return b"\0\1" + encode(message, 1)
 
 
-@pytest.fixture
-def sim() -> Sim:
+@pytest.fixture(params=["in one decision", "in slices"])
+def sim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Sim:
+    """Return a simulation that changes the protocol of small groups as that of large ones too."""
+    if request.param == "in slices":
+        monkeypatch.setattr(large_migration, "_MEMBERS_AT_ONCE", 0)
     sim = Sim()
     sim.topics.put("t", 4)
     return sim
@@ -299,6 +313,134 @@ def test_static_consumer_replaces_a_classic_member_at_once(sim: Sim) -> None:
     assert reply.error_code == 0
     assert sim.consume("e", instance_id="i").epoch == consumer_group(sim).assignment_epoch
     assert reply.member_id not in consumer_group(sim).members
+
+
+@attrs.define
+class Interrupted:
+    """A request whose further steps are taken one by one, so that others come between them."""
+
+    sim: Sim
+    steps: Iterator[Step] = attrs.field(factory=lambda: iter(()))
+
+    def begin(self, decide: Callable[[GroupShard, Moment, int], Decision]) -> int:
+        """Send a request without taking its steps; return its ticket."""
+
+        def first(shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+            decision = decide(shard, moment, ticket)
+            self.steps = iter(decision.steps)
+            return decision._replace(steps=())
+
+        return self.sim.send("b", first)
+
+    def step(self) -> None:
+        self.sim.perform(next(self.steps)(self.sim.moment))
+
+    def finish(self) -> None:
+        for step in self.steps:
+            self.sim.perform(step(self.sim.moment))
+
+
+def beat_request(epoch: int, **fields: Any) -> Callable[[GroupShard, Moment, int], Decision]:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="b",
+        member_epoch=epoch,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+        **fields,
+    )
+    return lambda shard, *when: consumer_requests.heartbeat(shard, request, Client(), *when)
+
+
+@pytest.fixture
+def large_sim(monkeypatch: pytest.MonkeyPatch) -> Sim:
+    """Return a simulation that changes the protocol of each group in many steps."""
+    monkeypatch.setattr(large_migration, "_MEMBERS_AT_ONCE", 0)
+    monkeypatch.setattr(large_migration, "_ITEMS_A_STEP", 1)
+    sim = Sim()
+    sim.topics.put("t", 4)
+    return sim
+
+
+def test_member_that_joins_while_its_large_group_changes_is_not_lost(large_sim: Sim) -> None:
+    sim, request = large_sim, Interrupted(large_sim)
+    c = classic_group(sim)
+    ticket = request.begin(beat_request(0))
+    for _ in range(3):
+        request.step()
+    d = sim.reply(sim.join("d", protocols={"range": subscription()})).member_id
+    joining = sim.join("d", d, protocols={"range": subscription()})
+    assert sim.groups.groups["g"].state is State.PREPARING
+    request.finish()
+    assert sim.reply(ticket).member_epoch == 2
+    assert sim.reply(joining).error_code == RebalanceInProgress.code
+    assert set(consumer_group(sim).members) == {c, d, "b"}
+    replayed = sim.replay().machine.consumer_group("g")
+    assert replayed is not None
+    assert set(replayed.members) == {c, d, "b"}
+
+
+def test_large_group_that_never_rests_changes_its_protocol_too(large_sim: Sim) -> None:
+    sim, request = large_sim, Interrupted(large_sim)
+    classic_group(sim)
+    ticket = request.begin(beat_request(0))
+    for number in range(50):
+        sim.join(f"d{number}", protocols={"range": subscription()})
+        if (step := next(request.steps, None)) is None:
+            break
+        decision = step(sim.moment)
+        if decision.steps:
+            request.steps = iter(decision.steps)
+            decision = decision._replace(steps=())
+        sim.perform(decision)
+    assert sim.reply(ticket).member_epoch == 2
+    assert "b" in consumer_group(sim).members
+
+
+def test_consumer_that_joins_while_the_last_one_leaves_keeps_the_group(large_sim: Sim) -> None:
+    sim, request = large_sim, Interrupted(large_sim)
+    c = classic_group(sim)
+    sim.consume("b")
+    ticket = request.begin(beat_request(-1))
+    request.step()
+    assert sim.reply(ticket) is None
+    sim.consume("e")
+    request.finish()
+    assert sim.reply(ticket).error_code == 0
+    assert set(consumer_group(sim).members) == {c, "e"}
+
+
+def test_change_of_a_large_group_that_cannot_be_written_is_refused(large_sim: Sim) -> None:
+    sim, request = large_sim, Interrupted(large_sim)
+    classic_group(sim)
+    ticket = request.begin(beat_request(0))
+    request.step()
+    sim.log.failure = CoordinatorNotAvailable()
+    request.finish()
+    with pytest.raises(CoordinatorNotAvailable):
+        sim.reply(ticket)
+    sim.log.failure = None
+    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.consumer_group("g") is None
+    assert sim.consume("b").epoch == 2
+
+
+def test_member_that_could_not_be_fenced_is_fenced_later(large_sim: Sim) -> None:
+    sim = large_sim
+    c = classic_group(sim)
+    sim.consume("b")
+    join(sim, c, *ALL)
+    join(sim, c, 0, 1)
+    sync(sim, c, 2)
+    sim.consume("b", 2, owned={})
+    for second in range(150):
+        sim.log.failure = CoordinatorNotAvailable() if 40 < second < 60 else None
+        sim.advance(1)
+        if sim.groups.consumer_group("g") is None:
+            break
+        sim.heartbeat("c", c, 2)
+    assert list(sim.groups.groups["g"].members) == [c]
 
 
 def test_loaded_group_of_both_protocols_continues(sim: Sim) -> None:

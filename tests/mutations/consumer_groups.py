@@ -152,10 +152,26 @@ MUTATIONS = (
         name="members-forget-their-partitions-in-an-upgrade",
         invariants=(66, 74),
         path="kwire/group/consumer/migration.py",
-        old="    created += [records.current_record(group_id, member) for member in members]",
-        new="    created += []",
+        old="        created.append(records.current_record(group_id, m))\n",
+        new="        pass\n",
         test=f"{_MIGRATION}::"
         "test_live_classic_group_becomes_a_consumer_group_and_shares_its_partitions",
+    ),
+    Mutation(
+        name="install-a-change-of-protocol-in-a-group-that-has-changed",
+        invariants=(74,),
+        path="kwire/group/consumer/requests.py",
+        old="        lambda: shard.groups.get(classic.group_id) is classic,",
+        new="        lambda: True,",
+        test=f"{_MIGRATION}::test_member_that_joins_while_its_large_group_changes_is_not_lost",
+    ),
+    Mutation(
+        name="give-up-the-fence-that-could-not-be-written",
+        invariants=(74,),
+        path="kwire/group/consumer/large_migration.py",
+        old="        fencing.start_session(builder, group.group_id, member, settings)",
+        new="        pass",
+        test=f"{_MIGRATION}::test_member_that_could_not_be_fenced_is_fenced_later",
     ),
     Mutation(
         name="groups-of-classic-members-stay-consumer-groups",

@@ -33,10 +33,14 @@ class Members:
     ids: list[str] = attrs.field(factory=list)
     generation: int = 0
     leader: str = ""
+    assignment: bytes = b"assigned"
+    session_ms: int = SESSION_MS
 
     async def join(self, ids: Sequence[str]) -> None:
         """Measure the JoinGroup of members, until all of them are in the same generation."""
-        (answers,) = await self.node.measure_together([join(member) for member in ids])
+        (answers,) = await self.node.measure_together(
+            [join(member, self.session_ms) for member in ids]
+        )
         self.on_joined(answers)
 
     def on_joined(self, answers: Sequence[Any]) -> None:
@@ -48,7 +52,7 @@ class Members:
 
     async def join_anew(self, count: int) -> None:
         """Measure the JoinGroup of members that the group does not know."""
-        (answers,) = await self.node.measure_together([join("")] * count)
+        (answers,) = await self.node.measure_together([join("", self.session_ms)] * count)
         await self.join([answer.member_id for answer in answers])
 
     async def sync(self, *, leader_first: bool = False) -> None:
@@ -56,7 +60,7 @@ class Members:
         ids = sorted(self.ids, key=lambda member: (member == self.leader) != leader_first)
         (answers,) = await self.node.measure_together([self.sync_request(each) for each in ids])
         assert not any(answer.error_code for answer in answers)
-        assert all(answer.assignment == b"assigned" for answer in answers)
+        assert all(answer.assignment == self.assignment for answer in answers)
 
     def sync_request(self, member: str) -> SyncGroupRequest:
         shape = SyncGroupRequest.SyncGroupRequestAssignment
@@ -67,7 +71,7 @@ class Members:
             member_id=member,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[shape(member_id=each, assignment=b"assigned") for each in receivers],
+            assignments=[shape(member_id=each, assignment=self.assignment) for each in receivers],
         )
 
     def heartbeat(self, member: str) -> HeartbeatRequest:
@@ -78,12 +82,12 @@ class Members:
         return answer.groups[0]
 
 
-def join(member: str) -> JoinGroupRequest:
+def join(member: str, session_ms: int = SESSION_MS) -> JoinGroupRequest:
     """Return the JoinGroup of a member, or of a client without a member id."""
     shape = JoinGroupRequest.JoinGroupRequestProtocol
     return JoinGroupRequest(
         group_id=GROUP,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms,
         rebalance_timeout_ms=REBALANCE_MS,
         member_id=member,
         protocol_type="consumer",

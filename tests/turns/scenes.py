@@ -11,6 +11,7 @@ from tests.turns.groups import GROUPED
 from tests.turns.images import IMAGES
 from tests.turns.logs import LOGS
 from tests.turns.members import MEMBERED
+from tests.turns.migrations import MIGRATED
 from tests.turns.open_transactions import OPENED
 from tests.turns.roles import ROLES
 from tests.turns.scrubs import SCRUBS
@@ -39,6 +40,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     GROUPED,
     MEMBERED,
     CONSUMED,
+    MIGRATED,
     STATES,
     DECISIONS,
     ACLS,

@@ -7,6 +7,7 @@ when there is a newer one. A member that has to give up partitions rejoins once 
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -25,6 +26,7 @@ from kwire.errors import (
 from kwire.group.consumer import fencing, migration
 from kwire.group.consumer.embedded import read_subscription, version_of, write_assignment
 from kwire.group.consumer.heartbeat import check_room, join_static
+from kwire.group.consumer.large_migration import LargeMigration, is_large, large_downgrade
 from kwire.group.consumer.member_update import MemberUpdate
 from kwire.group.consumer.model import (
     ClassicMember,
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+BecomesClassic = ClassicGroup | LargeMigration[migration.Downgrade] | None
+"""The classic group that the group becomes, or the steps after which it is one."""
+
+
 class OwnedByName(NamedTuple):
     """The partitions of one topic that a subscription says its member owns."""
 
@@ -57,10 +63,14 @@ def join(
     request: JoinGroupRequest,
     client: Client,
     fresh_id: str,
-) -> tuple[MemberUpdate | None, ClassicGroup | None]:
-    """Decide on a JoinGroup; return the member's update, and the classic group that may result."""
+    attempts: int = 0,
+) -> tuple[MemberUpdate | None, BecomesClassic]:
+    """Decide on a JoinGroup; return the member's update, and the classic group that may result.
+
+    ``attempts`` counts those that failed because a large group changed meanwhile.
+    """
     try:
-        return _join(shard, builder, group, request, client, fresh_id)
+        return _join(shard, builder, group, request, client, fresh_id, attempts)
     except KafkaError as error:
         builder.answer(builder.ticket, join_error(type(error), request.member_id))
         return None, None
@@ -73,7 +83,8 @@ def _join(
     request: JoinGroupRequest,
     client: Client,
     fresh_id: str,
-) -> tuple[MemberUpdate | None, ClassicGroup | None]:
+    attempts: int,
+) -> tuple[MemberUpdate | None, BecomesClassic]:
     settings = shard.settings_of(group.group_id)
     member_id, instance_id = request.member_id or fresh_id, request.group_instance_id
     if not settings.may_migrate:
@@ -96,15 +107,21 @@ def _join(
     update.bumps_epoch = update.has_subscription_changed
     update.bump_epoch()
     owned = _read_owned(subscription, shard.topics())
-    classic: ClassicGroup | None = None
+    classic: BecomesClassic = None
     if replaced is not None and migration.may_downgrade_by(group, replaced, settings):
         rebalances = group.assignment_epoch < update.epoch
         if not rebalances:
             target = group.target.get(replaced.member_id, {})
             update.move(group.assignment_epoch, target, owned)
-        classic = migration.downgrade(
-            builder, group, (replaced,), shard.topics(), update.new, rebalances=rebalances
-        )
+        if is_large(len(group.members), attempts):
+            again = partial(shard.join_again, request, client, builder, fresh_id, attempts + 1)
+            classic = large_downgrade(
+                shard, builder, group, (replaced,), again, update.new, rebalances=rebalances
+            )
+        else:
+            classic = migration.downgrade(
+                builder, group, (replaced,), shard.topics(), update.new, rebalances=rebalances
+            )
     else:
         target_epoch, target = update.follow_epoch()
         update.move(target_epoch, target, owned)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from kwire.coordinator.decision import Timer
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember
 from kwire.group.consumer.records import epoch_record, member_tombstones, regex_tombstone
 from kwire.group.consumer.settings import ConsumerSettings
@@ -45,8 +46,13 @@ def end_rejoin(builder: DecisionBuilder, group_id: str, member: ConsumerMember) 
 
 def end_timers(builder: DecisionBuilder, group_id: str, member: ConsumerMember) -> None:
     """End all deadlines of a member that leaves."""
-    for kind in ("consumer-session", "revocation", "consumer-sync", "consumer-rejoin"):
-        builder.timers.append(((kind, group_id, member.member_id), None))
+    builder.timers += ended_timers(group_id, member)
+
+
+def ended_timers(group_id: str, member: ConsumerMember) -> list[Timer]:
+    """Return the timers that end all deadlines of a member."""
+    kinds = ("consumer-session", "revocation", "consumer-sync", "consumer-rejoin")
+    return [((kind, group_id, member.member_id), None) for kind in kinds]
 
 
 def remove_members(

@@ -7,8 +7,11 @@ log never has both groups.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from typing import NamedTuple
 
+from kwire.coordinator.decision import Record, Timer
+from kwire.drive import run_steps
 from kwire.errors import GroupIdNotFound, RebalanceInProgress
 from kwire.group import rebalance
 from kwire.group.consumer import fencing, records
@@ -23,12 +26,19 @@ from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.topics import Topics, group_hash
 from kwire.group.decision_builder import DecisionBuilder, answer_removed_member
 from kwire.group.model import CONSUMER, ClassicGroup, Member, State
-from kwire.group.records import group_record, group_tombstone
+from kwire.group.records import group_tombstone, making_group_record
 
 logger = logging.getLogger(__name__)
 
 
 # Classic to consumer
+
+
+class Upgrade(NamedTuple):
+    """The consumer group that a classic group becomes, and the records that say so."""
+
+    group: ConsumerGroup
+    records: list[Record]
 
 
 def upgrade(
@@ -38,35 +48,65 @@ def upgrade(
 
     Members whose requests wait are asked to rejoin.
     """
+    upgraded = run_steps(upgrading(classic, settings, topics))
+    builder.records.extend(upgraded.records)
+    finish_upgrade(builder, classic, upgraded.group, settings)
+    return upgraded.group
+
+
+def upgrading(
+    classic: ClassicGroup, settings: ConsumerSettings, topics: Topics
+) -> Generator[None, None, Upgrade]:
+    """Build the consumer group that a classic group becomes; yields after each member.
+
+    Raises GroupIdNotFound if the group cannot become one.
+    """
     group_id = classic.group_id
     _check_upgrade(classic, settings)
-    group = ConsumerGroup(group_id)
+    names: set[str] = set()
     members: list[ConsumerMember] = []
     for member in classic.members_by_arrival():
         converted = _consumer_member(classic, member, topics)
         members.append(converted)
-        group.apply_member(converted)
-    builder.records.append(group_tombstone(group_id))
-    created = [records.member_record(group_id, member) for member in members]
-    metadata_hash = group_hash(topics, group.topics)
-    created.append(records.epoch_record(group_id, classic.generation, metadata_hash))
-    created += [
-        records.target_record(
-            group_id, m.member_id, {t: frozenset(numbers) for t, numbers in m.assigned.items()}
-        )
-        for m in members
-    ]
+        names |= converted.topics
+        yield
+    created: list[Record] = []
+    for m in members:
+        created.append(records.member_record(group_id, m))
+        yield
+    created.append(records.epoch_record(group_id, classic.generation, group_hash(topics, names)))
+    for m in members:
+        target = {t: frozenset(numbers) for t, numbers in m.assigned.items()}
+        created.append(records.target_record(group_id, m.member_id, target))
+        yield
     created.append(records.target_epoch_record(group_id, classic.generation, 0))
-    created += [records.current_record(group_id, member) for member in members]
-    builder.records.extend(created)
-    _end_classic(builder, classic)
-    for converted in members:
-        fencing.start_session(builder, group_id, converted, settings)
-    logger.info("classic group becomes a consumer group group=%s", group_id)
+    for m in members:
+        created.append(records.current_record(group_id, m))
+        yield
     groups: dict[str, ConsumerGroup] = {}
     for record in created:
         records.apply(groups, record)
-    return groups[group_id]
+        yield
+    return Upgrade(groups[group_id], [group_tombstone(group_id), *created])
+
+
+def finish_upgrade(
+    builder: DecisionBuilder,
+    classic: ClassicGroup,
+    group: ConsumerGroup,
+    settings: ConsumerSettings,
+) -> None:
+    """Replace the deadlines of a classic group, and answer its waiting requests."""
+    for member in classic.members_by_arrival():
+        answer_removed_member(builder, member, RebalanceInProgress)
+        builder.end_session(classic, member.member_id)
+    for member_id in classic.pending_join:
+        builder.end_session(classic, member_id)
+    builder.end_join_timeout(classic)
+    builder.end_sync_timeout(classic)
+    for converted in group.members.values():
+        fencing.start_session(builder, group.group_id, converted, settings)
+    logger.info("classic group becomes a consumer group group=%s", group.group_id)
 
 
 def _check_upgrade(classic: ClassicGroup, settings: ConsumerSettings) -> None:
@@ -113,17 +153,6 @@ def _consumer_member(classic: ClassicGroup, member: Member, topics: Topics) -> C
     )
 
 
-def _end_classic(builder: DecisionBuilder, classic: ClassicGroup) -> None:
-    """End the deadlines of a classic group, and answer its waiting requests."""
-    for member in classic.members_by_arrival():
-        answer_removed_member(builder, member, RebalanceInProgress)
-        builder.end_session(classic, member.member_id)
-    for member_id in classic.pending_join:
-        builder.end_session(classic, member_id)
-    builder.end_join_timeout(classic)
-    builder.end_sync_timeout(classic)
-
-
 # Consumer to classic
 
 
@@ -152,6 +181,14 @@ def may_downgrade_by(
     )
 
 
+class Downgrade(NamedTuple):
+    """The classic group that a consumer group becomes, with the records and ended deadlines."""
+
+    group: ClassicGroup
+    records: list[Record]
+    timers: list[Timer]
+
+
 def downgrade(
     builder: DecisionBuilder,
     group: ConsumerGroup,
@@ -165,32 +202,71 @@ def downgrade(
 
     ``joining`` takes the place, and the target, of the static member that leaves.
     """
+    wall_ms = builder.moment.wall_ms
+    downgraded = run_steps(downgrading(group, leaving, topics, joining, wall_ms))
+    builder.records.extend(downgraded.records)
+    builder.timers += downgraded.timers
+    return finish_downgrade(builder, downgraded, rebalances=rebalances)
+
+
+def downgrading(
+    group: ConsumerGroup,
+    leaving: Collection[ConsumerMember],
+    topics: Topics,
+    joining: ConsumerMember | None,
+    wall_ms: int,
+) -> Generator[None, None, Downgrade]:
+    """Build the classic group that a consumer group becomes; yields after each member.
+
+    What it builds counts only if the group has not changed meanwhile.
+    """
     leaving_ids = {member.member_id for member in leaving}
-    stay = [member for member in group.members.values() if member.member_id not in leaving_ids]
+    members = list(group.members.values())
+    stay = [member for member in members if member.member_id not in leaving_ids]
     targets = dict(group.target)
     if joining is not None:
         (former_id,) = leaving_ids
         targets[joining.member_id] = targets.get(former_id, {})
         stay.append(joining)
-    builder.records.extend(records.group_tombstones(group, joining))
-    for member in group.members.values():
-        fencing.end_timers(builder, group.group_id, member)
+    created: list[Record] = []
+    for record in records.group_tombstones(group, joining):
+        created.append(record)
+        yield
+    timers: list[Timer] = []
+    for member in members:
+        timers += fencing.ended_timers(group.group_id, member)
+        yield
     classic = ClassicGroup(
         group_id=group.group_id,
         state=State.STABLE,
-        since_ms=builder.moment.wall_ms,
+        since_ms=wall_ms,
         generation=group.epoch,
     )
     for member in stay:
         classic = classic.add(_classic_member(member), CONSUMER)
+        yield
     classic = classic._replace(protocol=classic.select_protocol())
+    yield
     for each in classic.members_by_arrival():
         version = version_of(each.metadata(classic.protocol))
         assignment = write_assignment(targets.get(each.member_id, {}), topics, version)
         classic = classic.replace(each._replace(assignment=assignment))
-        builder.restart_session(classic, each)
-    builder.records.append(group_record(classic))
-    logger.info("consumer group becomes a classic group group=%s", group.group_id)
+        yield
+    created.append((yield from making_group_record(classic)))
+    return Downgrade(classic, created, timers)
+
+
+def finish_downgrade(
+    builder: DecisionBuilder, downgraded: Downgrade, *, rebalances: bool
+) -> ClassicGroup:
+    """Start the members' sessions, and have them rejoin the classic group.
+
+    The caller ends the deadlines of the consumer group, ``downgraded.timers``.
+    """
+    classic = downgraded.group
+    for member in classic.members_by_arrival():
+        builder.restart_session(classic, member)
+    logger.info("consumer group becomes a classic group group=%s", classic.group_id)
     if rebalances:
         return rebalance.prepare(builder, classic, "the group uses the classic protocol again")
     return classic

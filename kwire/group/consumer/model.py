@@ -150,6 +150,8 @@ class ConsumerGroup:
     """The number of stable members by member epoch."""
     rejoining: set[str] = attrs.field(factory=set)
     """Members of the classic protocol that were asked to rejoin; not written."""
+    revision: int = 0
+    """The number of changes that were applied; not written."""
     checked_version: object = None
     """The version of the topics for which the metadata hash was last compared; not written."""
 

@@ -201,6 +201,7 @@ def apply(groups: dict[str, ConsumerGroup], record: Record) -> None:
         if value is None:
             return
         group = groups[key.group_id] = ConsumerGroup(key.group_id)
+    group.revision += 1
     if value is None and isinstance(key, ConsumerGroupMetadataKey):
         del groups[key.group_id]
     elif value is None:

@@ -1,6 +1,7 @@
 """Requests about consumer groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from kwire.codec.messages.consumer_group_describe import (
@@ -11,12 +12,16 @@ from kwire.codec.messages.consumer_group_describe import (
 from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest as Request,
 )
-from kwire.coordinator.decision import Decision, Moment
+from kwire.coordinator.decision import Decision, Moment, Step
+from kwire.coordinator.draft import Draft
 from kwire.errors import (
     GroupIdNotFound,
     InvalidRequest,
+    KafkaError,
     UnsupportedAssignor,
 )
+from kwire.group.consumer.large_migration import LargeMigration, is_large
+from kwire.group.consumer.migration import Upgrade, finish_upgrade, upgrading
 from kwire.group.consumer.model import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -26,7 +31,7 @@ from kwire.group.consumer.model import (
 )
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.model import State
+from kwire.group.model import ClassicGroup, ProtocolChange, State
 from kwire.group.records import group_tombstone
 from kwire.group.requests import end_pending
 from kwire.group.shard import GroupShard
@@ -78,14 +83,29 @@ def _check_join(request: Request) -> None:
 
 
 def heartbeat(
-    shard: GroupShard, request: Request, client: Client, moment: Moment, ticket: int
+    shard: GroupShard,
+    request: Request,
+    client: Client,
+    moment: Moment,
+    ticket: int,
+    attempts: int = 0,
 ) -> Decision:
-    """Decide on a heartbeat; the first one creates the group."""
+    """Decide on a heartbeat; the first one creates the group.
+
+    ``attempts`` counts those that failed because a large classic group changed meanwhile.
+    """
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     if not shard.has_groups:
         shard.schedule_expiry(builder)
     if not request.member_id and request.member_epoch == _JOIN_EPOCH:
         request.member_id = shard.new_id()
+    classic = shard.groups.get(request.group_id)
+    if (
+        classic is not None
+        and request.member_epoch == _JOIN_EPOCH
+        and is_large(len(classic.members), attempts)
+    ):
+        return Decision(steps=_large_upgrade(shard, classic, request, client, ticket, attempts))
     group = _group_of(shard, builder, request)
     return shard.consumer.heartbeat(group, request, client, builder)
 
@@ -108,6 +128,43 @@ def _group_of(
     if joins and classic is not None:
         return shard.consumer.upgrade(builder, classic)
     raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+
+
+def _large_upgrade(
+    shard: GroupShard,
+    classic: ClassicGroup,
+    request: Request,
+    client: Client,
+    ticket: int,
+    attempts: int,
+) -> Iterator[Step]:
+    """Return the steps after which the classic group is a consumer group with the new member."""
+    settings = shard.consumer.settings_of(classic.group_id)
+
+    def install(change: Upgrade, draft: Draft[ProtocolChange], moment: Moment) -> Decision:
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
+        finish_upgrade(builder, classic, change.group, settings)
+        decision = shard.consumer.heartbeat(change.group, request, client, builder)
+        draft.change.consumer = change.group
+        for record in decision.records:
+            draft.add(*shard.encode(record)).records.append(record)
+        return decision._replace(records=(), draft=draft, otherwise=partial(_refuse, shard, ticket))
+
+    return LargeMigration(
+        shard.consumer,
+        classic.group_id,
+        ticket,
+        lambda _: upgrading(classic, settings, shard.topics()),
+        lambda: shard.groups.get(classic.group_id) is classic,
+        install,
+        lambda moment: heartbeat(shard, request, client, moment, ticket, attempts + 1),
+    ).steps()
+
+
+def _refuse(shard: GroupShard, ticket: int, error: KafkaError, moment: Moment) -> Decision:
+    builder = DecisionBuilder(moment, shard.settings(), ticket)
+    builder.refuse(error)
+    return builder.build()
 
 
 # Descriptions

@@ -25,7 +25,7 @@ from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import NOTHING, Answer, Decision, Moment, Record, Step
-from kwire.errors import GroupIdNotFound, KafkaError
+from kwire.errors import GroupIdNotFound, KafkaError, RebalanceInProgress
 from kwire.group.consumer import (
     classic_members,
     commits,
@@ -34,6 +34,7 @@ from kwire.group.consumer import (
     migration,
     records,
 )
+from kwire.group.consumer.large_migration import LargeMigration, is_large, large_downgrade
 from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
 from kwire.group.consumer.regexes import Resolution
@@ -46,7 +47,7 @@ from kwire.group.consumer.target import (
     computing,
 )
 from kwire.group.consumer.topics import Topics
-from kwire.group.decision_builder import Client, DecisionBuilder
+from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.model import ClassicGroup
 from kwire.group.settings import GroupSettings
 
@@ -108,6 +109,7 @@ class ConsumerShard:
     def apply_target(self, change: TargetChange[Partitions]) -> None:
         """Apply the records of a large target."""
         group = self.groups[change.group_id]
+        group.revision += 1
         group.target.update(change.targets)
         group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
 
@@ -219,15 +221,39 @@ class ConsumerShard:
         return builder.build()._replace(state=(state,), steps=chain(*steps))
 
     def _remove(
-        self, builder: DecisionBuilder, group: ConsumerGroup, members: Sequence[ConsumerMember]
+        self,
+        builder: DecisionBuilder,
+        group: ConsumerGroup,
+        members: Sequence[ConsumerMember],
+        attempts: int = 0,
     ) -> Decision:
         """Remove members; the group becomes a classic group if only such members are left."""
         if not members:
             return builder.build()
         if migration.may_downgrade(group, members, self.settings_of(group.group_id)):
+            if is_large(len(group.members), attempts):
+                ids = [member.member_id for member in members]
+                again = partial(self._remove_again, builder, group.group_id, ids, attempts + 1)
+                return Decision(steps=large_downgrade(self, builder, group, members, again).steps())
             return builder.build(migration.downgrade(builder, group, members, self.topics()))
         fencing.remove_members(builder, group, members, self.topics())
         return builder.build()
+
+    def _remove_again(
+        self,
+        former: DecisionBuilder,
+        group_id: str,
+        ids: Sequence[str],
+        attempts: int,
+        moment: Moment,
+    ) -> Decision:
+        """Remove those of the members that are still in the group, which has changed."""
+        builder = DecisionBuilder(moment, self.settings(), former.ticket, answers=former.answers)
+        group = self.groups.get(group_id)
+        if group is None:
+            return builder.build()
+        members = [member for each in ids if (member := group.members.get(each)) is not None]
+        return self._remove(builder, group, members, attempts)
 
     def upgrade(self, builder: DecisionBuilder, classic: ClassicGroup) -> ConsumerGroup:
         """Return the consumer group that a classic group with members becomes."""
@@ -243,15 +269,37 @@ class ConsumerShard:
         client: Client,
         builder: DecisionBuilder,
         fresh_id: str,
+        attempts: int = 0,
     ) -> Decision:
         """Decide on a JoinGroup to a consumer group; ``fresh_id`` is for a member without an id."""
-        update, classic = classic_members.join(self, builder, group, request, client, fresh_id)
+        update, classic = classic_members.join(
+            self, builder, group, request, client, fresh_id, attempts
+        )
+        if isinstance(classic, LargeMigration):
+            return Decision(steps=classic.steps())
         if classic is not None:
             return builder.build(classic)
         if update is None:
             return builder.build()
         rejoining = update.new.member_id, False
         return self._write_update(builder, update, client, rejoining=rejoining)
+
+    def join_again(
+        self,
+        request: JoinGroupRequest,
+        client: Client,
+        former: DecisionBuilder,
+        fresh_id: str,
+        attempts: int,
+        moment: Moment,
+    ) -> Decision:
+        """Decide on a JoinGroup whose group has changed; without the group, ask for another one."""
+        builder = DecisionBuilder(moment, self.settings(), former.ticket)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            builder.answer(former.ticket, join_error(RebalanceInProgress, request.member_id))
+            return builder.build()
+        return self.join(group, request, client, builder, fresh_id, attempts)
 
     def sync(
         self, group: ConsumerGroup, request: SyncGroupRequest, builder: DecisionBuilder

@@ -140,6 +140,7 @@ class Sim:
             if decision.otherwise is None:
                 raise
             self.perform(decision.otherwise(error, self.moment))
+            return
         for step in decision.steps:
             self.perform(step(self.moment))
 
