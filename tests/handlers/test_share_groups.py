@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.codec.messages import metadata_records as r
@@ -290,6 +291,21 @@ async def test_deletion_of_offsets_that_failed_can_be_repeated() -> None:
         (topic,) = (await node.ask(delete_offsets("t"))).responses
         assert error_of(topic) == ""
         assert node.persister.states == {}
+
+
+async def test_member_that_joins_during_a_deletion_of_offsets_gets_readable_partitions() -> None:
+    async with share_node() as node, trio.open_nursery() as nursery:
+        await join_and_leave(node)
+        node.persister.deletion = deletion = trio.Event()
+        nursery.start_soon(node.ask, delete_offsets("t"))
+        await wait_all_tasks_blocked()
+        answer = await node.ask(heartbeat("n"))
+        await wait_all_tasks_blocked()
+        deletion.set()
+        await wait_all_tasks_blocked()
+        answer = await node.ask(heartbeat("n", epoch=answer.member_epoch))
+        assert [t.partitions for t in answer.assignment.topic_partitions] == [[0, 1, 2]]
+        assert sorted(number for _, _, number in node.persister.states) == [0, 1, 2]
 
 
 async def test_deleted_group_leaves_no_state() -> None:

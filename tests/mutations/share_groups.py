@@ -74,6 +74,15 @@ MUTATIONS = (
         test=f"{_HANDLERS}::test_deleted_group_leaves_no_state",
     ),
     Mutation(
+        name="initialize-share-states-while-they-are-deleted",
+        invariants=(74,),
+        path="kwire/group/share/coordinator.py",
+        old="            await self._deletions.wait_ended(work.group_id)\n",
+        new="            pass\n",
+        test=f"{_HANDLERS}::"
+        "test_member_that_joins_during_a_deletion_of_offsets_gets_readable_partitions",
+    ),
+    Mutation(
         name="deletion-of-share-offsets-forgets-what-failed",
         invariants=(74,),
         path="kwire/group/share/requests.py",

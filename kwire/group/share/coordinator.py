@@ -28,6 +28,7 @@ from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client
 from kwire.group.shard import GroupShard
 from kwire.group.share import requests, state_calls
+from kwire.group.share.deletions import Deletions
 from kwire.group.share.requests import DescribedGroup
 from kwire.share.persister import UNINITIALIZED, UNKNOWN_COUNT, Summary
 from kwire.types import ZERO_UUID, TopicPartition
@@ -70,6 +71,7 @@ class ShareGroups:
     """Returns the partition of a group."""
     topics: Callable[[], Topics]
     ports: SharePorts
+    _deletions: Deletions = attrs.field(factory=Deletions, init=False)
 
     # Members
 
@@ -93,6 +95,7 @@ class ShareGroups:
     async def _initialize(self, work: "Initialization") -> None:
         """Initialize the state of share partitions, and record whether it succeeded."""
         try:
+            await self._deletions.wait_ended(work.group_id)
             codes: set[int] = set()
             for topic_id, numbers in work.numbers.items():
                 offsets = dict.fromkeys(numbers, UNINITIALIZED)
@@ -137,13 +140,14 @@ class ShareGroups:
 
     async def delete_state(self, group_id: str) -> None:
         """Delete the state of all partitions of a group without members; raises KafkaError."""
-        numbers: Mapping[bytes, frozenset[int]] = await self._call(
-            group_id, lambda shard, *when: requests.begin_group_deletion(shard, group_id, *when)
-        )
-        for topic_id, partitions in numbers.items():
-            raise_for_code(
-                await state_calls.delete(self._persister, group_id, topic_id, partitions)
+        with self._deletions.begin(group_id):
+            numbers: Mapping[bytes, frozenset[int]] = await self._call(
+                group_id, lambda shard, *when: requests.begin_group_deletion(shard, group_id, *when)
             )
+            for topic_id, partitions in numbers.items():
+                raise_for_code(
+                    await state_calls.delete(self._persister, group_id, topic_id, partitions)
+                )
 
     # Offsets
 
@@ -164,6 +168,7 @@ class ShareGroups:
                     n: offset for n, offset in of_topic.items() if 0 <= n < count
                 }
         await give_way()  # The request was decoded, and its record is encoded, in one turn each.
+        await self._deletions.wait_ended(group_id)
         begun: requests.Alteration = await self._call(
             group_id,
             lambda shard, *when: requests.begin_alteration(shard, group_id, of_topics, *when),
@@ -192,6 +197,12 @@ class ShareGroups:
         """
         topics = self.topics()
         ids = {name: topics.id_of(name) for name in names}
+        with self._deletions.begin(group_id):
+            return await self._delete_offsets(group_id, ids)
+
+    async def _delete_offsets(
+        self, group_id: str, ids: Mapping[str, bytes | None]
+    ) -> list[DeletedTopic]:
         by_id = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
         begun: requests.Deletion = await self._call(
             group_id,

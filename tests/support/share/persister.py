@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
 import attrs
+import trio
 
 from kwire.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from kwire.share.persister import (
@@ -62,6 +63,8 @@ class MemoryPersister:
     states: dict[tuple[str, bytes, int], Stored] = attrs.field(factory=dict)
     error_code: int = 0
     """The error code of every answer; 0 to answer as usual."""
+    deletion: trio.Event | None = None
+    """The event at which deletions take place; None for at once."""
 
     async def initialize(
         self, group_id: str, topic_id: bytes, states: Mapping[int, InitialState]
@@ -131,6 +134,8 @@ class MemoryPersister:
     async def delete(
         self, group_id: str, topic_id: bytes, partitions: Collection[int]
     ) -> dict[int, int]:
+        if self.deletion is not None:
+            await self.deletion.wait()
         if not self.error_code:
             for partition in partitions:
                 self.states.pop((group_id, topic_id, partition), None)
