@@ -120,9 +120,7 @@ async def move(
     count = -(-total_bytes // size)
     service = NetServer()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0).port
-    cpu_s = await measure_service(
-        service, lambda listener, host: sink, partial(client, port, size, count)
-    )
+    cpu_s = await measure_service(service, lambda *_: sink, partial(client, port, size, count))
     gb_s = cpu_s / (size * count) * (1 << 30)
     print(f"{client.__name__} {size >> 10} KB frames: {gb_s:.2f} s of CPU per GB")
 

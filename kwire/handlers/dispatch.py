@@ -220,8 +220,9 @@ class Dispatcher:
         self,
         listener: str,
         client_host: str,
-        principal: Principal = ANONYMOUS,
+        client_port: int = 0,
         *,
+        principal: Principal = ANONYMOUS,
         by_token: bool = False,
         connection: ClientConnection | None = None,
     ) -> "ConnectionRequests":
@@ -236,7 +237,7 @@ class Dispatcher:
             client_host=client_host,
             principal=principal,
             by_token=by_token,
-            connection=ClientConnection() if connection is None else connection,
+            connection=ClientConnection(client_port) if connection is None else connection,
         )
         return ConnectionRequests(self, context)
 

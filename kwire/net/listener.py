@@ -58,8 +58,8 @@ class LoginRequired(ABC):
         """
 
 
-ForConnection = Callable[[str, str], ConnectionRequests]
-"""Returns the handler of a new connection's requests, by listener name and the peer's host."""
+ForConnection = Callable[[str, str, int], ConnectionRequests]
+"""Returns the handler of a connection's requests, by listener name and the peer's host and port."""
 
 
 async def finish_answer(answer: Answer) -> Sequence[Part] | None:

@@ -181,7 +181,7 @@ class NetServer:
         with suppress(OSError):  # the peer may be gone already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        requests = for_connection(listener.name, host)
+        requests = for_connection(listener.name, host, port)
         framer = Framer(listener.limits.socket_request_max_bytes, self._buffers)
         wire: ByteSocket = sock
         sender = Sender(sock, self._threads, self.now)

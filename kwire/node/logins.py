@@ -43,14 +43,14 @@ def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnect
         counts=LoginCounts.of(core.metrics, listener),
     )
 
-    def for_connection(listener: str, host: str) -> LoginRequests:
-        before_login = dispatcher.for_connection(listener, host)
+    def for_connection(listener: str, host: str, port: int) -> LoginRequests:
+        before_login = dispatcher.for_connection(listener, host, port)
 
         def as_user(login: Login) -> ConnectionRequests:
             return dispatcher.for_connection(
                 listener,
                 host,
-                Principal("User", login.user),
+                principal=Principal("User", login.user),
                 by_token=login.by_token,
                 connection=before_login.context.connection,
             )

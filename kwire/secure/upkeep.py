@@ -108,7 +108,7 @@ class Upkeep:
         request = AlterUserScramCredentialsRequest(upsertions=list(upsertions))
         endpoint = server.config.broker_endpoints[0]
         requests = Dispatcher(server.services, ListenerType.BROKER).for_connection(
-            endpoint.name, endpoint.host, Principal("User", ADMIN)
+            endpoint.name, endpoint.host, principal=Principal("User", ADMIN)
         )
         frame = request_frame(_ALTER_SCRAM, 0, 1, "kwire --secure", request)
         parts = await requests.answer(memoryview(frame)[4:])

@@ -211,8 +211,8 @@ class InterceptingListeners:
             self.listeners.accept(name, for_connection)
             return
 
-        def intercept(listener: str, host: str) -> ConnectionRequests:
-            requests = for_connection(listener, host)
+        def intercept(listener: str, host: str, port: int) -> ConnectionRequests:
+            requests = for_connection(listener, host, port)
             if isinstance(requests, LoginRequired):
                 return InterceptedLogin(self.interception, requests)
             return InterceptedRequests(self.interception, requests)

@@ -170,7 +170,7 @@ class LocalNode:
     async def call(self, request: Request[Resp], version: int) -> Resp:
         """Answer a request inside the node, without a connection."""
         requests = Dispatcher(self.running.services, ListenerType.BROKER).for_connection(
-            CLIENTS, self.address.host, _SUPER_USER
+            CLIENTS, self.address.host, principal=_SUPER_USER
         )
         key = key_of(request)
         frame = request_frame(key, version, 1, "kwire.testing", request)

@@ -181,7 +181,7 @@ class SimListeners:
         assert isinstance(frame, SentFrame)
         wait_writable = partial(self.wire.wait_writable, (self.node, frame.source, name))
         answer = Answer(self.is_fenced, wait_writable)
-        requests = for_connection(name, "127.0.0.1")
+        requests = for_connection(name, "127.0.0.1", 0)
         serve = partial(answer.make, requests, frame.data)
         self._context.run(self._nursery.start_soon, serve)
         await answer.done.wait()

@@ -53,7 +53,7 @@ async def scene() -> AsyncIterator[Scene]:
     authorizer.replace_index(AclIndex())
     services = attrs.evolve(subject.services, authorizer=authorizer)
     dispatcher = Dispatcher(services, ListenerType.BROKER)
-    requests = dispatcher.for_connection("A", "peer", Principal("User", "alice"))
+    requests = dispatcher.for_connection("A", "peer", principal=Principal("User", "alice"))
     running = Scene(subject, partition, authorizer, requests)
     with running.change() as change:
         change.add(MAY_READ)

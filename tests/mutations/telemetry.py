@@ -11,6 +11,14 @@ SUBSCRIPTIONS: Final = "tests/telemetry/test_subscriptions.py"
 NODE: Final = "tests/server/test_client_telemetry.py"
 MUTATIONS = (
     Mutation(
+        name="subscriptions-do-not-see-the-port-of-a-client",
+        invariants=(100,),
+        path="kwire/net/server.py",
+        old="for_connection(listener.name, host, port)",
+        new="for_connection(listener.name, host, 0)",
+        test=f"{NODE}::test_subscription_chooses_clients_by_their_port",
+    ),
+    Mutation(
         name="clients-push-as-often-as-they-like",
         invariants=(100,),
         path="kwire/telemetry/instances.py",

@@ -78,7 +78,7 @@ async def connect() -> AsyncIterator[tuple[NodeClient, Other]]:
         service = NetServer()
         await nursery.start(service.run)
         port = service.bind("A", "127.0.0.1", 0).port
-        service.accept("A", lambda listener, host: other)
+        service.accept("A", lambda *_: other)
         client = NodeClient("127.0.0.1", port, "node-1")
 
         async def run(task_status: trio.TaskStatus[None]) -> None:

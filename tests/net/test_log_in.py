@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from kwire.clock import SystemClock
 from kwire.codec.frame import request_frame
@@ -70,7 +71,7 @@ async def serve(lifetime_ms: int = 0, max_frame_bytes: int = 1000) -> AsyncItera
     async with trio.open_nursery() as nursery:
         await nursery.start(node.service.run)
         node.port = node.service.bind("A", "127.0.0.1", 0).port
-        node.service.accept("A", lambda listener, host: LoginRequests(rules, Echo(), as_user))
+        node.service.accept("A", lambda *_: LoginRequests(rules, Echo(), as_user))
         yield node
         nursery.cancel_scope.cancel()
 
@@ -185,6 +186,22 @@ async def test_session_may_be_renewed_late_but_not_more_than_once_a_second(
         await client.send_bytes(again)
         assert await client.read_frame() == again[4:]
         assert node.counts() == [1, 0, 1, 0, 0]
+
+
+async def test_what_lasts_as_long_as_the_connection_ends_with_it_after_a_second_log_in(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share session is such a thing."""
+    closed: list[Echo] = []
+    monkeypatch.setattr(Echo, "on_closed", lambda echo: closed.append(echo))
+    async with serve(lifetime_ms=5000) as node:
+        async with await node.connect() as client:
+            await log_in(client)
+            await trio.sleep(4)
+            await log_in(client)
+        await wait_all_tasks_blocked()
+        assert node.users == ["alice"]
+        assert len(closed) == 1
 
 
 async def test_failed_renewal_ends_the_connection(autojump_clock: trio.testing.MockClock) -> None:

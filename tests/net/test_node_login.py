@@ -69,7 +69,7 @@ async def serve(lifetime_ms: int = 0) -> AsyncIterator[Guarded]:
     async with trio.open_nursery() as nursery:
         await nursery.start(node.service.run)
         node.port = node.service.bind("L", "127.0.0.1", 0).port
-        node.service.accept("L", lambda listener, host: LoginRequests(rules, Other(), as_user))
+        node.service.accept("L", lambda *_: LoginRequests(rules, Other(), as_user))
         yield node
         nursery.cancel_scope.cancel()
 

@@ -21,7 +21,7 @@ async def network() -> AsyncIterator[tuple[ConnectionPool, Other]]:
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
         other.service.bind("L", "127.0.0.1", 0)
-        other.service.accept("L", lambda name, host: other)
+        other.service.accept("L", lambda *_: other)
         await nursery.start(node.run)
         yield pool, other
         nursery.cancel_scope.cancel()

@@ -47,7 +47,7 @@ async def test_raft_connection_without_answers_is_replaced() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
         other.service.bind("L", "127.0.0.1", 0)
-        other.service.accept("L", lambda name, host: other)
+        other.service.accept("L", lambda *_: other)
         await nursery.start(network.run)
         voter = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
         storage = MemoryStorage()

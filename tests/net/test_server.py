@@ -239,7 +239,7 @@ async def test_ipv4_client_of_a_socket_for_every_address_has_its_ipv4_address() 
     """A limit on 127.0.0.1, and a line that names it, are about such a client too."""
     hosts = []
 
-    def session(listener: str, host: str) -> Echo:
+    def session(listener: str, host: str, port: int) -> Echo:
         hosts.append(host)
         return Echo()
 

@@ -51,7 +51,7 @@ async def network(
             leaf = certificate(more.pop("host", HOST))
             server = open_tls("L", settings(directory, leaf, **more), SystemClock(), Metrics())
         other.service.bind("L", HOST, 0, tls=server)
-        other.service.accept("L", lambda name, host: other)
+        other.service.accept("L", lambda *_: other)
         await nursery.start(node.run)
         yield pool, other
         nursery.cancel_scope.cancel()

@@ -95,6 +95,18 @@ async def count(server: Server, name: str) -> float:
     return float(line.split()[1])
 
 
+async def test_subscription_chooses_clients_by_their_port(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, **SERIES) as server,
+        connect(server) as chosen,
+        connect(server) as other,
+    ):
+        port = chosen.wire.stream.socket.getsockname()[1]
+        await chosen.subscribe(metrics="m", match=f"client_source_port={port}")
+        assert (await chosen.ask()).requested_metrics == ["m"]
+        assert (await other.ask()).requested_metrics == []
+
+
 async def test_clients_metrics_are_on_the_metrics_page(tmp_path: Path) -> None:
     async with running(tmp_path, **SERIES) as server, connect(server) as client:
         assert await client.apis() >= APIS

@@ -15,6 +15,7 @@ CLIENT = {
     "client_software_name": "kwire-probe",
     "client_software_version": "1.0",
     "client_source_address": "127.0.0.1",
+    "client_source_port": "40000",
 }
 
 
@@ -66,7 +67,8 @@ def test_whole_attributes_have_to_match_every_pattern() -> None:
         ("client_software_name=kwire-probe,client_software_version=1.*", True),
         ("client_software_name=kwire-probe,client_software_version=2.*", False),
         ("client_source_address=127.0.0.1", True),
-        ("client_source_port=.*", False),
+        ("client_source_port=4.*", True),
+        ("client_source_port=5.*", False),
         ("client_id=a,client_id=probe", True),
     ):
         subscriptions = subscriptions_of({"metrics": "m", "match": match, "interval.ms": "777"})

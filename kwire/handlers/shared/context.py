@@ -68,6 +68,8 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 class ClientConnection:
     """A client's connection, and what ends with it."""
 
+    client_port: int = 0
+    """The client's port; 0 if the requests come over no connection of their own."""
     on_closed: "dict[object, Callable[[], None]]" = attrs.field(factory=dict)
     """The callbacks for the end of the connection, by any key."""
     software_name: str = "unknown"

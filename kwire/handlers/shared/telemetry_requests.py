@@ -24,5 +24,6 @@ def client_of(context: Context) -> Client:
             "client_software_name": connection.software_name,
             "client_software_version": connection.software_version,
             "client_source_address": context.client_host,
+            "client_source_port": str(connection.client_port),
         },
     )

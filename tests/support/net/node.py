@@ -129,7 +129,7 @@ class Node:
         self.deadlines = Deadlines(trio.current_time)
         await self.nursery.start(self.deadlines.run)
 
-    def session(self, listener: str, host: str) -> Echo:
+    def session(self, listener: str, host: str, port: int) -> Echo:
         self.sessions.append(Echo(deadlines=self.deadlines))
         return self.sessions[-1]
 
