@@ -87,7 +87,7 @@ STAGES = [
             [*PYTHON, "-m", "compat_tests.nemesis.trial", f"--mode={mode}", "--seconds=600"],
             long=True,
         )
-        for mode in ("idempotent", "transactions")
+        for mode in ("idempotent", "transactions", "consumer", "share")
     ),
     Stage(
         "nemesis directories",

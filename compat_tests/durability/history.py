@@ -17,12 +17,19 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
+from compat_tests.durability.group_views import (
+    GroupView,
+    commits_of_former_owners,
+    double_owners,
+    lost_epochs,
+)
 from compat_tests.durability.sessions import (
     REFUSED_FOR_NOW,
     Session,
     SessionEvent,
     SkippedSequence,
 )
+from compat_tests.durability.share_history import Acknowledgement, Delivery, share_group_anomalies
 
 Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""
@@ -64,7 +71,7 @@ class Poll:
 
 @attrs.frozen
 class Commit:
-    """An offset of a group that a client commits."""
+    """An offset of a group that a client commits; a member that restarts is another client."""
 
     group: str
     place: Place
@@ -73,6 +80,7 @@ class Commit:
     ended: float = FOREVER
     outcome: Outcome = "unknown"
     transaction: str | None = None
+    client: str = ""
 
 
 @attrs.frozen
@@ -151,6 +159,9 @@ class History:
     transactions: list[Transaction] = attrs.field(factory=list)
     calls: list[Call] = attrs.field(factory=list)
     session_events: list[SessionEvent] = attrs.field(factory=list)
+    group_views: list[GroupView] = attrs.field(factory=list)
+    deliveries: list[Delivery] = attrs.field(factory=list)
+    acknowledgements: list[Acknowledgement] = attrs.field(factory=list)
     ends: dict[Place, int] = attrs.field(factory=dict)
     """End offsets after healing, when no client sends any more."""
     stable_ends: dict[Place, int] = attrs.field(factory=dict)
@@ -478,22 +489,39 @@ def _last_effect(commit: Commit) -> float:
     return commit.ended + LATEST_ARRIVAL if was_resent else commit.ended
 
 
+def group_anomalies(history: History) -> list[str]:
+    """Find partitions with two owners (invariant 66), lost epochs and zombies' commits (69)."""
+    groups = {view.group for view in history.group_views}
+    commits = [commit for commit in history.commits if commit.group in groups]
+    anomalies = [*double_owners(history.group_views), *lost_epochs(history.group_views)]
+    for accepted in _by_key(c for c in commits if c.outcome == "ok").values():
+        anomalies += commits_of_former_owners(accepted)
+    return anomalies
+
+
+def share_anomalies(history: History) -> list[str]:
+    """Find records that a share group did not get, or got after they were accepted (75)."""
+    written = {(send.place, offset): send.value for send, offset in history.acknowledged_sends()}
+    return share_group_anomalies(written, history.deliveries, history.acknowledgements)
+
+
 def unread_commits(history: History) -> list[str]:
     """Find committed offsets after records that no member of the group got (invariant 11)."""
     returned: dict[tuple[str, Place], dict[int, float]] = defaultdict(dict)
     for poll, place, offset, _ in history.polled_records():
         if poll.group is not None:
-            returned[poll.group, place].setdefault(offset, poll.began)
+            times = returned[poll.group, place]
+            times[offset] = min(poll.began, times.get(offset, FOREVER))
     offsets_by_place = _record_offsets(history)
     anomalies = []
     for key, reads in _by_key(history.committed).items():
         offsets = offsets_by_place.get(key[1], [])
-        times = [returned[key].get(offset, FOREVER) for offset in offsets]
-        latest = list(accumulate(times, max))
+        first = [returned[key].get(offset, FOREVER) for offset in offsets]
+        latest = list(accumulate(first, max))
         for read in reads:
             count = bisect_left(offsets, read.offset or 0)
             if count and latest[count - 1] > read.ended:
-                unread = [offsets[n] for n in range(count) if times[n] > read.ended]
+                unread = [offsets[n] for n in range(count) if first[n] > read.ended]
                 anomalies.append(
                     f"unread: {read.group} committed {_at(read.place, read.offset or 0)},"
                     f" never given {unread[:5]}"
@@ -640,6 +668,8 @@ CHECKS: Final[Mapping[str, Callable[[History], list[str]]]] = {
         nonmonotonic_sends,
         wrong_offsets,
         offsets_gone_back,
+        group_anomalies,
+        share_anomalies,
         unread_commits,
         lagging_readers,
         ends_gone_back,

@@ -93,6 +93,9 @@ OBSERVATIONS: Final = (
     "transactions",
     "calls",
     "session_events",
+    "group_views",
+    "deliveries",
+    "acknowledgements",
 )
 """The parts of a history that clients record."""
 

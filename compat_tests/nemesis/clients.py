@@ -199,6 +199,27 @@ class ClusterRun(Run):
             history.ends |= self.read_ends(topic, "read_uncommitted")
         return history
 
+    def read_group(self, group: str) -> dict[Place, int]:
+        consumer = Consumer(
+            {"bootstrap.servers": self.address, "group.id": group, "log_level": 0, **IMPATIENT}
+        )
+        try:
+            places = [TopicPartition(self.topic, n) for n in range(self.partitions)]
+            answer = consumer.committed(places, 30)
+        except KafkaException:
+            return {}
+        finally:
+            consumer.close()
+        return {
+            (place.topic, place.partition): max(place.offset, 0)
+            for place in answer
+            if place.offset != OFFSET_INVALID
+        }
+
+    def summary(self) -> str:
+        """Return what the summary of a run says beside the counts of the history."""
+        return ""
+
 
 @attrs.define
 class Transformer(Reader):
@@ -479,20 +500,3 @@ class TransactionalRun(ClusterRun):
                 "no transaction is open",
                 4 * TRANSACTION_SECONDS,
             )
-
-    def read_group(self, group: str) -> dict[Place, int]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.address, "group.id": group, "log_level": 0, **IMPATIENT}
-        )
-        try:
-            places = [TopicPartition(self.topic, n) for n in range(self.partitions)]
-            answer = consumer.committed(places, 30)
-        except KafkaException:
-            return {}
-        finally:
-            consumer.close()
-        return {
-            (place.topic, place.partition): max(place.offset, 0)
-            for place in answer
-            if place.offset != OFFSET_INVALID
-        }

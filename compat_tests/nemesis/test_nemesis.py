@@ -2,8 +2,8 @@
 
 They check invariants 1, 2, 3, 7, 8, 9, 10, 11, 12, 14, 21, 23, 25, 34, 35, 37, 41, 43, 44, 49, 51,
 61, 72, 79, 88, 108 and 110, as far as processes show them; with transactions also invariants 4, 5,
-6, 59 and 62. The seed changes every day; KWIRE_SEED sets it, KWIRE_NEMESIS_SECONDS sets how long
-faults happen at least.
+6, 59 and 62, with groups of the new protocols also 66, 69, 70 and 75. The seed changes every day;
+KWIRE_SEED sets it, KWIRE_NEMESIS_SECONDS sets how long faults happen at least.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 from compat_tests.harness.broker import ROOT
 
-SECONDS = {"idempotent": 20.0, "transactions": 10.0}
+SECONDS = {"idempotent": 20.0, "transactions": 10.0, "consumer": 20.0, "share": 20.0}
 """The shortest time of faults; the clients of transactions take longer to recover from each."""
 KINDS = 2
 """The fewest kinds of faults of a run: some seeds draw one that lasts as long as the run."""
@@ -52,7 +52,7 @@ def counts(output: str, what: str) -> dict[str, int]:
     return dict(ast.literal_eval(text))
 
 
-@pytest.mark.parametrize("mode", ["idempotent", "transactions"])
+@pytest.mark.parametrize("mode", sorted(SECONDS))
 def test_clients_see_no_anomaly(mode: str, broker_kind: str, tmp_path: Path, capsys) -> None:
     seconds = float(os.environ.get("KWIRE_NEMESIS_SECONDS", SECONDS[mode]))
     output = run(broker_kind, tmp_path, seconds, "--mode", mode, "--kinds", str(KINDS))
@@ -63,3 +63,5 @@ def test_clients_see_no_anomaly(mode: str, broker_kind: str, tmp_path: Path, cap
     if mode == "transactions":
         ends = counts(output, "transactions")
         assert min(ends.get(outcome, 0) for outcome in ("committed", "aborted")) > 0, ends
+    if mode in ("consumer", "share"):
+        assert counts(output, "churn"), "no member left, crashed or paused"

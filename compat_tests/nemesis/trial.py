@@ -8,7 +8,8 @@ namespaces, or behind proxies where those are not permitted; the first line of t
 which. Between the faults are quiet periods: then all replicas must get into sync, every producer
 must be acknowledged, and every reader and group must reach the end. In the end the history is
 checked (`durability/history.py`), and the copies of all partitions are compared. The same seed
-draws the same faults. Where something is wrong the data and logs are left in the directory.
+draws the same faults. Where something is wrong the data, the logs and the history are left in the
+directory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -35,7 +37,8 @@ from compat_tests.durability.history import History, anomalies
 from compat_tests.durability.recording import TOO_LARGE
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
-from compat_tests.nemesis import shifted_node
+from compat_tests.nemesis import assigned_group, share_group, shifted_node
+from compat_tests.nemesis.assigned_group import AssignedGroupRun
 from compat_tests.nemesis.clients import (
     READER_SETTINGS,
     WRITER_SETTINGS,
@@ -47,13 +50,19 @@ from compat_tests.nemesis.faults import Nemesis
 from compat_tests.nemesis.links import CLIENTS, Namespaces, enter_isolation
 from compat_tests.nemesis.proxies import Proxies
 from compat_tests.nemesis.replicas import is_in_sync, read_copy, views
+from compat_tests.nemesis.share_group import ShareGroupRun
 from compat_tests.nemesis.shifted_node import set_shift
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.testing.wire import Closed
 from kwire.types import METADATA_TOPIC
 
-RUNS = {"idempotent": ClusterRun, "transactions": TransactionalRun}
-PAUSES = {"idempotent": 0.03, "transactions": 0.05}
+RUNS = {
+    "idempotent": ClusterRun,
+    "transactions": TransactionalRun,
+    "consumer": AssignedGroupRun,
+    "share": ShareGroupRun,
+}
+PAUSES = {"idempotent": 0.03, "transactions": 0.05, "consumer": 0.03, "share": 0.03}
 """The seconds between two records of a producer: a busy machine must keep up with them."""
 PROXIES_SHARE = 5
 """The factor by which producers are slower behind proxies, which cost as much as the nodes."""
@@ -78,6 +87,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "log.segment.delete.delay.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    **assigned_group.SETTINGS,
+    **share_group.SETTINGS,
 }
 
 
@@ -171,7 +182,7 @@ class Trial:
             links.close()
 
     def _disabled_features(self) -> list[str]:
-        disabled = [name for name in FEATURES if name != "transaction"]
+        disabled = [name for name in FEATURES if name not in ("transaction", "share")]
         return [*disabled, ELR] if self.options.without_elr else disabled
 
     def _links(self, node_ids: tuple[int, ...]) -> Namespaces | Proxies:
@@ -261,6 +272,8 @@ class Trial:
         problems += self._observe_nodes(history)
         for name, texts in anomalies(history).items():
             problems.append(f"{name}: {len(texts)}, such as {texts[:3]}")
+        if problems:
+            (self.directory / "history.pickle").write_bytes(pickle.dumps(history))
         return problems
 
     def _wait_in_sync(self) -> None:
@@ -285,6 +298,7 @@ class Trial:
         assert not run.errors(), run.errors()
 
     def _summary(self, history: History, nemesis: Nemesis) -> str:
+        assert self.clients is not None
         outcomes = [send.outcome for send in history.sends]
         ends = [transaction.outcome for transaction in history.transactions]
         events = Counter(map(str, history.session_events))
@@ -293,7 +307,7 @@ class Trial:
             f" {len(history.polls)} polls, {len(history.commits)} commits,"
             f" {len(history.committed)} reads of commits, {len(history.end_offsets)} of ends,"
             f" transactions { {o: ends.count(o) for o in set(ends)} },"
-            f" sessions {dict(events.most_common(9))}"
+            f" sessions {dict(events.most_common(9))}{self.clients.summary()}"
         )
 
     def open_calls(self) -> list[str]:

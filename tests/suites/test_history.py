@@ -385,6 +385,14 @@ def test_offset_is_committed_before_the_member_gets_the_record() -> None:
     assert find_anomalies(history) == {"unread_commits"}
 
 
+def test_member_that_was_paused_gets_a_committed_record_late() -> None:
+    """Invariant 11: another member got the record first, and committed it."""
+    history = sound()
+    late = make_poll(0, 1, 2, 3, 4, client="paused", group="group", began=115.0, ended=116.0)
+    history.polls.insert(0, late)
+    assert anomalies(history) == {}
+
+
 def test_end_offset_goes_back() -> None:
     """Invariant 14: a client never gets a lower end offset, whichever broker leads."""
     history = sound()
