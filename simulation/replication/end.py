@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 import trio
 
+from simulation.replication.assigned_members import AssignedMember, own_all
 from simulation.replication.checks import ReplicationChecks
 from simulation.replication.clients import SimClient, World
 from simulation.replication.consumers import Committer, Consumer
@@ -56,6 +57,7 @@ async def check_end(
         lambda: are_assigned(members, world.partition_count),
         lambda: f"the group does not settle: {[(m.generation, m.assignment) for m in members]}",
     )
+    await _check_assigned(world, clients, deadline)
     visible: dict[bytes, int] = {}
     for index in range(world.partition_count):
         reader = await _read_all(world, index, seed, deadline)
@@ -71,6 +73,19 @@ async def check_end(
             await _repeat(client.check_offset, deadline)
         elif isinstance(client, Committer):
             await _repeat(client.check, deadline)
+
+
+async def _check_assigned(world: World, clients: Sequence[SimClient], deadline: _Deadline) -> None:
+    """Let the group whose partitions the coordinator assigns settle, and compare its view."""
+    members = [client for client in clients if isinstance(client, AssignedMember)]
+    for member in members:
+        member.is_ending = True
+    while not (own_all(members, world.partition_count) and await members[0].is_described(members)):
+        demand(
+            trio.current_time() < deadline.at,
+            f"the group does not settle: {[(m.member_id, m.epoch, m.owned) for m in members]}",
+        )
+        await trio.sleep(0.5)
 
 
 async def _repeat(check: Callable[[], Awaitable[bool]], deadline: _Deadline) -> None:

@@ -23,7 +23,7 @@ from kwire.raftmeta.storage.levels import (
     at_level,
 )
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
-from kwire.storage_format.format import TRANSACTION_VERSION
+from kwire.storage_format.format import GROUP_VERSION, TRANSACTION_VERSION
 from simulation.replication.metadata_checks import Books
 
 Features = Mapping[str, tuple[int, int]]
@@ -46,7 +46,7 @@ class Release:
     def newest(cls, random: Random) -> "Release":
         """Return the newest release with all features at their newest level, maybe without ELR."""
         elr = int(random.random() < 0.7)
-        levels = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2, ELR: elr}
+        levels = {METADATA_VERSION: NEWEST, TRANSACTION_VERSION: 2, ELR: elr, GROUP_VERSION: 1}
         return cls(levels, SUPPORTED)
 
     @classmethod
@@ -62,7 +62,7 @@ class Release:
         for name, level in levels.items():
             lowest, highest = SUPPORTED[name]
             features[name] = lowest, random.choice((level, level, highest))
-        return cls(levels, features)
+        return cls({**levels, GROUP_VERSION: 1}, features)
 
     @property
     def has_directories(self) -> bool:

@@ -26,6 +26,7 @@ from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
 from simulation.disk import SimDisk
+from simulation.replication.assigned_members import AssignedBook, AssignedMember
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import Deleter, Producer, SimClient, World
 from simulation.replication.consumers import Committer, Consumer
@@ -155,6 +156,9 @@ class ReplicationSim:
             self.clients.append(Member(*basis(), book=book))
         for number in range(OWNERS):
             self.clients.append(TopicOwner(*basis(), name=f"own-{number}"))
+        assigned = AssignedBook(self.world.partition_count)
+        for _ in range(MEMBERS):
+            self.clients.append(AssignedMember(*basis(), book=assigned))
 
     def partition(self, index: int) -> PartitionImage:
         """Return a partition of the committed metadata."""

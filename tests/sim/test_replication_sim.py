@@ -30,6 +30,7 @@ QUICKLY_FOUND = (
     "open-transactions-are-stable",
     "no-list-of-aborted-transactions",
     "offsets-before-the-commit",
+    "partitions-move-before-they-are-given-up",
     "half-of-the-voters-commits",
 )
 """Mistakes that a few runs find; a run takes seconds, and ``sim.py --detect`` makes them all."""
@@ -68,7 +69,9 @@ def test_promises_of_the_cluster_survive_all_faults(seed: int) -> None:
     commit, no position is lost by a truncation; offsets of groups never go back, nor does the
     coordinator of a former incarnation's late requests. 66, 69 and 70 with those to the members of
     a group: one owner of a partition in a generation, no commit of a former generation, and in the
-    end one generation of all.
+    end one generation of all. 66, 69, 70, 72 and 74 with those to members whose partitions the
+    coordinator assigns: one owner of a partition at an epoch and at a time, no commit of a former
+    owner or of an epoch that was never given, and in the end each member owns its target.
     """
     sim = simulate_replication(seed, STEPS)
     assert any(sim.world.history.acknowledged.values())

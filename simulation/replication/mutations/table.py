@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from simulation.replication.mutations.assigned_groups import MUTATIONS as ASSIGNED_GROUPS
 from simulation.replication.mutations.groups import MUTATIONS as GROUPS
 from simulation.replication.mutations.metadata import MUTATIONS as METADATA
 from simulation.replication.mutations.operators import MUTATIONS as OPERATORS
@@ -9,4 +10,12 @@ from simulation.replication.mutations.replicas import MUTATIONS as REPLICAS
 from simulation.replication.mutations.staged import MUTATIONS as STAGED
 from simulation.replication.mutations.transactions import MUTATIONS as TRANSACTIONS
 
-MUTATIONS: Final = (*REPLICAS, *TRANSACTIONS, *GROUPS, *METADATA, *OPERATORS, *STAGED)
+MUTATIONS: Final = (
+    *REPLICAS,
+    *TRANSACTIONS,
+    *GROUPS,
+    *ASSIGNED_GROUPS,
+    *METADATA,
+    *OPERATORS,
+    *STAGED,
+)
