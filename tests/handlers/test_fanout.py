@@ -385,7 +385,7 @@ async def test_acknowledgement_leaves_before_the_subscribers_are_visited() -> No
 async def test_commit_is_acknowledged_before_subscribers_are_answered(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the order in which trio runs the tasks that are woken together."""
+    """No subscriber has been visited by then, in whatever order trio runs woken tasks."""
     monkeypatch.setattr(trio._core._run, "_r", Random(seed))
     subject = broker()
     partition = await create_topic(subject, replicas=(1, 2))
@@ -399,7 +399,7 @@ async def test_commit_is_acknowledged_before_subscribers_are_answered(
 
         async def send() -> None:
             await produce(subject, ("t", 0, one_batch()), acks=-1)
-            events.append("acknowledgement")
+            events.append(f"acknowledgement, {len(subject.replicas.fetch_waits)} wait")
 
         for _ in range(40):
             nursery.start_soon(subscribe)
@@ -410,7 +410,7 @@ async def test_commit_is_acknowledged_before_subscribers_are_answered(
         subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=-1)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert events == ["acknowledgement", *["delivery"] * 40]
+    assert events == ["acknowledgement, 40 wait", *["delivery"] * 40]
 
 
 async def test_follower_is_woken_by_the_append_itself() -> None:

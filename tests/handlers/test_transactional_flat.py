@@ -193,3 +193,29 @@ async def test_only_the_first_batch_of_a_transaction_waits_for_its_verification(
     await subject.call(markers_request(("t", [0]), producer_id=PRODUCER), 1)
     after_the_marker = frame_of(12, [(0, transactional(2))])
     assert isinstance(requests.answer_now(after_the_marker), Slow)
+
+
+@attrs.define
+class DeniesTransactions:
+    """An authorizer that allows everything but the use of transactional ids."""
+
+    def allows(self, principal: object, host: str, operation: str, kind: str, name: str) -> bool:
+        return kind != "TransactionalId"
+
+
+async def test_open_transaction_takes_no_batch_of_a_client_without_the_right() -> None:
+    subject = broker()
+    verifier_of(subject).default = errors.NONE
+    partition = await create_topic(subject)
+    authorizers: tuple[Any, ...] = (None, DeniesTransactions())
+    for sequence, authorizer in enumerate(authorizers):
+        services = attrs.evolve(subject.services, authorizer=authorizer)
+        dispatcher = Dispatcher(services, ListenerType.BROKER)
+        requests = dispatcher.for_connection("A", "peer")
+        parts = await requests.answer(frame_of(12, [(0, transactional(sequence))]))
+        assert parts is not None
+        _, response = read_response(PRODUCE, 12, join_parts(parts)[4:])
+        (answer,) = response.responses[0].partition_responses
+        is_denied = authorizer is not None
+        assert answer.error_code == is_denied * errors.TransactionalIdAuthorizationFailed.code
+        assert partition.log.end_offset == 1

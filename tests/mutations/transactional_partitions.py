@@ -197,6 +197,6 @@ MUTATIONS = (
         old='\n        and context.is_allowed("Write", "TransactionalId", transactional_id)',
         new="",
         test="tests/handlers/test_transactional_flat.py::"
-        "test_usual_request_has_the_outcome_of_the_general_way",
+        "test_open_transaction_takes_no_batch_of_a_client_without_the_right",
     ),
 )
