@@ -6,7 +6,11 @@ import re
 
 import pytest
 
+from compat_tests.harness.wait import eventually
 from compat_tests.telemetry.conftest import TOOL
+from kwire.codec.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from kwire.testing.wire import WireClient
+from kwire.types import ZERO_UUID
 
 pytestmark = pytest.mark.single
 
@@ -39,3 +43,20 @@ def test_invalid_patterns_are_rejected(tool, unique):
     assert ran.code != 0
     assert "Illegal client matching pattern: color=blue" in ran.out + ran.err
     assert name not in tool.run("--list").split()
+
+
+def test_subscription_chooses_clients_by_their_port(receiver, tool, unique):
+    name = unique("subscription")
+    host, port = receiver.broker.address.split(":")
+    with WireClient(host, int(port)) as chosen, WireClient(host, int(port)) as other:
+        match = f"client_source_port={chosen.sock.getsockname()[1]}"
+        tool.run("--alter", "--name", name, "--metrics", "by.port.", "--match", match)
+        request = GetTelemetrySubscriptionsRequest(client_instance_id=ZERO_UUID)
+        try:
+            eventually(
+                lambda: "by.port." in chosen.call(request, 0).requested_metrics,
+                "the client is subscribed",
+            )
+            assert "by.port." not in other.call(request, 0).requested_metrics
+        finally:
+            tool.run("--delete", "--name", name)

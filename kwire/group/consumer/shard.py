@@ -184,7 +184,8 @@ class ConsumerShard:
         records that create it.
         """
         if group is None:
-            raise GroupIdNotFound(f"Consumer group {request.group_id} not found.")
+            kind = "Group" if heartbeat.leaves(request) else "Consumer group"
+            raise GroupIdNotFound(f"{kind} {request.group_id} not found.")
         if heartbeat.leaves(request):
             member = heartbeat.leave(builder, group, request)
             return builder.build() if member is None else self._remove(builder, group, (member,))
