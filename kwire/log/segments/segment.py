@@ -247,6 +247,7 @@ class Segment:
         an error the old indexes stay, and the next search that finds them wrong retries.
         """
         repair = self.repair = self.repair or Repair(self)
+        repair.is_needed = True
         if repair.built is None:
             if not wait:
                 raise WouldWait
@@ -404,6 +405,7 @@ class Repair:
         "_is_stored",
         "_start",
         "built",
+        "is_needed",
     )
 
     def __init__(self, segment: Segment) -> None:
@@ -412,6 +414,8 @@ class Repair:
         self._interval, self._damage = segment.interval, segment.damage
         self._is_active = segment.has_indexes
         self._is_stored = False
+        self.is_needed = False
+        """True once an index was found wrong; until then no job builds anything."""
         self.built: Segment | None = None
         """A copy of the segment, up to its end at the start of the repair, whose indexes are in
         memory; None until they are built."""
