@@ -202,12 +202,7 @@ class BrokerHalf:
             return None
         from kwire.node.scrubbing import make_scrubbing
 
-        replicas = self.replicas
-
-        def on_recopy(partition: Partition) -> None:
-            replicas.on_log_written(partition.log)  # The fetcher then asks for its position again.
-
-        return make_scrubbing(core, replicas.partitions, settings, make_checker, on_recopy)
+        return make_scrubbing(core, self.replicas.partitions, settings, make_checker)
 
     def throttle(self, config: BrokerConfig) -> None:
         """Apply the settings that limit the copying of replicas."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kwire.log.directories.segment_checker import SegmentChecker
     from kwire.node.core import Core
     from kwire.replica.hosted_partitions import HostedPartitions
-    from kwire.replica.partition import Partition
 
 
 @attrs.define(eq=False, repr=False)
@@ -41,7 +40,6 @@ def make_scrubbing(
     partitions: HostedPartitions,
     settings: ScrubSettings,
     make_checker: Callable[[], SegmentChecker],
-    on_recopy: Callable[[Partition], None],
 ) -> Scrubbing:
     """Return the scrub of a node's logs, which repairs from other brokers what it finds."""
     config = core.config
@@ -53,8 +51,6 @@ def make_scrubbing(
 
     scrubber = make_scrubber(core.logs.services.values(), make_checker, settings)
     limit = RateLimit(settings.bytes_per_second)
-    repair = DamageRepair(
-        config.node_id, partitions, scrubber, connect, core.clock, on_recopy, limit
-    )
+    repair = DamageRepair(config.node_id, partitions, scrubber, connect, core.clock, limit)
     scrubber.subscribe(repair.on_damaged)
     return Scrubbing(scrubber, repair)

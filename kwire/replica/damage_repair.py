@@ -8,8 +8,7 @@ and the first attempt to repair a log does not include it: a broker that is rest
 soon.
 Nothing that is intact is removed, so the replica stays in sync and its log keeps its end. A repair
 that fails is retried; meanwhile only the damaged batches are unreadable. See
-docs/decisions/0031-damaged-batches.md. A follower whose repair fails again and again leaves the ISR
-and copies its log anew, if :mod:`kwire.replica.recopying` allows that.
+docs/decisions/0031-damaged-batches.md.
 """
 
 import logging
@@ -31,9 +30,8 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.segments.damage import DamagedRange
 from kwire.records.header import Buffer
 from kwire.replica.fetch_sessions import FINAL_EPOCH, NO_SESSION
-from kwire.replica.partition import Partition, Recopy
-from kwire.replica.ports import LeaderBroker, LeaderUnreachable, PartitionState
-from kwire.replica.recopying import leader_has, may_cut, may_plan
+from kwire.replica.partition import Partition
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable
 from kwire.replica.replacement import Gap, Unsuitable, prefix_batches, suitable_batches
 from kwire.replica.throttles import RateLimit
 from kwire.waits import Signal
@@ -91,8 +89,6 @@ class DamageRepair:
     connect: Callable[[int], LeaderBroker]
     """Returns the connection to a broker; the first call on it connects."""
     clock: Clock
-    on_recopy: Callable[[Partition], None] = lambda _: None
-    """Called when a follower's plan to copy its log anew was made, changed or dropped."""
     copy_limit: RateLimit = attrs.field(factory=RateLimit)
     """The limit on the bytes of closed segments that are copied."""
     _prefixes: dict[PartitionLog, list[Lacking]] = attrs.field(init=False, factory=dict)
@@ -101,8 +97,6 @@ class DamageRepair:
     _due: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
     _failures: dict[PartitionLog, int] = attrs.field(init=False, factory=dict)
     """The number of failed repairs in a row, by log."""
-    _recopied: Partition | None = attrs.field(init=False, default=None)
-    """The partition whose log is copied anew, until this broker is in sync again."""
 
     def on_damaged(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
         """Begin to repair a log in which damage was found."""
@@ -136,25 +130,15 @@ class DamageRepair:
         except Exception:  # A fault here must not end the broker.
             logger.exception("repair failed partition=%s", log.partition)
         if is_repaired:
-            self._on_repaired(log)
+            self._failures.pop(log, None)
         elif log not in self._prefixes:
-            await self._on_failed(log)
+            self._on_failed(log)
 
-    def _on_repaired(self, log: PartitionLog) -> None:
-        self._failures.pop(log, None)
-        partition = self._partition_of(log)
-        if partition is not None and partition.recopy is not None:
-            partition.recopy = None
-            self.on_recopy(partition)
-
-    async def _on_failed(self, log: PartitionLog) -> None:
+    def _on_failed(self, log: PartitionLog) -> None:
         """Retry later what could not be repaired."""
-        partition = self._partition_of(log)
         count = self._failures[log] = self._failures.get(log, 0) + 1
         self._set_under_repair(log, self.logs.damage_of(log))
         delay_s = min(RETRY_S * (1 << min(count - 1, 16)), RETRY_MAX_S)
-        if partition is not None and await self._recopy(partition):
-            delay_s = RETRY_S
         self._due.arm(log, self.clock.now() + delay_s)
 
     def _partition_of(self, log: PartitionLog) -> Partition | None:
@@ -162,41 +146,11 @@ class DamageRepair:
         partition = self.partitions.find(*log.partition)
         return partition if partition is not None and partition.log is log else None
 
-    async def _recopy(self, partition: Partition) -> bool:
-        """Let a follower copy its log anew, if it may; return whether it is about to."""
-        log, state, before = partition.log, self._state_of(partition), partition.recopy
-        sources, ranges = self._sources(partition), self.logs.damage_of(log)
-        if not ranges or state is None or not may_plan(partition, state, sources):
-            partition.recopy = None
-        elif before is not None:
-            before.may_cut = may_cut(self.node, state)
-        elif self._failures.get(log, 0) >= PATIENCE and self._is_next(partition):
-            source = self.connect(state.leader)
-            fetch = partial(_fetch, source, partition, max_bytes=PREFIX_BYTES)
-            if await leader_has(fetch, ranges, log.log_start, log.high_watermark):
-                self._recopied = partition
-                partition.recopy = Recopy(ranges[0].first_offset)
-        if partition.recopy is not None or before is not None:
-            self.on_recopy(partition)
-        return partition.recopy is not None
-
-    def _is_next(self, partition: Partition) -> bool:
-        """Return whether no other partition is being copied anew."""
-        other = self._recopied
-        if other is None or other is partition:
-            return True
-        state = self._state_of(other)
-        return other.recopy is None and (state is None or self.node in state.isr)
-
-    def _state_of(self, partition: Partition) -> PartitionState | None:
-        """Return a partition's state in the metadata."""
-        image = self.partitions.image
-        topic = None if image is None else image.topics.get(partition.topic_id)
-        return None if topic is None else topic.partitions.get(partition.partition)
-
     def _sources(self, partition: Partition) -> list[int]:
         """Return the other in-sync brokers, the leader first."""
-        image, state = self.partitions.image, self._state_of(partition)
+        image = self.partitions.image
+        topic = None if image is None else image.topics.get(partition.topic_id)
+        state = None if topic is None else topic.partitions.get(partition.partition)
         if image is None or state is None:
             return []
         nodes = sorted(set(state.isr) - {self.node}, key=lambda node: node != state.leader)
@@ -239,12 +193,12 @@ class DamageRepair:
                 logger.exception("copy failed partition=%s", log.partition)
             lacking = self._prefixes.pop(log)
             if not self.logs.damage_of(log):
-                self._on_repaired(log)
+                self._failures.pop(log, None)
                 continue
             for damaged, others in lacking:
                 if reasons is not None or damaged.first_offset >= log.segments.active.base_offset:
                     self._report(log, damaged, others + (reasons or []))
-            await self._on_failed(log)
+            self._on_failed(log)
 
     async def _try_sources(
         self, partition: Partition, copy: Callable[[int], Awaitable[None]]

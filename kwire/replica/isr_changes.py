@@ -6,8 +6,7 @@ Rules:
   ISR of the response or of newer metadata (KIP-497). Until then both the old and the proposed
   members count.
 * A follower joins when it has caught up and may be in sync (KIP-841, KIP-903); it leaves when it
-  has not caught up for ``replica.lag.time.max.ms``, and at once when it fetches below the high
-  watermark, which shows that it has lost records.
+  has not caught up for ``replica.lag.time.max.ms``.
 * One request is in flight at a time, with the proposals of all partitions; proposals that get no
   answer are resent.
 * The timer runs only while this broker leads partitions with followers.
@@ -93,8 +92,6 @@ class IsrChanges:
             self._has_followers.notify()
         if leader.may_join(node):
             self._propose(partition, leader, leader.propose(joins=(node,)))
-        elif leader.has_lost_records(node):
-            self._propose(partition, leader, leader.propose(leaves=(node,)))
 
     def on_role_changed(self, partition: Partition) -> None:
         """Watch a partition with followers while this broker leads it."""

@@ -235,33 +235,14 @@ class Leader:
             and self.is_eligible(node, follower.broker_epoch)
         )
 
-    def has_lost_records(self, node: int) -> bool:
-        """Return whether an in-sync follower fetches records that it has had, and must leave.
-
-        The high watermark shows that the follower had them. As the next leader, it would lack them.
-        """
-        follower = self.followers.get(node)
-        return (
-            follower is not None
-            and 0 <= follower.log_end < self.log.high_watermark
-            and node in self.isr
-        )
-
     def laggards(self, now: float) -> frozenset[int]:
-        """Return in-sync followers that are behind for too long or by too many records.
-
-        A follower that has lost records is behind at once.
-        """
+        """Return in-sync followers that have been behind for too long or by too many records."""
         return frozenset(
             node
             for node in self.isr
             if node != self.node
             and (follower := self.followers[node]).log_end < self.log_end
-            and (
-                now - follower.caught_up_at > self.lag_max
-                or self._is_far_behind(follower)
-                or self.has_lost_records(node)
-            )
+            and (now - follower.caught_up_at > self.lag_max or self._is_far_behind(follower))
         )
 
     def propose(self, joins: Collection[int] = (), leaves: Collection[int] = ()) -> Proposal | None:

@@ -159,20 +159,6 @@ class Uncommitted(deque[tuple[int, int]]):
 
 
 @attrs.define(eq=False, repr=False)
-class Recopy:
-    """A follower's plan to copy its log anew from ``offset``, because its batches are damaged.
-
-    The follower fetches from ``offset`` without removing anything, so that its leader proposes an
-    ISR without it. See docs/decisions/0040-damaged-followers-copy-anew.md.
-    """
-
-    offset: int
-    may_cut: bool = False
-    """True once the metadata show that this broker cannot be elected without data loss being
-    allowed: it is in neither the ISR nor the ELR."""
-
-
-@attrs.define(eq=False, repr=False)
 class Partition:
     """One partition on this broker."""
 
@@ -198,8 +184,6 @@ class Partition:
     """The readable ends when the waits of this follower's consumers were last completed."""
     is_confirmed: bool = False
     """True if this broker has led, or a leader has confirmed the log, since the broker started."""
-    recopy: Recopy | None = None
-    """The plan to copy the log anew, which ends with the role in the leader epoch."""
 
     @property
     def config(self) -> LogConfig:
@@ -239,7 +223,7 @@ class Partition:
         """Become the leader."""
         self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
         leader.log_end = self._stored_end(self.log.high_watermark)
-        self.leader, self.recopy = leader, None
+        self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
         self.is_confirmed = True
@@ -250,7 +234,7 @@ class Partition:
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Stop leading."""
-        self.leader = self.recopy = None
+        self.leader = None
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.uncommitted.on_role_changed(self.high_watermark, self.log.end_offset)

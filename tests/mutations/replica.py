@@ -78,9 +78,9 @@ MUTATIONS = (
         name="diverging-log-counts-as-confirmed",
         invariants=(38,),
         path="kwire/replica/fetcher/leader_fetcher.py",
-        old="        self._changed[key] = None\n        if followed.partition.recopy",
+        old="        self._changed[key] = None\n        if answer",
         new="        self._changed[key] = None\n        followed.partition.is_confirmed = True\n"
-        "        if followed.partition.recopy",
+        "        if answer",
         test="tests/replica/test_leader_fetcher.py",
     ),
     Mutation(

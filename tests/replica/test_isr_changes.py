@@ -191,18 +191,3 @@ async def test_metadata_of_the_same_epoch_does_not_end_a_proposal(
         assert world.leader.maximal_isr == {1, 2, 3}
         world.leader.on_isr_committed({1, 2}, 6, trio.current_time())
         assert world.leader.maximal_isr == {1, 2}
-
-
-async def test_follower_that_has_lost_records_leaves_at_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Invariant 22: as the next leader it would lack them."""
-    async with leading({1, 2, 3}, {1, 2, 3}) as world:
-        append(world)
-        end_offset = world.partition.log.end_offset
-        world.fetch(2, end_offset)
-        world.fetch(3, end_offset)
-        world.answer = lambda: commit_of([1, 3], 6)
-        world.fetch(2, 0)
-        await trio.sleep(0.1)
-        assert world.proposals == [{1, 3}]

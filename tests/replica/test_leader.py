@@ -290,26 +290,3 @@ def test_deletion_waits_for_replicas_that_may_be_elected(
     subject.is_eligible = lambda node, epoch: False
     subject.elr = frozenset(elr)
     assert subject.low_watermark(7) == expected
-
-
-def test_follower_that_has_lost_records_is_out_of_sync_at_once() -> None:
-    """Invariant 22: it has had the records below the high watermark, and fetches them again."""
-    subject = leader()
-    fetch(subject, 2, 10)
-    fetch(subject, 3, 10)
-    assert subject.log.high_watermark == 10
-    subject.on_appended(12, 1.0)
-    fetch(subject, 2, 9, now=1.0)
-    fetch(subject, 3, 10, now=1.0)
-    assert subject.has_lost_records(2)
-    assert not subject.has_lost_records(3)
-    assert subject.laggards(1.0) == {2}
-    proposal = subject.propose(leaves=(2,))
-    assert proposal is not None
-    assert proposal.isr == {1, 3}
-
-
-def test_follower_that_has_not_fetched_yet_has_lost_nothing() -> None:
-    subject = leader(high_watermark=5)
-    assert not subject.has_lost_records(2)
-    assert not subject.laggards(1.0)

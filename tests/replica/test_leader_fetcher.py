@@ -12,7 +12,7 @@ from kwire.log.config import LogConfig
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.records.header import headers
-from kwire.replica.partition import Partition, Recopy
+from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
 from simulation.disk import PLENTY, SimDisk
 from tests.support.log.batches import encode
@@ -343,42 +343,3 @@ async def test_copies_over_a_slow_link_go_on_while_roles_change(
             await trio.sleep(0.1)
             fetcher.remove(other)
         assert partition.log.end_offset == 10
-
-
-@pytest.mark.parametrize("is_compacted", [False, True])
-async def test_follower_copies_its_log_anew_once_it_is_out_of_sync(
-    autojump_clock: trio.testing.MockClock, is_compacted: bool
-) -> None:
-    """Invariant 22: until then it removes nothing, but fetches as if it had nothing else."""
-    leader = Leader(lambda offset: batches_of_epochs(5, start=offset) if offset < 10 else None)
-    config = LogConfig(cleanup_compact=is_compacted)
-    async with following(leader, config) as (partition, fetcher, _):
-        await trio.sleep(1)
-        assert partition.log.end_offset == 10
-        partition.recopy = plan = Recopy(6)
-        fetcher.on_written(partition)
-        await trio.sleep(10)
-        assert partition.log.end_offset == 10
-        assert leader.offsets[-1] == 6
-        assert 10 < leader.offsets.count(6) < 40
-        leader.offsets.clear()
-        plan.may_cut = True
-        fetcher.on_written(partition)
-        await trio.sleep(1)
-        assert partition.recopy is None
-        assert leader.offsets[0] == (0 if is_compacted else 6)
-        assert partition.log.end_offset == 10
-
-
-async def test_follower_with_another_leader_forgets_the_plan_to_copy_anew(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    leader = Leader(lambda offset: batches_of_epochs(5, start=offset) if offset < 10 else None)
-    async with following(leader) as (partition, fetcher, _):
-        await trio.sleep(1)
-        partition.recopy = Recopy(6, may_cut=True)
-        fetcher.remove(partition)
-        partition.follow(2, 6)
-        fetcher.add(partition)
-        await trio.sleep(1)
-        assert leader.offsets[-1] == 10

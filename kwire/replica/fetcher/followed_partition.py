@@ -72,26 +72,16 @@ class FollowedPartition:
         log = self.partition.log
         return log.must_flush or log.flush_state.cut_unsynced
 
-    @property
-    def must_recopy(self) -> bool:
-        """True while the log has to be cut, so that it is copied anew."""
-        recopy = self.partition.recopy
-        return recopy is not None and recopy.may_cut
-
     def position(self) -> Position | None:
         """Return the fetch position; None while the log is busy or not as durable as required.
 
-        Records may wait for a slow disk, and a cut or records for a sync (:attr:`must_sync`). A
-        follower that plans to copy its log anew claims to have only what precedes the damage.
+        Records may wait for a slow disk, and a cut or records for a sync (:attr:`must_sync`).
         """
-        log, recopy = self.partition.log, self.partition.recopy
+        log = self.partition.log
         end = log.end_offset
-        is_behind = log.writer.written_offset < end
-        if self.is_busy or self.must_sync or self.must_recopy or is_behind:
+        if self.is_busy or self.must_sync or log.writer.written_offset < end:
             return None
         epoch = log.epochs.latest if end > log.log_start else None
-        if recopy is not None and recopy.offset < end:
-            end, epoch = recopy.offset, log.epochs.at(recopy.offset - 1)
         epoch = NO_EPOCH if epoch is None else epoch
         return Position(end, self.leader_epoch, epoch, self.durable_start())
 

@@ -46,8 +46,6 @@ ENDED_MAX: Final = 256
 """A waiting fetch is ended with up to this many partitions: the next one names them all."""
 REGISTRATION_S: Final = 0.1
 """The pause before checking again whether this broker is registered."""
-RECOPY_S: Final = 0.5
-"""The pause between fetches that only tell the leader what this follower lacks."""
 RETRY_S: Final = 0.02
 """The first pause after a failure; it doubles up to ``replica.fetch.backoff.ms``."""
 _SESSION_ERRORS: Final = {
@@ -226,9 +224,7 @@ class LeaderFetcher:
             return
         self._session.remove(key)
         self._paused[key] = None
-        if followed.must_recopy:
-            self._start(key, followed, self._reconciliation.recopy)
-        elif followed.must_sync:
+        if followed.must_sync:
             self._start(key, followed, self._reconciliation.sync)
 
     def _must_hold_back(self, followed: FollowedPartition) -> bool:
@@ -299,19 +295,20 @@ class LeaderFetcher:
 
     def _take_one(self, key: Key, followed: FollowedPartition, answer: Answer) -> None:
         self._changed[key] = None
-        if followed.partition.recopy is not None:  # These records are here still.
-            self._session.remove(key)
-            self._delays.add(key, self.now() + RECOPY_S)
-        elif answer.error_code == errors.OffsetOutOfRange.code:
+        if answer.error_code == errors.OffsetOutOfRange.code:
             self._start(key, followed, self._reconciliation.resume_within_range)
         elif answer.error_code:
             self._on_refused(key, followed, answer.error_code)
         elif answer.diverging_epoch.end_offset >= 0:
-            work = partial(self._reconciliation.truncate, answer.diverging_epoch)
-            self._start(key, followed, work)
+            self._start(
+                key, followed, partial(self._reconciliation.truncate, answer.diverging_epoch)
+            )
         elif followed.begins_inside(answer.records or b""):
-            work = partial(self._reconciliation.begin_inside_batch, answer, self.now_ms())
-            self._start(key, followed, work)
+            self._start(
+                key,
+                followed,
+                partial(self._reconciliation.begin_inside_batch, answer, self.now_ms()),
+            )
         else:
             try:
                 self._append(followed, answer)

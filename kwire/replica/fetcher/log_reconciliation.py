@@ -89,33 +89,6 @@ class LogReconciliation:
             return
         raise OffsetOutOfRange(f"{log.end_offset} is in the leader's {earliest} to {latest}")
 
-    async def recopy(self, followed: FollowedPartition) -> None:
-        """Remove the damaged batches and all later ones, which are then copied from the leader.
-
-        A compacted log is emptied: the leader may lack a tombstone whose value is still here.
-        """
-        partition, log = followed.partition, followed.partition.log
-        recopy = partition.recopy
-
-        def is_wanted() -> bool:
-            return followed.is_current and recopy is not None and partition.recopy is recopy
-
-        if recopy is None or not is_wanted():
-            return
-        is_compacted = log.config.cleanup_compact or log.clean_state.clean_end is not None
-        offset = await self._offset_of(followed, EARLIEST_LOCAL) if is_compacted else recopy.offset
-        logger.warning(
-            "copying anew partition=%s from=%d end_offset=%d", log.partition, offset, log.end_offset
-        )
-        if is_compacted:
-            is_cut = await self.logs.restart_at(log, offset, is_wanted)
-        else:
-            is_cut = await self.logs.truncate(log, offset, is_wanted)
-        if is_wanted():
-            if not is_cut:
-                raise KafkaStorageError("not truncated")
-            partition.recopy = None
-
     async def begin_inside_batch(
         self, answer: Answer, now_ms: int, followed: FollowedPartition
     ) -> None:

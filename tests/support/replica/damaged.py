@@ -86,8 +86,6 @@ class State:
     leader: int = 1
     isr: Sequence[int] = (1, 2, 3)
     replicas: Sequence[int] = (1, 2, 3)
-    elr: Sequence[int] = ()
-    leader_epoch: int = -1
 
 
 @attrs.frozen
