@@ -76,7 +76,8 @@ def commit(
     """Commit a member's offsets; return False if that is left to the general path.
 
     Return True once they are committed, or the wait for it. ``epoch`` is the generation or the
-    member's epoch.
+    member's epoch. Raises KafkaError if the append fails; the general path then tries it again,
+    which does no harm, because the same offsets are committed.
     """
     service = groups.service
     shard = service.ready(groups.partition_of(group_id))

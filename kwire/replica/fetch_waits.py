@@ -192,11 +192,18 @@ class FetchWaits:
                     await self._has_uncounted.wait()
                 # A task that sends an acknowledgement may have been woken together with this one.
                 await trio.lowlevel.checkpoint()
-                arrival = uncounted[0]
-                waits = self._bytes.count(arrival, _COUNTED_A_TURN)
-                if arrival.is_counted:
-                    uncounted.popleft()
-                self._end_all(waits)
+                self._count_some()
         finally:
             self._is_running = False
             uncounted.clear()  # The end of the deadlines ends all waits.
+
+    def _count_some(self) -> None:
+        """Have some fetches count new bytes.
+
+        The task refers to none of them while it waits for more bytes, so that they can be freed.
+        """
+        arrival = self._uncounted[0]
+        waits = self._bytes.count(arrival, _COUNTED_A_TURN)
+        if arrival.is_counted:
+            self._uncounted.popleft()
+        self._end_all(waits)

@@ -1,11 +1,13 @@
 """Many subscribers of one partition: a record wakes all, and other clients are served between."""
 
 import errno
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -20,6 +22,7 @@ from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.log.segments.segment import Segment
 from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.partition import Partition
 from simulation.disk import SimFile
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id, write
@@ -29,6 +32,12 @@ from tests.support.handlers.produce import produce
 from tests.support.handlers.produce import request as produce_request
 
 SUBSCRIBERS = 300
+
+
+class _Place:
+    """A partition without followers."""
+
+    leader = None
 
 
 async def test_other_tasks_run_while_many_subscribers_are_answered() -> None:
@@ -374,6 +383,27 @@ async def cost_of_acknowledgement(subscribers: int) -> int:
         assert len(subject.replicas.fetch_waits) == 0
         nursery.cancel_scope.cancel()
     return tracer.count
+
+
+async def test_fetches_are_freed_once_they_are_answered() -> None:
+    """The task that counts bytes for many of them refers to none while it waits for more."""
+    waits, key = FetchWaits(trio.current_time), cast("Partition", _Place())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(waits.run)
+        fetches = [waits.begin(1, FetchIsolation.HIGH_WATERMARK) for _ in range(20)]
+        for each in fetches:
+            waits.add(each, [key])
+        waits.on_readable(key, (FetchIsolation.HIGH_WATERMARK,), 10)
+        assert not fetches[0].is_over
+        await wait_all_tasks_blocked()
+        assert all(each.is_over for each in fetches)
+        for each in fetches:
+            waits.end(each)
+        freed = [weakref.ref(fetches[0]), weakref.ref(key)]
+        del each, fetches, key  # type: ignore[misc]
+        gc.collect()
+        assert [ref() for ref in freed] == [None, None]
+        nursery.cancel_scope.cancel()
 
 
 async def test_acknowledgement_leaves_before_the_subscribers_are_visited() -> None:

@@ -336,8 +336,8 @@ MUTATIONS = (
         name="subscribers-are-woken-before-a-commit-is-acknowledged",
         invariants=(10,),
         path="kwire/replica/fetch_waits.py",
-        old="                await trio.lowlevel.checkpoint()\n                arrival",
-        new="                arrival",
+        old="                await trio.lowlevel.checkpoint()\n                self._count_some",
+        new="                self._count_some",
         test=f"{FANOUT}::test_commit_is_acknowledged_before_subscribers_are_answered",
     ),
     Mutation(
