@@ -22,7 +22,7 @@ from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.log_segments import following_base
 from kwire.log.partition_log import PartitionLog, create, remove_files
-from kwire.log.segments.segment import PAUSE_BATCHES, Repair, Segment, WrongIndex, plan_cut
+from kwire.log.segments.segment import Segment, WrongIndex, plan_cut
 from kwire.records.header import (
     HEADER,
     HEADER_SIZE,
@@ -610,15 +610,12 @@ def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     """Rebuild the indexes of an old segment; its transactions need the producer state before it."""
-    repair = Repair(segment)
-    yield from repair.building(segment.file)
-    repair.replace_indexes(segment)
+    yield
+    segment.reindex()
     segment.activate()
     segment.indexes.aborted.replace([])
     yield from log.snapshots.replaying(segment.base_offset)
-    for count, (position, header) in enumerate(segment.scan(), 1):
-        if not count % PAUSE_BATCHES:
-            yield
+    for position, header in segment.scan():
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)
             aborted = log.producers.replay(data, 0, header)

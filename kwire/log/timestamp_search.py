@@ -23,8 +23,6 @@ from kwire.records.iterate import BadRecords, times
 
 PAYLOAD_MAX: Final = 64 << 20
 """The largest decompressed payload in bytes; for a larger one only the batch's header is used."""
-_LOADS_MAX: Final = 3
-"""The most jobs of a thread for one lookup: a read, then a rebuild of wrong indexes."""
 _SLICE_BATCHES: Final = 20
 """The number of batches between two pauses; each may be a read of the disk."""
 _SLICE_SEGMENTS: Final = 50
@@ -212,16 +210,7 @@ def _youngest_left(log: PartitionLog) -> Search:
     This is needed if the youngest batch of the segment is below the log start.
     """
     best: OffsetAndTimestamp | None = None
-    start = log.local_start
-    segment = log.segments[log.segments.index_of(start)]
-    for _ in range(_LOADS_MAX):
-        try:
-            segment.locate(start, wait=False)
-        except WouldWait:
-            yield Job(warming.lookups(segment, start), log.disk)
-        else:
-            break
-    batches = log.segments.batches_from(start)
+    batches = log.segments.batches_from(log.local_start)
     for count, (segment, position, header) in enumerate(batches, 1):
         if not count % _SLICE_BATCHES:
             yield None

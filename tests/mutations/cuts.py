@@ -4,30 +4,6 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
-        name="truncation-rebuilds-wrong-indexes-on-the-loop",
-        invariants=(),
-        path="kwire/log/directories/log_truncation.py",
-        old="                await self._load_lookups(log, step_end)\n",
-        new="",
-        test="tests/log/test_rebuilt_in_threads.py",
-    ),
-    Mutation(
-        name="truncated-index-of-aborted-transactions-is-not-written",
-        invariants=(64,),
-        path="kwire/log/segments/aborted_index.py",
-        old="self._packed, self._load, self._is_changed = front, None, True",
-        new="self._packed, self._load = front, None",
-        test="tests/log/test_rebuilt_in_threads.py",
-    ),
-    Mutation(
-        name="truncation-removes-segments-before-it-has-a-descriptor",
-        invariants=(83, 90),
-        path="kwire/log/partition_log.py",
-        old="        cut = log.writer.plan_cut(new_last, offset)\n        _drop_from(log, end)\n",
-        new="        _drop_from(log, end)\n        cut = log.writer.plan_cut(new_last, offset)\n",
-        test="tests/log/test_descriptor_shortage.py",
-    ),
-    Mutation(
         name="follower-appends-behind-an-unsynced-cut",
         invariants=(23, 78),
         path="kwire/replica/fetcher/followed_partition.py",

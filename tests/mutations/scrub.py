@@ -11,14 +11,6 @@ PREFIXES = "tests/log/compaction/test_prefix_copy.py"
 
 MUTATIONS = (
     Mutation(
-        name="last-entry-of-a-time-index-is-believed",
-        invariants=(79, 86),
-        path="kwire/log/segments/segment.py",
-        old="return header.max_timestamp == largest",
-        new="return True",
-        test="tests/log/test_last_times.py",
-    ),
-    Mutation(
         name="copy-of-closed-segments-has-no-rate-limit",
         invariants=(80,),
         path="kwire/replica/damage_repair.py",

@@ -230,54 +230,6 @@ async def wrong_index(logs: Logs, size: int) -> None:
     assert offset_index.entries(logs.disk.read(path), 0) == pairs
 
 
-@LOGS.operation("truncation of a segment with a wrong index", "batches", 20_000)
-async def cut_wrong_index(logs: Logs, size: int) -> None:
-    log = logs.create("wrongly-cut")
-    fill(log, size)
-    log.roll(TIME_MS)
-    fill(log, 10)
-    path = log.segments[0].files.path(names.INDEX)
-    pairs = offset_index.entries(logs.disk.read(path), 0)
-    wrong = b"".join(offset_index.ENTRY.pack(offset, at + 7) for offset, at in pairs)
-    logs.disk.write(path, wrong)
-    with logs.meter.measuring():
-        await logs.manager.truncate(log, size // 2)
-    assert log.end_offset == size // 2
-
-
-@LOGS.operation("truncation of a closed segment", "aborted transactions", 200_000)
-async def cut_aborted(logs: Logs, size: int) -> None:
-    log = logs.create("aborted-cut")
-    fill(log, 10)
-    log.roll(TIME_MS)
-    fill(log, 10)
-    segment = log.segments[0]
-    packed = [pack(AbortedTxn(1, 0, 0, 0))] * (size - 1) + [pack(AbortedTxn(1, 9, 9, 0))]
-    logs.disk.write(segment.files.path(names.TXN_INDEX), b"".join(packed))
-    segment.indexes.aborted.has_no_file = False
-    with logs.meter.measuring():
-        await logs.manager.truncate(log, 9)
-    assert len(segment.indexes.aborted.entries()) == size - 1
-
-
-@LOGS.operation("start after a crash with a lost index", "batches", 20_000)
-async def open_without_index(logs: Logs, size: int) -> None:
-    log = logs.create("unindexed")
-    fill(log, size)
-    log.roll(TIME_MS)
-    fill(log, 10)
-    await logs.manager.flush(log, indexes=True)
-    await trio.sleep(100)
-    path = log.segments[0].files.path(names.INDEX)
-    index, disk = logs.disk.read(path), logs.disk.after_kill()
-    disk.write(path, index[:-3])
-    directory = LogDirectory(disk, "data")
-    again = LogManager([directory], Clock(), threads=DiskThreads(logs.meter.in_thread))
-    with logs.meter.measuring():
-        await again.open(logs.configs.__getitem__)
-    assert disk.read(path) == index
-
-
 @LOGS.operation("retention without a time index", "batches", 20_000, "retention.run")
 async def lost_time_index(logs: Logs, size: int) -> None:
     log = logs.create("ageless", retention_ms=3_600_000)

@@ -10,14 +10,12 @@ offsets back: a lower log start would undo an acknowledged DeleteRecords at the 
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 import attrs
 
 from kwire.clock import Clock
 from kwire.drive import Slices, give_way
-from kwire.log.cold import WouldWait
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
@@ -26,11 +24,8 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producer_snapshots import Read
 from kwire.log.producers import ProducerStates
-from kwire.log.segments import warming
 from kwire.log.threads import InThread
 
-LOADS_MAX: Final = 3
-"""The most jobs of a thread for one lookup of a cut: a read, then a rebuild of wrong indexes."""
 STEP_SEGMENTS: Final = 16
 """The largest number of segments that one step of a cut removes."""
 
@@ -76,7 +71,6 @@ class LogTruncation:
                 step_end = end_offset
                 if len(log.segments) > STEP_SEGMENTS:
                     step_end = max(end_offset, log.segments[-STEP_SEGMENTS].base_offset)
-                await self._load_lookups(log, step_end)
                 producers = await self._rebuild_producers(log, step_end, is_wanted)
                 async with self._lowered_checkpoints(log, end_offset, is_wanted) as may_cut:
                     if not may_cut:
@@ -118,26 +112,6 @@ class LogTruncation:
                 log.on_roll(log)  # The directory must be synced.
                 return False
         return True
-
-    async def _load_lookups(self, log: PartitionLog, end_offset: int) -> None:
-        """Let a thread read what the cut has to look up, and rebuild wrong indexes."""
-        segment = log.segments[log.segments.index_of(end_offset - 1)]
-        for call, job in (
-            (partial(segment.largest_timestamp, wait=False), partial(warming.ages, segment)),
-            (
-                partial(segment.locate, end_offset, wait=False),
-                partial(warming.lookups, segment, end_offset),
-            ),
-        ):
-            for _ in range(LOADS_MAX):
-                try:
-                    call()
-                except WouldWait:
-                    await self.in_thread(log.disk, job())
-                else:
-                    break
-        if segment.indexes.aborted.load_in_thread() is not None:
-            await self.in_thread(log.disk, warming.read_aborted([segment], end_offset))
 
     async def _rebuild_producers(
         self, log: PartitionLog, end_offset: int, is_wanted: Callable[[], bool]

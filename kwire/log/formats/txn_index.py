@@ -6,7 +6,6 @@ reader that stays below it needs no later entry.
 """
 
 import struct
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, overload
 
@@ -77,12 +76,6 @@ class BlockMinima:
                 self._minima[block] = least
         return least
 
-    def of_first(self, count: int) -> "BlockMinima":
-        """Return the minima of the full blocks among the first ``count`` entries."""
-        front, stop = BlockMinima(), count // BLOCK
-        front._minima = {block: least for block, least in self._minima.items() if block < stop}
-        return front
-
     def below(self, offset: int, entries: "Entries", blocks: Iterable[int]) -> list[int]:
         """Return the blocks that have a first offset below ``offset``."""
         get = self._minima.get
@@ -125,13 +118,6 @@ class PackedEntries(Sequence[AbortedTxn]):
         if isinstance(self.data, bytes):
             self.data = bytearray(self.data[: len(self) * ENTRY_SIZE])
         self.data += pack(entry)
-
-    def below(self, end_offset: int) -> "PackedEntries":
-        """Return the entries of the transactions that ended below ``end_offset``."""
-        count = bisect_left(range(len(self)), end_offset, key=lambda index: self[index].last_offset)
-        front = PackedEntries(bytes(self.data[: count * ENTRY_SIZE]))
-        front.minima = self.minima.of_first(count)
-        return front
 
     def summarize(self) -> None:
         """Compute all block minima; a thread can do this before another thread uses the entries."""

@@ -90,13 +90,7 @@ class AbortedIndex:
 
     def truncate(self, end_offset: int) -> None:
         """Drop the transactions that ended at or after ``end_offset``, where the log is cut."""
-        entries = self.entries()
-        if not isinstance(entries, PackedEntries):
-            self.replace([entry for entry in entries if entry.last_offset < end_offset])
-        elif front := entries.below(end_offset):
-            self._packed, self._load, self._is_changed = front, None, True
-        else:
-            self.replace([])
+        self.replace([entry for entry in self.entries() if entry.last_offset < end_offset])
 
     def write(self) -> None:
         """Write the file, or remove it if there are no entries; nothing in memory changes."""

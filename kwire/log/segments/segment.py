@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 RECENT_MAX: Final = 512
 """The maximum number of newest batches whose positions are in memory, to avoid index lookups."""
 CHUNK: Final = 8 * 1024
-PAUSE_BATCHES: Final = 20
-"""The number of batches after which the building of indexes pauses, if it runs on the loop."""
 WARM_TAIL: Final = 1 << 20
 """The number of bytes before the segment's end that are assumed to be in the page cache."""
 UNKNOWN_TIMESTAMP: Final = -2
@@ -247,7 +245,6 @@ class Segment:
         an error the old indexes stay, and the next search that finds them wrong retries.
         """
         repair = self.repair = self.repair or Repair(self)
-        repair.is_needed = True
         if repair.built is None:
             if not wait:
                 raise WouldWait
@@ -326,10 +323,10 @@ class Segment:
     def largest_timestamp(self, *, wait: bool = True) -> int:
         """Return the largest timestamp, or -1 without any; for ``wait`` see :meth:`reindex`."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
-            if not has_right_last_time(self, wait=wait):
-                self.reindex(wait=wait)
+            largest, relative = self.indexes.last_timestamp()
+            if largest < 0 and self.size and self.indexes.has_lost_time_index():
+                self.reindex(wait=wait)  # The index file is lost; -1 would hide the timestamps.
             else:
-                largest, relative = self.indexes.last_timestamp()
                 self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
         return self.max_timestamp
 
@@ -373,26 +370,6 @@ def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:
     return SegmentCut(position, end_offset, largest, largest_offset)
 
 
-def has_right_last_time(segment: Segment, *, wait: bool = True) -> bool:
-    """Return whether the last entry of the time index on disk has its batch's timestamp.
-
-    A wrong one would let retention remove young records, or keep old ones. The file may be
-    lost, too. Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk.
-    """
-    largest, relative = segment.indexes.last_timestamp()
-    if largest < 0:
-        return not segment.size or not segment.indexes.has_lost_time_index()
-    if segment.has_indexes or segment.damage:
-        return True
-    offset = segment.base_offset + relative
-    with suppress(WrongIndex):
-        batches = segment.scan_from_entry(*segment.floor(offset, wait=wait), wait=wait)
-        for _, header in batches:
-            if header.last_offset >= offset:
-                return header.max_timestamp == largest
-    return False
-
-
 class Repair:
     """The offset and time index of a segment, built in a thread to replace wrong ones."""
 
@@ -405,7 +382,6 @@ class Repair:
         "_is_stored",
         "_start",
         "built",
-        "is_needed",
     )
 
     def __init__(self, segment: Segment) -> None:
@@ -414,19 +390,12 @@ class Repair:
         self._interval, self._damage = segment.interval, segment.damage
         self._is_active = segment.has_indexes
         self._is_stored = False
-        self.is_needed = False
-        """True once an index was found wrong; until then no job builds anything."""
         self.built: Segment | None = None
         """A copy of the segment, up to its end at the start of the repair, whose indexes are in
         memory; None until they are built."""
 
     def build(self, file: File | None = None) -> None:
         """Build the indexes, unless already built, from ``file`` or a newly opened log file."""
-        for _ in self.building(file):
-            pass
-
-    def building(self, file: File | None = None) -> Iterator[None]:
-        """Build the indexes as :meth:`build` does, pausing after some batches."""
         if self.built is not None:
             return
         files = self._files
@@ -436,11 +405,7 @@ class Repair:
         own = files.open_now(names.LOG) if file is None else None
         built.file = file or own or built.file
         try:
-            for count, (position, header) in enumerate(built.scan(), 1):
-                built.size = position
-                built.note(header.size, header.next_offset, header.max_timestamp, built.interval)
-                if not count % PAUSE_BATCHES:
-                    yield
+            _note_batches(built, built.scan())
         finally:
             if own is not None:
                 own.unpin()

@@ -12,7 +12,7 @@ from functools import partial
 from kwire.log.cold import Job, WouldWait, run_all
 from kwire.log.segments import segment as segments
 from kwire.log.segments.aborted_index import AbortedLoad
-from kwire.log.segments.segment import Repair, Segment
+from kwire.log.segments.segment import Segment
 from kwire.records.header import HEADER_SIZE
 
 
@@ -33,18 +33,12 @@ def _start(segment: Segment, offset: int) -> int | None:
     return None
 
 
-def _needed_repair(segment: Segment) -> Repair | None:
-    """Return the repair of the segment's indexes, if one of them was found wrong."""
-    repair = segment.repair
-    return repair if repair is not None and repair.is_needed else None
-
-
 def lookups(segment: Segment, *offsets: int) -> Job:
     """Return a job that reads what :meth:`Segment.locate` needs for these offsets.
 
     If the segment's indexes are wrong, the job also builds their replacements.
     """
-    repair = _needed_repair(segment)
+    repair = segment.repair
     shadow = _shadow(segment)
     starts = [_start(segment, offset) for offset in offsets]
 
@@ -127,20 +121,6 @@ def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
 
 
 def ages(segment: Segment) -> Job:
-    """Return a job that reads what :meth:`Segment.largest_timestamp` needs.
-
-    If the time index is wrong, the job also builds its replacement.
-    """
-    must_build = _needed_repair(segment) is not None
-    repair = segment.repair = segment.repair or Repair(segment)
-    shadow = _shadow(segment)
-
-    def read() -> None:
-        try:
-            if must_build or not segments.has_right_last_time(shadow):
-                repair.is_needed = True
-                repair.build()
-        finally:
-            shadow.file.close()
-
-    return read
+    """Return a job after which :meth:`Segment.largest_timestamp` need not read any batches."""
+    repair = segment.repair
+    return partial(run_all, [] if repair is None else [repair.build])
