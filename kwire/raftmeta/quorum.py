@@ -28,7 +28,7 @@ from kwire.raftmeta.delivery import (
 )
 from kwire.raftmeta.disk_calls import DiskCalls
 from kwire.raftmeta.network_channel import NetworkChannel, NoPeers, Peers
-from kwire.raftmeta.raft import messages, progress
+from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.events import (
     Append,
@@ -264,6 +264,9 @@ class RaftService:
         response = pending.response
         assert response is not None
         if listener and listener != self._raft.state.config.listener:
+            # Messages of the quorum are not imported at the start of a single node.
+            from kwire.raftmeta.raft import messages
+
             messages.name_leader_on(listener, self._raft.state, response)
         return response
 
