@@ -4,12 +4,16 @@ The run that finishes a half-done batch classifies it again. A record that was a
 now a row would be in neither table, because the rows are already written; the reverse would put it
 in both. So an expectation must depend on its record alone: one that reads the clock, draws a random
 number or looks at other records or tables is rejected, unless it only counts. The same holds for
-columns that are expressions: a repeated batch would have other rows.
+columns that are expressions: a repeated batch would have other rows. Neither may change which
+records there are.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
+from py4j.java_gateway import JavaObject, JavaPackage
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,17 +24,19 @@ from kwire_pipeline.errors import Permanent
 from kwire_pipeline.explain import sentence
 from kwire_pipeline.records.frames import OWN, Shape
 
-PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION", "GENERATOR")
-"""Spark's names for expressions that read the clock or session, other tables or other records.
-
-The last one is that of expressions that make several rows of one.
-"""
+PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION")
+"""Spark's names for expressions that read the clock or session, other tables or other records."""
 CHECKED: Final = f"{OWN}checked"
-WORDS: Final = r"(?:now|today|tomorrow|yesterday)"
-TIME_LITERAL: Final = re.compile(rf"\b(?:date|timestamp\w*)\s*'\s*{WORDS}\b", re.IGNORECASE)
+NO_VECTOR: Final = ("cast( as binary)", "", "X''", "0x")
+"""Spark's words for a vector that is absent or empty, in place of which it draws one."""
+KEEPING: Final = ("Project", "Window")
+"""Spark's operators from which each record comes out once."""
+TIME_LITERAL: Final = re.compile(
+    r"""\b(?:date|timestamp\w*)\s*r?["']\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE
+)
 """A literal whose value is the current time when Spark reads the expression."""
-TIME_CAST: Final = re.compile(rf"\bcast\({WORDS}(?: \w+)? as (?:date|timestamp)", re.IGNORECASE)
-"""The same in a Spark plan, in which each column has a number after its name."""
+EPOCH: Final = re.compile(r"'\s*epoch\s*'", re.IGNORECASE)
+"""The only special time of Spark that is always the same."""
 
 
 def check_expectations(frame: DataFrame, shape: Shape) -> None:
@@ -41,9 +47,11 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
     for name, (sql, action) in shape.expectations.items():
         key = f"expectations.{name}.check"
         try:
-            is_repeatable = _is_repeatable(frame, F.expr(sql).cast("boolean"), sql)
+            plan = _plan(frame, _expression(sql).cast("boolean"))
         except AnalysisException as error:
             raise Permanent(f"{key}: Spark does not read {sql!r}: {sentence(str(error))}") from None
+        _check_records(frame, plan, key, sql)
+        is_repeatable = _is_repeatable(frame, plan, sql)
         if not is_repeatable and action is not Action.WARN:
             raise Permanent(
                 f"{key}: {sql!r} depends on more than the record (the time, chance, other records "
@@ -59,23 +67,89 @@ def check_columns(frame: DataFrame, shape: Shape) -> None:
     """
     for name, sql in shape.expressions.items():
         try:
-            is_repeatable = _is_repeatable(frame, F.expr(sql), sql)
+            plan = _plan(frame, _expression(sql))
         except AnalysisException as error:
             reason = sentence(str(error))
             raise Permanent(f"columns.{name}: Spark does not read {sql!r}: {reason}") from None
-        if not is_repeatable:
+        _check_records(frame, plan, f"columns.{name}", sql)
+        if not _is_repeatable(frame, plan, sql):
             raise Permanent(
                 f"columns.{name}: {sql!r} depends on more than the record (the time, chance, other "
-                "records or tables), or makes several rows of it, so a batch that is repeated "
-                "would have other rows: use columns of the record alone"
+                "records or tables), so a batch that is repeated would have other rows: use "
+                "columns of the record alone"
             )
 
 
-def _is_repeatable(frame: DataFrame, column: Column, sql: str) -> bool:
-    """Return whether an expression always has the same value for the same row."""
+def _expression(sql: str) -> Column:
+    """Return the column to check, in which an epoch does not look like a time that passes."""
+    return F.expr(EPOCH.sub("'1970-01-01'", sql))
+
+
+def _plan(frame: DataFrame, column: Column) -> JavaObject:
+    """Return Spark's analyzed plan of a frame with one more column."""
     # Beside columns of the record, Spark rejects aggregates.
-    plan = frame.select("*", column.alias(CHECKED))._jdf.queryExecution().analyzed()
-    patterns = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
+    return frame.select("*", column.alias(CHECKED))._jdf.queryExecution().analyzed()
+
+
+def _check_records(frame: DataFrame, plan: JavaObject, key: str, sql: str) -> None:
+    """Raise Permanent if an expression changes which records there are.
+
+    For some, Spark adds operators below the new column: for window(), one that leaves out records
+    without a time, or repeats those that are in several windows.
+    """
+    before = _operators(frame._jdf.queryExecution().analyzed())
+    if any(name not in KEEPING for name in _operators(plan) - before):
+        raise Permanent(
+            f"{key}: {sql!r} leaves out records or makes several rows of one, as window() and "
+            "explode() do: use an expression with one value for each record, such as date_trunc "
+            "for a time"
+        )
+
+
+def _operators(plan: JavaObject) -> Counter[str]:
+    """Return how often a plan has each operator, by the name of its class."""
+    return Counter(node.getClass().getSimpleName() for node in _tree(plan))
+
+
+def _tree(node: JavaObject) -> Iterator[JavaObject]:
+    """Yield a node of Spark's, and all below it."""
+    yield node
+    for child in _each(node.children()):
+        yield from _tree(child)
+
+
+def _each(sequence: JavaObject) -> Iterator[JavaObject]:
+    return (sequence.apply(index) for index in range(sequence.size()))
+
+
+def _is_repeatable(frame: DataFrame, plan: JavaObject, sql: str) -> bool:
+    """Return whether an expression always has the same value for the same row."""
+    catalyst = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst
+    patterns = catalyst.trees.TreePattern
     is_of_record = not any(plan.containsPattern(getattr(patterns, name)()) for name in PATTERNS)
-    has_time = TIME_LITERAL.search(sql) or TIME_CAST.search(plan.toString())
-    return is_of_record and not has_time and bool(plan.deterministic())
+    return (
+        is_of_record
+        and bool(plan.deterministic())
+        and not TIME_LITERAL.search(sql)
+        and not _has_time(catalyst.optimizer, plan)
+        and not _encrypts_by_chance(plan)
+    )
+
+
+def _has_time(optimizer: JavaPackage, plan: JavaObject) -> bool:
+    """Return whether Spark puts the current time in place of a text, such as ' Now '."""
+    replaced = optimizer.ReplaceExpressions.apply(plan)
+    return not optimizer.SpecialDatetimeValues.apply(replaced).fastEquals(replaced)
+
+
+def _encrypts_by_chance(plan: JavaObject) -> bool:
+    """Return whether a text is encrypted with a random initialization vector.
+
+    Spark takes such an expression for deterministic.
+    """
+    nodes = (node for expression in _each(plan.expressions()) for node in _tree(expression))
+    return any(
+        str(node.mode()).upper() != "ECB" and str(node.iv()) in NO_VECTOR
+        for node in nodes
+        if node.getClass().getSimpleName() == "AesEncrypt"
+    )

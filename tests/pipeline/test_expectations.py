@@ -33,6 +33,8 @@ def frame(spark: SparkSession) -> DataFrame:
         "at > TIMESTAMP '2026-01-01' AND day > DATE '2026-01-01'",
         "now = 'now' AND day > now",
         "exists(tags, tag -> tag RLIKE 'rand()')",
+        "at > 'epoch' AND day > to_date(' Epoch ')",
+        "hex(aes_encrypt(now, '0000111122223333', 'ECB')) = now",
     ],
 )
 def test_expectation_over_columns_is_accepted(frame: DataFrame, sql: str) -> None:
@@ -57,6 +59,14 @@ def test_expectation_over_columns_is_accepted(frame: DataFrame, sql: str) -> Non
         "exists(tags, tag -> tag = string(current_date()))",
         "id IN (SELECT id FROM range(5))",
         "row_number() OVER (PARTITION BY id ORDER BY at) = 1",
+        "day < to_date('now')",
+        "at < to_timestamp('today')",
+        "at < cast(' Now' as timestamp)",
+        "at < cast(concat('no', 'w') as timestamp)",
+        'at < TIMESTAMP "now"',
+        "hex(aes_encrypt(now, '0000111122223333')) = now",
+        "id < spark_partition_id()",
+        "now = input_file_name()",
     ],
 )
 @pytest.mark.parametrize("action", [Action.DEAD_LETTER, Action.DROP, Action.FAIL])
@@ -66,6 +76,24 @@ def test_expectation_that_depends_on_more_than_the_record_is_refused(
     with pytest.raises(Refusal, match=r"^expectations\.late\.check: .* depends on more than the"):
         check_expectations(frame, shape_with(sql, action))
     check_expectations(frame, shape_with(sql, Action.WARN))
+
+
+RECORDS = r".* leaves out records or makes several rows of one"
+TIME_WINDOWS = [
+    "window(at, '1 hour')",
+    "window(at, '1 hour', '30 minutes')",
+    "session_window(at, '5 minutes')",
+]
+
+
+@pytest.mark.parametrize("sql", TIME_WINDOWS)
+@pytest.mark.parametrize("action", [Action.DEAD_LETTER, Action.WARN])
+def test_expectation_that_loses_or_repeats_records_is_refused(
+    frame: DataFrame, sql: str, action: Action
+) -> None:
+    """Spark leaves out records without a time, and repeats those in several windows."""
+    with pytest.raises(Refusal, match=rf"^expectations\.late\.check: {RECORDS}"):
+        check_expectations(frame, shape_with(f"{sql}.start < at", action))
 
 
 @pytest.mark.parametrize("sql", ["id >", "absent > 1", "tags", "count(*) > 0"])
@@ -89,7 +117,23 @@ def check_column(spark: SparkSession, sql: str) -> None:
     check_columns(frames.inputs(spark.createDataFrame([], RAW_DDL), shape), shape)
 
 
-@pytest.mark.parametrize("sql", ["sha2(now, 256)", "id * 2", "transform(tags, t -> upper(t))"])
+ENCRYPTED = "aes_encrypt(now, '0000111122223333', {})"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "sha2(now, 256)",
+        "id * 2",
+        "transform(tags, t -> upper(t))",
+        "date_trunc('HOUR', at)",
+        "to_date(now)",
+        "coalesce(now, 'now')",
+        ENCRYPTED.format("'ECB'"),
+        ENCRYPTED.format("'GCM', 'DEFAULT', unhex(repeat('00', 12))"),
+        ENCRYPTED.format("'CBC', 'PKCS', unhex(left(sha2(now, 256), 32))"),
+    ],
+)
 def test_column_over_the_record_is_accepted(spark: SparkSession, sql: str) -> None:
     check_column(spark, sql)
 
@@ -102,11 +146,26 @@ def test_column_over_the_record_is_accepted(spark: SparkSession, sql: str) -> No
         "at > TIMESTAMP 'now'",
         "(SELECT max(id) FROM range(5))",
         "lag(id) OVER (ORDER BY id)",
-        "explode(tags)",
+        "uniform(1, 10)",
+        "randstr(5)",
+        "shuffle(tags)",
+        "reflect('java.util.UUID', 'randomUUID')",
+        "monotonically_increasing_id()",
+        "concat(now, to_date('today'))",
+        "base64(aes_encrypt(now, '0000111122223333'))",
+        ENCRYPTED.format("'GCM'"),
+        ENCRYPTED.format("'CBC', 'PKCS', ''"),
+        ENCRYPTED.format("'CBC', 'PKCS', X''"),
     ],
 )
 def test_column_that_differs_in_a_rerun_is_refused(spark: SparkSession, sql: str) -> None:
     with pytest.raises(Refusal, match=r"^columns\.new: .* depends on more than the record"):
+        check_column(spark, sql)
+
+
+@pytest.mark.parametrize("sql", [*TIME_WINDOWS, "window(at, '1 hour').start", "explode(tags)"])
+def test_column_that_loses_or_repeats_records_is_refused(spark: SparkSession, sql: str) -> None:
+    with pytest.raises(Refusal, match=rf"^columns\.new: {RECORDS}"):
         check_column(spark, sql)
 
 
