@@ -68,6 +68,7 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _mode(pipeline)
     yield from _dead_letters(pipeline)
     yield from _maintenance(pipeline)
+    yield from _folders(pipeline)
     yield from passed_on(pipeline)
     yield from idle(pipeline)
     if pipeline.transform is not None and not re.fullmatch(
@@ -163,14 +164,7 @@ def _timestamps(part: str, record: RecordFormat, fields: tuple[Field, ...]) -> I
 
 def _table(pipeline: Pipeline) -> Iterator[Problem]:
     table, catalog = pipeline.table, pipeline.table.catalog
-    names = {
-        "table.name": table.name,
-        "table.deletions": table.deletions,
-        "dead_letters.table": pipeline.dead_letters.table,
-    }
-    for key, name in names.items():
-        if name is None:
-            continue
+    for key, name in _names(pipeline).items():
         parts = name.split(".")
         if not all(map(IDENTIFIER.fullmatch, parts)) or len(parts) < 2:
             yield key, f"{name!r} is not NAMESPACE.TABLE, such as shop.orders"
@@ -265,13 +259,25 @@ def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
             yield "table.sequence_by", f"{name} is the same in all changes of a key"
     if table.tombstones is Tombstones.DELETE:
         for name in (*table.keys, *table.sequence_by):
-            place = pipeline.columns.get(name)
-            if place is None or place.root is Root.VALUE:
+            place = _place(pipeline, name)
+            if place is None or place.root in (Root.VALUE, Root.SOURCE):
                 yield (
                     "table.tombstones",
                     f"a tombstone has no value, so {name} has to come from the record's key, such "
                     f"as columns: {{{name}: key}}",
                 )
+            elif place.root is Root.EXPRESSION:
+                yield (
+                    "table.tombstones",
+                    f"a tombstone has no value, so {name} cannot be an expression, which could "
+                    f"read one: take it from the record's key, such as columns: {{{name}: key}}",
+                )
+
+
+def _place(pipeline: Pipeline, name: str) -> Column | None:
+    """Return the place of a column that is not the value's own, by its name in any case."""
+    places = {key.lower(): place for key, place in pipeline.columns.items()}
+    return places.get(name.lower())
 
 
 ORPHANS: Final = "where maintain takes its files for orphans: choose another name"
@@ -282,31 +288,44 @@ def is_below(name: str, other: str) -> bool:
     return name.startswith(f"{other}.")
 
 
+def _names(pipeline: Pipeline) -> dict[str, str]:
+    """Return the names of all tables of a pipeline, by their keys."""
+    names = {
+        "table.name": pipeline.table.name,
+        "table.deletions": pipeline.table.deletions,
+        "dead_letters.table": pipeline.dead_letters.table,
+    }
+    return {key: name for key, name in names.items() if name is not None}
+
+
 def _dead_letters(pipeline: Pipeline) -> Iterator[Problem]:
     letters = pipeline.dead_letters
     if letters.table is not None and letters.topic is not None:
         yield "dead_letters.topic", "expected table or topic, not both"
     if letters.table == pipeline.table.name:
         yield "dead_letters.table", "it is the table itself"
-    elif letters.table is not None and is_below(letters.table, pipeline.table.name):
-        yield "dead_letters.table", f"it lies in the folder of {pipeline.table.name}, {ORPHANS}"
-    elif letters.table is not None and is_below(pipeline.table.name, letters.table):
-        yield "table.name", f"it lies in the folder of {letters.table}, {ORPHANS}"
     if letters.topic is not None and letters.topic in pipeline.source.topics:
         yield "dead_letters.topic", f"{letters.topic} is read by this pipeline"
 
 
 def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield the settings that `maintain` would refuse, or whose files it would take for orphans."""
+    """Yield the settings that `maintain` would refuse."""
     table, day = pipeline.table, datetime.timedelta(days=1)
     if table.format is not TableFormat.PARQUET and pipeline.maintenance.orphans_after < day:
         yield (
             "maintenance.orphans_after",
             "expected at least 1 day: younger files may be those of another writer's next commit",
         )
-    checkpoint = posixpath.normpath(pipeline.checkpoint)
-    for name in filter(None, (table.name, pipeline.dead_letters.table)):
-        folder = posixpath.join(table.warehouse or "", *name.split("."))
+
+
+def _folders(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield what lies in the folder of a table, where `maintain` would take it for orphans."""
+    names, checkpoint = _names(pipeline), posixpath.normpath(pipeline.checkpoint)
+    for key, name in names.items():
+        for other in names.values():
+            if is_below(name, other):
+                yield key, f"it lies in the folder of {other}, {ORPHANS}"
+        folder = posixpath.join(pipeline.table.warehouse or "", *name.split("."))
         if f"{checkpoint}/".startswith(f"{posixpath.normpath(folder)}/"):
             yield "checkpoint", f"it lies in the folder of {name}, {ORPHANS}"
 
