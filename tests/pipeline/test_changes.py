@@ -311,6 +311,35 @@ def test_sequence_that_has_no_order_is_refused(spark: SparkSession, by_log: Shap
         check_keys(rows, by_log)
 
 
+@pytest.mark.parametrize(
+    ("key", "sequence", "words"),
+    [
+        ("id", "LSN", "table.sequence_by: the column LSN is called lsn"),
+        ("Id", "lsn", "table.keys: the column Id is called id"),
+    ],
+)
+def test_column_of_a_sequence_in_another_case_is_refused(
+    spark: SparkSession, by_log: Shape, key: str, sequence: str, words: str
+) -> None:
+    """The table of deletions is made of columns by their exact names."""
+    changes = attrs.evolve(by_log.changes, keys=(key,), sequence=(sequence,))
+    shape = attrs.evolve(by_log, changes=changes)
+    rows = spark.createDataFrame([], "id BIGINT, name STRING, lsn BIGINT")
+    check_keys(rows, by_log)
+    with pytest.raises(Refusal, match=words):
+        check_keys(rows, shape)
+
+
+def test_sequence_by_a_column_of_the_origin_has_deletions_beside_a_transform(
+    spark: SparkSession, by_key: Shape
+) -> None:
+    changes = attrs.evolve(by_key.changes, sequence=("kafka_timestamp",))
+    shape = attrs.evolve(by_key, changes=changes)
+    batch = classify(topic(spark, [("a", {"n": 1}), ("b", None)]), shape)
+    rows = all_changes(batch, shape, lambda frame: frame)
+    assert rows.columns.count("kafka_timestamp") == 1
+
+
 def test_transform_that_makes_a_key_null_is_refused(spark: SparkSession, by_key: Shape) -> None:
     """All such rows would be one row, and the others would be lost."""
     batch = classify(topic(spark, [("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})]), by_key)

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, BooleanType, MapType, StructType, VariantType
 
+from kwire_pipeline.engine.by_key.sequence import names_of_deletions
 from kwire_pipeline.errors import Permanent
 from kwire_pipeline.records import frames, unavailable
 from kwire_pipeline.records.changes import Changes
@@ -34,7 +35,7 @@ def all_changes(
     rows = rows.withColumn(DELETES, F.lit(False))
     if not shape.changes.has_deletions:
         return rows
-    names = [*shape.changes.keys, *shape.changes.sequence, *shape.origin, DELETES]
+    names = [*names_of_deletions(shape), DELETES]
     deletions = changes.where(F.col(DELETES)).select(*[F.col(f"`{name}`") for name in names])
     return rows.unionByName(deletions, allowMissingColumns=True)
 
@@ -77,13 +78,18 @@ def check_keys(rows: DataFrame, shape: Shape) -> None:
 
     The same for the columns of the sequence.
     """
-    names = {name.lower() for name in rows.columns}
+    names = {name.lower(): name for name in rows.columns}
     own = {name.lower() for name in shape.names}
     chosen = {"keys": shape.changes.keys, "sequence_by": shape.changes.sequence}
     for option, name in ((option, name) for option, each in chosen.items() for name in each):
         if name.lower() not in names:
             raise Permanent(
                 f"table.{option}: the rows have no column {name}: keep it in the transform"
+            )
+        if shape.changes.sequence and name not in rows.columns:
+            raise Permanent(
+                f"table.{option}: the column {name} is called {names[name.lower()]}: with "
+                "sequence_by, write it in the same case"
             )
         if shape.changes.has_deletions and name.lower() not in own:
             raise Permanent(
