@@ -25,11 +25,18 @@ BEFORE: Final = "before"
 AFTER: Final = "after"
 PAYLOAD: Final = "payload"
 SOURCE: Final = "source"
+LONGS: Final = (
+    *("ts_ms", "ts_us", "ts_ns", "lsn", "xmin", "pos", "row", "server_id", "ord"),
+    "event_serial_no",
+)
 NUMBERS: Final = {
-    **dict.fromkeys(("ts_ms", "ts_us", "ts_ns", "lsn", "pos"), "BIGINT"),
+    **dict.fromkeys(LONGS, "BIGINT"),
     **dict.fromkeys(("scn", "commit_scn"), "DECIMAL(38, 0)"),
 }
-"""The fields of an envelope's source that are numbers, with their types; others are text."""
+"""The fields of an envelope's source that are numbers, with their types; others are text.
+
+txId is text, because it is a number only for some connectors.
+"""
 WRITES: Final = ("c", "u", "r")
 DELETES: Final = "d"
 

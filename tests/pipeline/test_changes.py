@@ -340,6 +340,18 @@ def test_sequence_by_a_column_of_the_origin_has_deletions_beside_a_transform(
     assert rows.columns.count("kafka_timestamp") == 1
 
 
+@pytest.mark.parametrize(
+    "name", ["row", "ord", "event_serial_no", "xmin", "server_id", "pos", "lsn", "ts_ns"]
+)
+def test_number_of_a_source_is_ordered_as_one(
+    spark: SparkSession, debezium: Shape, name: str
+) -> None:
+    """As text, the 10th row of a transaction would be older than the 9th."""
+    shape = attrs.evolve(debezium, columns={"place": Column.parse(f"source.{name}")})
+    schema = classify(topic(spark, []), shape).schema
+    assert schema["place"].dataType.simpleString() == "bigint"
+
+
 def test_transform_that_makes_a_key_null_is_refused(spark: SparkSession, by_key: Shape) -> None:
     """All such rows would be one row, and the others would be lost."""
     batch = classify(topic(spark, [("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3})]), by_key)
