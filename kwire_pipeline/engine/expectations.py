@@ -27,8 +27,6 @@ from kwire_pipeline.records.frames import OWN, Shape
 PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION")
 """Spark's names for expressions that read the clock or session, other tables or other records."""
 CHECKED: Final = f"{OWN}checked"
-NO_VECTOR: Final = ("cast( as binary)", "", "X''", "0x")
-"""Spark's words for a vector that is absent or empty, in place of which it draws one."""
 KEEPING: Final = ("Project", "Window")
 """Spark's operators from which each record comes out once."""
 TIME_LITERAL: Final = re.compile(
@@ -127,19 +125,19 @@ def _is_repeatable(frame: DataFrame, plan: JavaObject, sql: str) -> bool:
     catalyst = jvm_of(frame.sparkSession).org.apache.spark.sql.catalyst
     patterns = catalyst.trees.TreePattern
     is_of_record = not any(plan.containsPattern(getattr(patterns, name)()) for name in PATTERNS)
+    replaced = catalyst.optimizer.ReplaceExpressions.apply(plan)
     return (
         is_of_record
         and bool(plan.deterministic())
         and not TIME_LITERAL.search(sql)
-        and not _has_time(catalyst.optimizer, plan)
-        and not _encrypts_by_chance(plan)
+        and not _has_time(catalyst.optimizer, replaced)
+        and not _encrypts_by_chance(replaced)
     )
 
 
 def _has_time(optimizer: JavaPackage, plan: JavaObject) -> bool:
     """Return whether Spark puts the current time in place of a text, such as ' Now '."""
-    replaced = optimizer.ReplaceExpressions.apply(plan)
-    return not optimizer.SpecialDatetimeValues.apply(replaced).fastEquals(replaced)
+    return not optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan)
 
 
 def _encrypts_by_chance(plan: JavaObject) -> bool:
@@ -148,8 +146,13 @@ def _encrypts_by_chance(plan: JavaObject) -> bool:
     Spark takes such an expression for deterministic.
     """
     nodes = (node for expression in _each(plan.expressions()) for node in _tree(expression))
-    return any(
-        str(node.mode()).upper() != "ECB" and str(node.iv()) in NO_VECTOR
-        for node in nodes
-        if node.getClass().getSimpleName() == "AesEncrypt"
-    )
+    calls = (node for node in nodes if node.getClass().getSimpleName() == "StaticInvoke")
+    return any(_draws(call.arguments()) for call in calls if call.functionName() == "aesEncrypt")
+
+
+def _draws(arguments: JavaObject) -> bool:
+    """Return whether a call of aesEncrypt has neither ECB mode nor a vector."""
+    mode, vector = arguments.apply(2), arguments.apply(4)
+    if mode.foldable() and str(mode.eval(None)).upper() == "ECB":
+        return False
+    return bool(vector.foldable()) and vector.eval(None) == b""

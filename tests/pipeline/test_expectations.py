@@ -129,7 +129,7 @@ ENCRYPTED = "aes_encrypt(now, '0000111122223333', {})"
         "date_trunc('HOUR', at)",
         "to_date(now)",
         "coalesce(now, 'now')",
-        ENCRYPTED.format("'ECB'"),
+        ENCRYPTED.format("'ecb'"),
         ENCRYPTED.format("'GCM', 'DEFAULT', unhex(repeat('00', 12))"),
         ENCRYPTED.format("'CBC', 'PKCS', unhex(left(sha2(now, 256), 32))"),
     ],
@@ -156,6 +156,8 @@ def test_column_over_the_record_is_accepted(spark: SparkSession, sql: str) -> No
         ENCRYPTED.format("'GCM'"),
         ENCRYPTED.format("'CBC', 'PKCS', ''"),
         ENCRYPTED.format("'CBC', 'PKCS', X''"),
+        ENCRYPTED.format("'GCM', 'DEFAULT', unhex('')"),
+        "aes_encrypt('a', '0000111122223333')",
     ],
 )
 def test_column_that_differs_in_a_rerun_is_refused(spark: SparkSession, sql: str) -> None:
