@@ -257,13 +257,21 @@ class TableRuns:
 
     def _read_place(self, pipeline: Pipeline) -> Place | None:
         """Return where a checkpoint is; None if a run of the table has to look at it."""
+        place = self._read(pipeline)
+        return place if place is not None and place.is_at_rest else None
+
+    def _read_id(self, pipeline: Pipeline) -> str | None:
+        """Return the id in a checkpoint's identity; None without one, or if it is unknown."""
+        place = self._read(pipeline)
+        return None if place is None else place.identity.pipeline_id
+
+    def _read(self, pipeline: Pipeline) -> Place | None:
         try:
-            place = self.engine.place(pipeline)
+            return self.engine.place(pipeline)
         except Exception as error:
             if explain(error, None) is None:
                 raise
             return None
-        return place if place is not None and place.is_at_rest else None
 
     # Runs of tables ------------------------------------------------------------------------
     @property
@@ -304,6 +312,8 @@ class TableRuns:
             has_had_its_time = self._is_endless and self.clock() >= end_s
             return self._is_ending or has_had_its_time or self.outside.is_stopping()
 
+        if state.intent is not Intent.CONTINUE:
+            state.former_id = self._read_id(pipeline)
         control = attrs.evolve(control, is_stopping=is_stopping, upkeep=state.upkeep)
         given_up = [part for part in self.order.given_up.ranges if part.topic == state.topic]
         tally = self.engine.run(pipeline, state.intent, control, Ranges(tuple(given_up)))
@@ -340,6 +350,8 @@ class TableRuns:
         if self._is_gone(state.topic):
             state.on_gone(self._look)
             return
+        if state.intent is not Intent.CONTINUE and state.pipeline is not None:
+            state.on_identity(self._read_id(state.pipeline))
         is_same = state.problem == Problem.of(problem)
         state.on_failure(problem, self.clock(), is_endless=self._is_endless)
         if state.is_stopped:

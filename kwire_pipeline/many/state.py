@@ -63,7 +63,7 @@ class TableState:
     pipeline: Pipeline | None
     """None while the file has a problem with this topic."""
     intent: Intent
-    """The user's answer to a refusal, until the first run of this table has ended well."""
+    """The user's answer to a refusal, until a run of this table has acted on it."""
     outage: Outage
     upkeep: Schedule
     outdated: Look | None = None
@@ -76,6 +76,8 @@ class TableState:
     is_stopped: bool = False
     """True if this run does not write the table any more."""
     is_running: bool = False
+    former_id: str | None = None
+    """The id in the checkpoint's identity before a run with an answer; None if unknown."""
     refusals: int = 0
     """The refusals since the last run that ended well."""
     retry_at_s: float = 0.0
@@ -129,6 +131,14 @@ class TableState:
         self.problem = None
         self.refusals = 0
         self.gone_since = look
+
+    def on_identity(self, pipeline_id: str | None) -> None:
+        """Note the identity after a run that failed; a new one is what an answer asks for.
+
+        Another run with the answer would delete rows again, or read them again.
+        """
+        if pipeline_id is not None and pipeline_id != self.former_id:
+            self.intent = Intent.CONTINUE
 
     def on_failure(self, error: Refusal | Failure, now_s: float, *, is_endless: bool) -> None:
         """Note why a run of the table failed; it is tried again, or stopped for good."""

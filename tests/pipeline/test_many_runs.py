@@ -405,3 +405,19 @@ def test_recreated_topic_is_run_although_its_deletion_was_no_problem() -> None:
     scene.events[16] = engine.errors.clear
     assert scene.run().tally.rows == 10
     assert scene.topics_run() == ["a", "a"]
+
+
+def test_answer_to_a_refusal_is_not_repeated_once_the_checkpoint_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second run with --from-start would delete what the first one has written."""
+    engine = FakeEngine(ends={"a": 10}, positions={"a": 10}, errors={"a": Failure("away")})
+    former, new = place("a", 10), place("a", 0)
+    new = attrs.evolve(new, identity=attrs.evolve(new.identity, pipeline_id="new"))
+    monkeypatch.setattr(FakeEngine, "place", lambda *_: new if len(engine.runs) > 1 else former)
+    scene = Scene(engine, template(MANY, *EVERY), end_s=600)
+    scene.events[500] = engine.errors.clear
+    scene.run(Order(intent=Intent.FROM_START))
+    intents = [intent for _, intent in engine.runs]
+    assert intents[:3] == [Intent.FROM_START, Intent.FROM_START, Intent.CONTINUE]
+    assert set(intents[2:]) == {Intent.CONTINUE}
