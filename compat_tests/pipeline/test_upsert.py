@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import CRASHES, Crash, CrashAt, Scene
+from kwire_pipeline.commands.backfill import backfill_range
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
@@ -25,14 +26,18 @@ from kwire_pipeline.config.values import (
     Envelope,
     Format,
     Mode,
+    Start,
     TableFormat,
     Tombstones,
 )
 from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.lease import FILE as LEASE
+from kwire_pipeline.engine.lease import Holder
 from kwire_pipeline.engine.parts import destinations_of
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import Overtaken, Refusal
 
 
 @pytest.fixture
@@ -293,6 +298,9 @@ def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
     deletions = destinations_of(spark, scene.pipeline).deletions
     assert deletions is not None
     assert sorted(row.id for row in deletions.read().collect()) == ["b", "c"]
+    bounds = Start(offsets={scene.topic: {1: 2}}), Start(at_end=True)
+    backfill_range(spark, scene.pipeline, bounds)
+    assert numbers(scene) == {"a": 1, "b": 4, "c": 5}
     later = datetime.datetime.now(datetime.UTC) + timedelta(seconds=2)
     maintain_tables(spark, scene.pipeline, later)
     assert deletions.read().count() == 0
@@ -300,8 +308,24 @@ def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
         spark.sql(f"DROP TABLE {deletions.name}")
     else:
         shutil.rmtree(scene.folder / "lake" / str(table.deletions).replace(".", "/"))
-    with pytest.raises(Refusal, match="_deletions no longer exists"):
+    no_longer = "_deletions no longer exists"
+    with pytest.raises(Refusal, match=no_longer):
         scene.run()
+    with pytest.raises(Refusal, match=no_longer):
+        replay_letters(spark, scene.pipeline)
+    with pytest.raises(Refusal, match=no_longer):
+        backfill_range(spark, scene.pipeline, bounds)
+
+
+@attrs.frozen
+class TakeOver:
+    """Another run, which has ended since, takes the lease over in the middle of a command."""
+
+    folder: Folder
+
+    def reach(self, place: Place) -> None:
+        other = attrs.evolve(Holder.this_process(), lease_id="other", process_start="ended")
+        self.folder.write(LEASE, other.dump())
 
 
 @pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
@@ -319,6 +343,10 @@ def test_letter_is_applied_unless_its_key_has_changed_since(
     check(scene, {"a": 0, "b": 5})
     stricter = {"small": Expectation(check="n < 200")}
     scene.pipeline = attrs.evolve(lenient, expectations=stricter)
+    letters = scene.letters()
+    with pytest.raises(Overtaken):
+        replay_letters(spark, scene.pipeline, TakeOver(Folder(spark, scene.pipeline.checkpoint)))
+    assert scene.letters() == letters
     with pytest.raises(Crash):
         replay_letters(spark, scene.pipeline, CrashAt(Place.AFTER_TABLE))
     assert replay_letters(spark, scene.pipeline) == (4, 1)

@@ -30,7 +30,7 @@ from kwire_pipeline.engine.lease import Lease, hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
 from kwire_pipeline.engine.parts import origin_of, shape_of
-from kwire_pipeline.engine.preparation import prepare_tables
+from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.proof import SPOT
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
@@ -60,7 +60,12 @@ def bound_of(option: str, text: str) -> Start:
 def backfill_table(spark: SparkSession, pipeline: Pipeline, *, bounds: tuple[Start, Start]) -> int:
     """Backfill one table."""
     records, rows, letters = backfill_range(spark, pipeline, bounds)
-    shown = f"{records:,} records: {rows:,} written to the table, {letters:,} to the dead letters"
+    became = (
+        "written to the table"
+        if pipeline.table.mode is Mode.APPEND
+        else "applied by key unless a newer change of the key was there"
+    )
+    shown = f"{records:,} records: {rows:,} {became}, {letters:,} written to the dead letters"
     show(pipeline, [f"{shown}; the others were there, or are dropped or ignored"])
     return 0
 
@@ -71,7 +76,10 @@ def backfill_range(
     bounds: tuple[Start, Start],
     faults: Faults = NO_FAULTS,
 ) -> tuple[int, int, int]:
-    """Return the numbers of records, and of those that were written as rows and as letters."""
+    """Return the numbers of records, and of those that were written as rows and as letters.
+
+    Of changes by key, those count that were compared with the rows of their keys.
+    """
     set_session(spark)
     check_supported(pipeline)
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
@@ -81,12 +89,14 @@ def backfill_range(
         check_state(pipeline, state)
         ranges = resolve(spark, pipeline, state, bounds)
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
+        check_tables(pipeline, state.destinations, is_new_start=False)
         prepare_tables(spark, pipeline, shape, state.destinations)
         work = Work(spark, pipeline, state, shape, lease, faults)
         parts = list(pieces(ranges, pipeline.limits.max_offsets_per_trigger))
         written = [work.write(part) for part in parts]
         current = attrs.evolve(state.identity, verify_from=verify_start(state.identity, ranges))
         if current.verify_from != state.identity.verify_from:
+            lease.check()
             folder.write(identity.FILE, current.dump())
     records, rows, letters = (sum(each[n] for each in written) for n in range(3))
     return records, rows, letters
@@ -128,16 +138,43 @@ def resolve(
     spark: SparkSession, pipeline: Pipeline, state: State, bounds: tuple[Start, Start]
 ) -> Ranges:
     """Return the offsets between two bounds, up to the checkpoint's."""
+    check_same(*bounds)
     cluster = Cluster(spark, source.client(pipeline.source))
     try:
         topics = cluster.topics(state.identity.topics)
         topic_ids = {name: topic.topic_id for name, topic in topics.items()}
         identity.check_cluster(state.identity, cluster.cluster_id(), topic_ids)
         beginnings = cluster.beginnings(topics.values())
+        for option, bound in zip(("--from", "--to"), bounds, strict=True):
+            check_known(option, bound, beginnings)
         first, end = (offsets_at(cluster, topics, bound, beginnings) for bound in bounds)
     finally:
         cluster.close()
     return between(first, end, state.position, beginnings)
+
+
+def check_same(first: Start, end: Start) -> None:
+    """Raise Refusal if only one of two bounds names a partition, which would not be read."""
+    if first.offsets is None or end.offsets is None:
+        return
+    for topic, partition in sorted(named(first.offsets) ^ named(end.offsets)):
+        raise Refusal(
+            f"only one of --from and --to names partition {partition} of {topic}: name the same "
+            "partitions in both"
+        )
+
+
+def check_known(option: str, bound: Start, known: Offsets) -> None:
+    """Raise Refusal if a bound names a partition that the pipeline's topics do not have."""
+    for topic, partition in sorted(named(bound.offsets or {}) - named(known)):
+        raise Refusal(
+            f"{option} names partition {partition} of {topic}, which is none of the pipeline's"
+        )
+
+
+def named(offsets: Offsets) -> set[tuple[str, int]]:
+    """Return the partitions that have an offset, with their topics."""
+    return {(topic, partition) for topic, each in offsets.items() for partition in each}
 
 
 def offsets_at(

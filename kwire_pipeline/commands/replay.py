@@ -15,7 +15,7 @@ from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.config.values import Action, Mode, TableFormat
-from kwire_pipeline.engine import source
+from kwire_pipeline.engine import identity, source
 from kwire_pipeline.engine.batch import count, rejections
 from kwire_pipeline.engine.by_key.letters import apply_letters, check_readable
 from kwire_pipeline.engine.cluster import Cluster
@@ -24,7 +24,7 @@ from kwire_pipeline.engine.lease import hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.parts import origin_of, shape_of
-from kwire_pipeline.engine.preparation import prepare_tables
+from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
 from kwire_pipeline.engine.storage import Folder
@@ -44,7 +44,11 @@ def replay(loaded: Loaded, *, table: str | None = None) -> int:
 def replay_table(spark: SparkSession, pipeline: Pipeline) -> int:
     """Replay the dead letters of one table."""
     count, rest = replay_letters(spark, pipeline)
-    became = "became rows" if pipeline.table.mode is Mode.APPEND else "were applied by key"
+    became = (
+        "became rows"
+        if pipeline.table.mode is Mode.APPEND
+        else "were applied by key, or were older than the last change of their key"
+    )
     print(f"{count:,} dead letters {became}, {rest:,} still do not fit")
     return 0
 
@@ -65,7 +69,7 @@ def replay_letters(
             "table"
         )
     folder = Folder(spark, pipeline.checkpoint)
-    with hold(folder):
+    with hold(folder) as lease:
         state = state_of(spark, pipeline)
         if state.is_half_done:
             raise Refusal(
@@ -86,6 +90,7 @@ def replay_letters(
                 "and its dead letters look like these: replay is not possible"
             )
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
+        check_tables(pipeline, state.destinations, is_new_start=False)
         prepare_tables(spark, pipeline, shape, state.destinations)
         own = of_topics(letters.read(), topics)
         raw = own.withColumnRenamed("timestamp_type", "timestampType").drop("reason")
@@ -96,6 +101,7 @@ def replay_letters(
             batch, shape = schemas.classify(raw, shape, NO_BATCH, may_be_repeated=False)
         try:
             check_rows(batch, shape)
+            lease.check()
             if pipeline.table.mode is Mode.UPSERT:
                 full_shape = shape if schemas is None else schemas.shape(shape)
                 later = Later(spark, pipeline, state, full_shape)
@@ -103,6 +109,7 @@ def replay_letters(
             else:
                 spots = append_letters(batch, shape, pipeline, state)
             faults.reach(Place.AFTER_TABLE)
+            lease.check()
             count = letters.delete_letters(spots)
         finally:
             batch.unpersist()
@@ -123,11 +130,15 @@ class Later:
         cluster = Cluster(self.spark, source.client(self.pipeline.source))
         try:
             topics = cluster.topics(start)
+            topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+            cluster_id = cluster.cluster_id()
+            # Only the topics of the letters were asked for.
+            identity.check_cluster(self.state.identity, cluster_id, topic_ids, may_lack=True)
             beginnings = cluster.beginnings(topics.values())
-            compacted = cluster.topics_with_compaction(topics)
+            policies = cluster.topic_settings(topics, "cleanup.policy")
         finally:
             cluster.close()
-        check_readable(start, beginnings, compacted)
+        check_readable(start, beginnings, policies)
         position = self.state.position
         end = {t: {p: position[t][p] for p in partitions} for t, partitions in start.items()}
         raw = source.records(self.spark, self.pipeline, start, end)

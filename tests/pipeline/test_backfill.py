@@ -7,6 +7,8 @@ from kwire_pipeline.cli import parser
 from kwire_pipeline.commands.backfill import (
     between,
     bound_of,
+    check_known,
+    check_same,
     check_supported,
     pieces,
     verify_start,
@@ -67,3 +69,20 @@ def test_tables_that_do_not_show_their_records_are_refused() -> None:
     parquet = attrs.evolve(ORDERS.table, format=TableFormat.PARQUET)
     with pytest.raises(Refusal, match="belong to no batch"):
         check_supported(attrs.evolve(ORDERS, table=parquet))
+
+
+def test_bounds_that_name_unknown_partitions_are_refused() -> None:
+    known = {"t": {0: 0, 1: 0}}
+    check_known("--from", Start(offsets={"t": {1: 7}}), known)
+    check_known("--to", Start(at_end=True), known)
+    for offsets in ({"t": {2: 7}}, {"T": {0: 7}}):
+        with pytest.raises(Refusal, match="which is none of the pipeline's"):
+            check_known("--from", Start(offsets=offsets), known)
+
+
+def test_bounds_that_name_different_partitions_are_refused() -> None:
+    first = Start(offsets={"t": {0: 0, 1: 0}})
+    check_same(first, Start(offsets={"t": {0: 9, 1: 9}}))
+    check_same(first, Start(at_end=True))
+    with pytest.raises(Refusal, match="only one of --from and --to names partition 1 of t"):
+        check_same(first, Start(offsets={"t": {0: 9}}))

@@ -291,18 +291,18 @@ def test_letter_is_left_out_if_a_later_change_of_its_key_is_known(
 
 
 @pytest.mark.parametrize(
-    ("beginning", "compacted", "is_refused"),
-    [(5, (), False), (6, (), True), (0, ("t",), True), (0, ("other",), False)],
+    ("beginning", "policy", "is_refused"),
+    [(5, "delete", False), (6, "delete", True), (0, "compact,delete", True)],
 )
 def test_letters_are_not_replayed_if_a_deletion_after_them_may_be_gone(
-    beginning: int, compacted: tuple[str, ...], is_refused: bool
+    beginning: int, policy: str, is_refused: bool
 ) -> None:
     start, beginnings = {"t": {0: 5}}, {"t": {0: beginning, 1: 99}}
     if is_refused:
         with pytest.raises(Refusal, match="topic t may no longer have a deletion"):
-            check_readable(start, beginnings, compacted)
+            check_readable(start, beginnings, {"t": policy})
     else:
-        check_readable(start, beginnings, compacted)
+        check_readable(start, beginnings, {"t": policy})
 
 
 def test_sequence_that_has_no_order_is_refused(spark: SparkSession, by_log: Shape) -> None:

@@ -6,7 +6,7 @@ deleted the row, in the topic alone. So the topics are read from the first of th
 a replay is refused if they no longer have all of these records.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -68,11 +68,20 @@ def without_followed(changes: DataFrame, others: DataFrame, shape: Shape) -> Dat
     return changes.alias("change").join(others.alias("other"), condition, "left_anti")
 
 
-def check_readable(start: Offsets, beginnings: Offsets, compacted: Collection[str]) -> None:
-    """Raise Refusal if a topic may lack a deletion that came after a letter."""
+def check_readable(start: Offsets, beginnings: Offsets, policies: Mapping[str, str]) -> None:
+    """Raise Refusal if a topic may lack a deletion that came after a letter.
+
+    ``policies`` has the cleanup policies of the topics, as far as the brokers show them.
+    """
     for topic, partitions in start.items():
+        if topic not in policies:
+            raise Refusal(
+                f"the brokers do not show whether topic {topic} is compacted, and may lack a "
+                "deletion that came after a dead letter: give the pipeline's user the right "
+                "DescribeConfigs on the topic"
+            )
         lacks = [p for p, offset in partitions.items() if beginnings[topic].get(p, 0) > offset]
-        if lacks or topic in compacted:
+        if lacks or "compact" in policies[topic]:
             raise Refusal(
                 f"topic {topic} may no longer have a deletion that came after a dead letter, which "
                 "would write the row again: correct the schema and run with --from-start, or use a "
