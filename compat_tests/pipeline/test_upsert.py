@@ -304,6 +304,8 @@ def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
     later = datetime.datetime.now(datetime.UTC) + timedelta(seconds=2)
     maintain_tables(spark, scene.pipeline, later)
     assert deletions.read().count() == 0
+    with pytest.raises(Refusal, match="changes at offsets 3 to 3 of partition 1 of"):
+        backfill_range(spark, scene.pipeline, bounds)
     if format is TableFormat.ICEBERG:
         spark.sql(f"DROP TABLE {deletions.name}")
     else:

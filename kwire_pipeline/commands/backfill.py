@@ -21,7 +21,7 @@ from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.config.values import Mode, Start, TableFormat
 from kwire_pipeline.engine import identity, proof, source
 from kwire_pipeline.engine.batch import Tolerance, count, judge
-from kwire_pipeline.engine.by_key.sequence import apply_changes
+from kwire_pipeline.engine.by_key.sequence import apply_changes, check_remembered
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
@@ -287,6 +287,7 @@ class Work:
             changes = last_changes(all_changes(batch, shape, destinations.transform), shape)
             if destinations.transform is not None:
                 check_no_null(changes, shape.changes)
+            check_remembered(changes, shape, destinations)
             apply_changes(changes, shape, destinations, None)
             return
         rows = frames.rows(batch, shape)

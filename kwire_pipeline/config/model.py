@@ -320,8 +320,8 @@ class Maintenance:
         "The age after which files that no snapshot references are removed.", default="3 days"
     )
     forget_deletions_after: datetime.timedelta = duration(
-        "The age, by the record's timestamp, after which a deletion is removed from "
-        "`table.deletions`.",
+        "The time after which a deletion is removed from `table.deletions`, from when it was "
+        "written there.",
         default="7 days",
     )
 

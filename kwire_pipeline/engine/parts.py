@@ -93,7 +93,7 @@ def _fields(
 def origin_of(pipeline: Pipeline) -> Origin:
     """Return the table's columns for a row's origin."""
     prefix = pipeline.table.origin_prefix
-    return Origin(*(f"{prefix}{name}" for name in frames.ORIGIN))
+    return Origin(f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
 
 
 def destinations_of(spark: SparkSession, pipeline: Pipeline) -> Destinations:

@@ -10,6 +10,7 @@ removes it. A partition by time is a generated column, which Delta also uses to 
 import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from py4j.java_gateway import JavaObject
@@ -26,6 +27,7 @@ from kwire_pipeline.tables.delta_history import Version, current
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     DISCARDED,
+    FORGOTTEN,
     KEYS,
     OWNER,
     Atomic,
@@ -34,6 +36,8 @@ from kwire_pipeline.tables.table import (
     Size,
     Upkeep,
     discarded_ids,
+    forget_deletions,
+    forgotten_time,
     keys_of,
     listed_properties,
     mark_of,
@@ -193,7 +197,10 @@ class DeltaTable(Atomic):
         merge_changes(self.name, changes, keys, order, settings)
 
     def forget(self, before: datetime.datetime) -> None:
-        self._origin.forget(self._spark, self.name, before)
+        forget_deletions(self, before, partial(self._set_property, FORGOTTEN), self._spark)
+
+    def forgotten_before(self) -> datetime.datetime | None:
+        return forgotten_time(self._detail()["properties"].get(FORGOTTEN))
 
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)

@@ -30,6 +30,7 @@ from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
     DISCARDED,
+    FORGOTTEN,
     KEYS,
     OWNER,
     PIPELINE,
@@ -39,6 +40,8 @@ from kwire_pipeline.tables.table import (
     Size,
     Upkeep,
     discarded_ids,
+    forget_deletions,
+    forgotten_time,
     keys_of,
     listed_properties,
     mark_of,
@@ -252,7 +255,13 @@ class IcebergTable(Atomic):
         self._last = mark or self._last
 
     def forget(self, before: datetime.datetime) -> None:
-        self._origin.forget(self._spark, self.name, before)
+        def store(text: str) -> None:
+            self._table().updateProperties().set(FORGOTTEN, text).commit()
+
+        forget_deletions(self, before, store, self._spark)
+
+    def forgotten_before(self) -> datetime.datetime | None:
+        return forgotten_time(self._table().properties().get(FORGOTTEN))
 
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()

@@ -211,6 +211,9 @@ class ParquetTable(Atomic):
         self._meta.at("commits").write(f"{mark.pipeline_id}.json", commit.dump())
         self._move(commit)
 
+    def forgotten_before(self) -> datetime.datetime | None:
+        return None
+
     def forget(self, before: datetime.datetime) -> None:
         raise Refusal(f"{self.name} is a Parquet table, from which rows cannot be deleted")
 

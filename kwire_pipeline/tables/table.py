@@ -7,7 +7,7 @@ are there. Marks can expire; then the offsets in the rows are the proof.
 import datetime
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -29,6 +29,10 @@ OWNER: Final = "kwire.pipeline."
 """The prefix of the table property with a pipeline's id; the pipeline's name follows it."""
 DISCARDED: Final = "kwire.discarded."
 """The prefix of the table property with the ids whose rows a new start has deleted."""
+FORGOTTEN: Final = "kwire.forgotten-before"
+"""The property of a table of deletions with the time before which they may be forgotten."""
+REMEMBERED: Final = "__remembered_at"
+"""The column of a table of deletions with the time at which a run wrote the row."""
 KEYS: Final = "kwire.keys"
 """The table property with the rule by which records change rows: keys, and ``by`` its sequence."""
 
@@ -48,12 +52,11 @@ class Mark:
 
 @attrs.frozen
 class Origin:
-    """The names of the columns with a row's topic, partition, offset and timestamp."""
+    """The names of the columns with a row's topic, partition and offset."""
 
     topic: str
     partition: str
     offset: str
-    timestamp: str = "timestamp"
 
     @property
     def spot(self) -> tuple[str, str, str]:
@@ -73,11 +76,6 @@ class Origin:
         listed = ", ".join(f"'{topic}'" for topic in topics)
         if listed:
             spark.sql(f"DELETE FROM {table} WHERE `{self.topic}` IN ({listed})")
-
-    def forget(self, spark: SparkSession, table: str, before: datetime.datetime) -> None:
-        """Delete the rows of records with earlier timestamps from a table."""
-        limit = f"TIMESTAMP '{before.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
-        spark.sql(f"DELETE FROM {table} WHERE `{self.timestamp}` < {limit}")
 
     def delete_spots(self, table: str, spots: DataFrame) -> None:
         """Delete the rows of some records; ``spots`` has their topics, partitions and offsets."""
@@ -107,7 +105,7 @@ class Upkeep:
 
     now: datetime.datetime
     forget_before: datetime.datetime
-    """Deletions of records before this time are forgotten."""
+    """Deletions that were written before this time are forgotten."""
     target_file_bytes: int
     expire_before: datetime.datetime
     keep_snapshots: int
@@ -376,6 +374,32 @@ def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) ->
     return names
 
 
+def older_deletions(before: datetime.datetime) -> str:
+    """Return the SQL condition that a deletion was written before a time."""
+    return f"`{REMEMBERED}` < TIMESTAMP '{before.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}Z'"
+
+
+def forgotten_time(text: str | None) -> datetime.datetime | None:
+    """Return the time in the property of a table of deletions."""
+    return None if text is None else datetime.datetime.fromisoformat(text)
+
+
+def forget_deletions(
+    table: "Table", before: datetime.datetime, store: Callable[[str], None], spark: SparkSession
+) -> None:
+    """Delete the deletions that were written before a time.
+
+    The time is stored first, so that no run ends between the two with deletions that are gone and
+    seem to be there.
+    """
+    older = older_deletions(before)
+    if table.read().where(older).isEmpty():
+        return
+    former = table.forgotten_before()
+    store(max(before, former or before).isoformat())
+    spark.sql(f"DELETE FROM {table.name} WHERE {older}")
+
+
 class Table(Letters, Protocol):
     """A table that one or more pipelines write."""
 
@@ -408,7 +432,10 @@ class Table(Letters, Protocol):
         """
 
     def forget(self, before: datetime.datetime) -> None:
-        """Delete the rows of records that are older."""
+        """Delete the rows of a table of deletions that were written earlier, and store the time."""
+
+    def forgotten_before(self) -> datetime.datetime | None:
+        """Return the time before which deletions may be forgotten; None if all are there."""
 
     def size(self) -> Size: ...
 

@@ -1,7 +1,9 @@
 """Records as changes by key: which row is written or deleted, and which record does not fit."""
 
 import base64
+import datetime
 import json
+from typing import Any
 
 import attrs
 import pytest
@@ -12,7 +14,7 @@ from pyspark.sql.types import IntegerType
 from kwire_pipeline.config.values import Column, Envelope, Format, Tombstones
 from kwire_pipeline.engine.by_key.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.by_key.letters import check_readable, without_followed
-from kwire_pipeline.engine.by_key.sequence import without_older
+from kwire_pipeline.engine.by_key.sequence import apply_changes, check_remembered, without_older
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_keys, check_no_null, last_changes
 from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.proof import compare
@@ -22,6 +24,8 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape, classify, misfits
 from kwire_pipeline.records.unavailable import is_unavailable
+from kwire_pipeline.tables.destinations import Destinations
+from kwire_pipeline.tables.table import older_deletions
 from tests.support.pipeline.frames import plan
 
 
@@ -268,6 +272,61 @@ def test_change_that_is_older_than_a_deletion_is_left_out(
     deleted = [(1, 11, 0, 0, "t"), (2, 9, 0, 9, "t"), (3, 10, 0, 9, "t"), (9, 99, 0, 0, "t")]
     rest = without_older(changes, spark.createDataFrame(deleted, names), by_log)
     assert sorted(row.id for row in rest.collect()) == [2, 4]
+
+
+@attrs.define
+class Deletions:
+    """A table that takes changes, and a table of deletions."""
+
+    forgotten: datetime.datetime | None = None
+    merged: list[DataFrame] = attrs.field(factory=list)
+
+    def merge(self, changes: DataFrame, *_: object) -> None:
+        self.merged.append(changes)
+
+    def read(self) -> DataFrame:
+        return self.merged[0]
+
+    def forgotten_before(self) -> datetime.datetime | None:
+        return self.forgotten
+
+
+def changes_of_long_ago(spark: SparkSession, shape: Shape) -> DataFrame:
+    """Return a deletion, and a change that no deletion precedes; both are 20 days old."""
+    records = [("k", in_log("d", {"id": 1}, 7)), ("k", in_log("u", {"id": 2, "name": "a"}, 8))]
+    days_ago = F.current_timestamp() - F.expr("INTERVAL 20 DAYS")
+    batch = classify(topic(spark, [*records]).withColumn("timestamp", days_ago), shape)
+    return last_changes(all_changes(batch, shape, None), shape)
+
+
+def test_deletion_is_forgotten_some_time_after_it_was_written(
+    spark: SparkSession, by_log: Shape
+) -> None:
+    """Older changes of its key may be in partitions that are read later, however old it is."""
+    table: Any = Deletions()
+    destinations = Destinations(table=table, dead_letters=None, deletions=table)
+    apply_changes(changes_of_long_ago(spark, by_log), by_log, destinations, None)
+    now = datetime.datetime.now(datetime.UTC)
+    for days, count in ((-7, 0), (1, 1)):
+        older = older_deletions(now + datetime.timedelta(days=days))
+        assert table.merged[0].where(older).count() == count
+
+
+def test_change_is_refused_if_a_deletion_after_it_may_be_forgotten(
+    spark: SparkSession, by_log: Shape
+) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    changes = changes_of_long_ago(spark, by_log)
+    for days in (None, 21):
+        time = None if days is None else now - datetime.timedelta(days=days)
+        table: Any = Deletions(time)
+        check_remembered(
+            changes, by_log, Destinations(table=table, dead_letters=None, deletions=table)
+        )
+    table = Deletions(now - datetime.timedelta(days=19))
+    destinations = Destinations(table=table, dead_letters=None, deletions=table)
+    with pytest.raises(Refusal, match="changes at offsets 1 to 1 of partition 0 of "):
+        check_remembered(changes, by_log, destinations)
 
 
 def test_letter_is_left_out_if_a_later_change_of_its_key_is_known(

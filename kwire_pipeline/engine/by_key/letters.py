@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kwire_pipeline.engine.by_key.sequence import apply_changes
+from kwire_pipeline.engine.by_key.sequence import apply_changes, check_remembered
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.offsets import Offsets, offsets_of
 from kwire_pipeline.errors import Refusal
@@ -44,6 +44,8 @@ def apply_letters(
             followers = all_changes(later(start), shape, destinations.transform)
             others = others.unionAll(followers.select(*keys, *spot))
         last = without_followed(last, others, shape)
+    else:
+        check_remembered(last, shape, destinations)
     apply_changes(last, shape, destinations, None)
     return changes.select(*spot)
 

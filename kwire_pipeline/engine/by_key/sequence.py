@@ -4,6 +4,10 @@ A row has the sequence of its last change in its own columns. A deleted key has 
 of deletions has its key and sequence. An older change is recognized by one of the two, and not
 applied.
 
+A deletion may be forgotten some time after it was written there, however old its record is: when
+a topic is read for the first time, older changes of the key may still be to come. A change that is
+read a second time may follow a deletion that is forgotten, so it is checked for that.
+
 Rules of this file: deletions are remembered before they are applied, so that no run ends between
 the two with a row deleted and its deletion unknown. All of it can be repeated, because the newest
 change stays the newest one.
@@ -11,12 +15,13 @@ change stays the newest one.
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
+from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.merge import is_older
-from kwire_pipeline.tables.table import Mark
+from kwire_pipeline.tables.table import REMEMBERED, Mark
 
 
 def apply_changes(
@@ -31,7 +36,8 @@ def apply_changes(
         deleted = changes.where(F.col(DELETES))
         if not deleted.isEmpty():
             names = [F.col(f"`{name}`") for name in names_of_deletions(shape)]
-            remains = deleted.select(*names, F.lit(False).alias(DELETES))
+            now = F.current_timestamp().alias(REMEMBERED)
+            remains = deleted.select(*names, now, F.lit(False).alias(DELETES))
             deletions.merge(remains, keys, None, shape.order)
         changes = without_older(changes, deletions.read(), shape)
     destinations.table.merge(changes, keys, mark, shape.order)
@@ -45,7 +51,29 @@ def names_of_deletions(shape: Shape) -> list[str]:
 
 def deletions_schema(rows: StructType, shape: Shape) -> StructType:
     """Return the schema of a table of deletions, given that of the rows."""
-    return StructType([rows[name] for name in names_of_deletions(shape)])
+    fields = [rows[name] for name in names_of_deletions(shape)]
+    return StructType([*fields, StructField(REMEMBERED, TimestampType())])
+
+
+def check_remembered(changes: DataFrame, shape: Shape, destinations: Destinations) -> None:
+    """Raise Refusal if the deletion that followed one of these changes may be forgotten.
+
+    It was written after the record of the change.
+    """
+    deletions = destinations.deletions
+    before = None if deletions is None else deletions.forgotten_before()
+    if before is None:
+        return
+    topic, partition, offset, timestamp = (F.col(f"`{name}`") for name in shape.origin)
+    old = changes.where(~F.col(DELETES) & (timestamp < F.lit(before)))
+    found = old.groupBy(topic, partition).agg(F.min(offset), F.max(offset)).collect()
+    shown = ", ".join(f"{row[2]} to {row[3]} of partition {row[1]} of {row[0]}" for row in found)
+    if found:
+        raise Refusal(
+            f"changes at offsets {shown} are from before {before:%Y-%m-%d %H:%M:%S}, and deletions "
+            "up to then are forgotten (maintenance.forget_deletions_after): they could write "
+            "deleted rows again; leave them out, or run with --from-start"
+        )
 
 
 def without_older(changes: DataFrame, others: DataFrame, shape: Shape) -> DataFrame:
