@@ -50,8 +50,8 @@ MUTATIONS = (
         name="each-run-of-a-table-adopts",
         invariants=(),
         path=STATE,
-        old="        self.intent = Intent.CONTINUE\n",
-        new="",
+        old="        self.intent = Intent.CONTINUE\n        self.problem = None\n",
+        new="        self.problem = None\n",
         test=f"{RUNS}::test_answer_to_a_refusal_is_for_the_first_run_of_each_table_alone",
     ),
     Mutation(
