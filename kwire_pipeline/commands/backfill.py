@@ -157,22 +157,22 @@ def check_same(first: Start, end: Start) -> None:
     """Raise Refusal if only one of two bounds names a partition, which would not be read."""
     if first.offsets is None or end.offsets is None:
         return
-    for topic, partition in sorted(named(first.offsets) ^ named(end.offsets)):
+    for topic, partition in sorted(partitions_of(first.offsets) ^ partitions_of(end.offsets)):
         raise Refusal(
             f"only one of --from and --to names partition {partition} of {topic}: name the same "
             "partitions in both"
         )
 
 
-def check_known(option: str, bound: Start, known: Offsets) -> None:
+def check_known(option: str, bound: Start, starts: Offsets) -> None:
     """Raise Refusal if a bound names a partition that the pipeline's topics do not have."""
-    for topic, partition in sorted(named(bound.offsets or {}) - named(known)):
+    for topic, partition in sorted(partitions_of(bound.offsets or {}) - partitions_of(starts)):
         raise Refusal(
             f"{option} names partition {partition} of {topic}, which is none of the pipeline's"
         )
 
 
-def named(offsets: Offsets) -> set[tuple[str, int]]:
+def partitions_of(offsets: Offsets) -> set[tuple[str, int]]:
     """Return the partitions that have an offset, with their topics."""
     return {(topic, partition) for topic, each in offsets.items() for partition in each}
 

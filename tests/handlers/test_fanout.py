@@ -391,18 +391,19 @@ async def test_fetches_are_freed_once_they_are_answered() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(waits.run)
         fetches = [waits.begin(1, FetchIsolation.HIGH_WATERMARK) for _ in range(20)]
-        for each in fetches:
-            waits.add(each, [key])
+        for number in range(len(fetches)):
+            waits.add(fetches[number], [key])
         waits.on_readable(key, (FetchIsolation.HIGH_WATERMARK,), 10)
         assert not fetches[0].is_over
         await wait_all_tasks_blocked()
         assert all(each.is_over for each in fetches)
-        for each in fetches:
-            waits.end(each)
-        freed = [weakref.ref(fetches[0]), weakref.ref(key)]
-        del each, fetches, key  # type: ignore[misc]
+        first, place = weakref.ref(fetches[0]), weakref.ref(key)
+        while fetches:
+            waits.end(fetches.pop())
+        del key
         gc.collect()
-        assert [ref() for ref in freed] == [None, None]
+        assert first() is None
+        assert place() is None
         nursery.cancel_scope.cancel()
 
 

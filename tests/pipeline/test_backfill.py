@@ -72,12 +72,12 @@ def test_tables_that_do_not_show_their_records_are_refused() -> None:
 
 
 def test_bounds_that_name_unknown_partitions_are_refused() -> None:
-    known = {"t": {0: 0, 1: 0}}
-    check_known("--from", Start(offsets={"t": {1: 7}}), known)
-    check_known("--to", Start(at_end=True), known)
+    starts = {"t": {0: 0, 1: 0}}
+    check_known("--from", Start(offsets={"t": {1: 7}}), starts)
+    check_known("--to", Start(at_end=True), starts)
     for offsets in ({"t": {2: 7}}, {"T": {0: 7}}):
         with pytest.raises(Refusal, match="which is none of the pipeline's"):
-            check_known("--from", Start(offsets=offsets), known)
+            check_known("--from", Start(offsets=offsets), starts)
 
 
 def test_bounds_that_name_different_partitions_are_refused() -> None:

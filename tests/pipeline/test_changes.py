@@ -405,7 +405,7 @@ def test_sequence_by_a_column_of_the_origin_has_deletions_beside_a_transform(
 def test_number_of_a_source_is_ordered_as_one(
     spark: SparkSession, debezium: Shape, name: str
 ) -> None:
-    """As text, the 10th row of a transaction would be older than the 9th."""
+    """The 10th row of a transaction is newer than the 9th, unlike the texts "10" and "9"."""
     shape = attrs.evolve(debezium, columns={"place": Column.parse(f"source.{name}")})
     schema = classify(topic(spark, []), shape).schema
     assert schema["place"].dataType.simpleString() == "bigint"

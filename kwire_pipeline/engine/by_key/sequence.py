@@ -66,9 +66,9 @@ def check_remembered(changes: DataFrame, shape: Shape, destinations: Destination
         return
     topic, partition, offset, timestamp = (F.col(f"`{name}`") for name in shape.origin)
     old = changes.where(~F.col(DELETES) & (timestamp < F.lit(before)))
-    found = old.groupBy(topic, partition).agg(F.min(offset), F.max(offset)).collect()
-    shown = ", ".join(f"{row[2]} to {row[3]} of partition {row[1]} of {row[0]}" for row in found)
-    if found:
+    ranges = old.groupBy(topic, partition).agg(F.min(offset), F.max(offset)).collect()
+    shown = ", ".join(f"{row[2]} to {row[3]} of partition {row[1]} of {row[0]}" for row in ranges)
+    if ranges:
         raise Refusal(
             f"changes at offsets {shown} are from before {before:%Y-%m-%d %H:%M:%S}, and deletions "
             "up to then are forgotten (maintenance.forget_deletions_after): they could write "
