@@ -42,9 +42,8 @@ def test_examples_fit_into_the_smallest_file(example: str) -> None:
     for key, value in read_document("page", example.replace("...", "a:1"), ENVIRONMENT).top.items():
         values = overlay(values, (key,), value)
     document = read_document("page", "name: orders", {})
-    flags = [Flag("key.format", "string")]
-    if 'schema: "' not in example:
-        flags.append(Flag("value.schema", AVRO_SCHEMA if "avro" in example else SCHEMA))
+    schema = AVRO_SCHEMA if "avro" in example else SCHEMA
+    flags = [Flag("value.schema", schema), Flag("key.format", "string")]
     build(type(document)("page", values, {}), flags)
 
 
