@@ -233,8 +233,7 @@ class _Decoding:
         self.values = [*values, elements]
 
     def nullable_text(self) -> None:
-        if self.run:
-            self.flush()
+        self.flush()
         count, name = self.source.variable("n"), self.source.variable("v")
         self.source.add(f"{count}, {name} = buf[pos], None")
         self.source.add("pos += 1")

@@ -26,7 +26,7 @@ from kwire.coordinator.partitioning import partition_for
 from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS
+from simulation.replication.consumers import GROUP_PARTITIONS, take_committed
 from simulation.replication.history import demand
 
 GROUP: Final = "assigned"
@@ -269,16 +269,7 @@ class AssignedMember(SimClient):
         answer = await self.call(self._coordinator(), request, version=_WITH_EPOCHS)
         if answer is None or answer.groups[0].error_code != errors.NONE:
             return False
-        for result in answer.groups[0].topics[0].partitions:
-            if result.error_code != errors.NONE:
-                return False
-            partition, offset = result.partition_index, max(0, result.committed_offset)
-            demand(
-                offset >= least[partition],
-                f"group {GROUP}: {offset} is committed of {partition}, {least[partition]} was",
-            )
-            self._offsets[partition] = offset
-        return True
+        return take_committed(answer.groups[0].topics[0].partitions, least, self._offsets, GROUP)
 
     def _any_owned(self) -> int:
         return self.random.choice(sorted(self.owned))

@@ -6,7 +6,8 @@ offset.
 """
 
 from collections import deque
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -32,6 +33,36 @@ _OUT_OF_RANGE: Final = errors.OffsetOutOfRange.code
 _LATEST: Final = -1
 
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+class CommittedOffset(Protocol):
+    """The committed offset of a partition in a response."""
+
+    partition_index: int
+    committed_offset: int
+    error_code: int
+
+
+def take_committed(
+    results: Iterable[CommittedOffset],
+    least: Mapping[int, int],
+    offsets: dict[int, int],
+    group: str,
+) -> bool:
+    """Put committed offsets into ``offsets``; return False at the first error.
+
+    ``least``: by partition, the offset of the last commit that was acknowledged before the request.
+    """
+    for result in results:
+        if result.error_code != errors.NONE:
+            return False
+        partition, offset = result.partition_index, max(0, result.committed_offset)
+        demand(
+            offset >= least[partition],
+            f"group {group}: {offset} is committed of {partition}, {least[partition]} was",
+        )
+        offsets[partition] = offset
+    return True
 
 
 @attrs.define(eq=False)

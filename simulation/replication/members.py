@@ -24,7 +24,7 @@ from kwire.coordinator.partitioning import partition_for
 from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS
+from simulation.replication.consumers import GROUP_PARTITIONS, take_committed
 from simulation.replication.history import demand
 
 GROUP: Final = "members"
@@ -160,16 +160,7 @@ class Member(SimClient):
         answer = await self.call(self._coordinator(), request, version=7)
         if answer is None or answer.error_code != errors.NONE or not answer.topics:
             return False
-        for result in answer.topics[0].partitions:
-            if result.error_code != errors.NONE:
-                return False
-            partition, offset = result.partition_index, max(0, result.committed_offset)
-            demand(
-                offset >= least[partition],
-                f"group {GROUP}: {offset} is committed of {partition}, {least[partition]} was",
-            )
-            self._offsets[partition] = offset
-        return True
+        return take_committed(answer.topics[0].partitions, least, self._offsets, GROUP)
 
     # -- working
 
