@@ -12,6 +12,14 @@ MUTATIONS = (
         test="tests/replica/test_synced_cuts.py",
     ),
     Mutation(
+        name="cut-removes-segments-before-it-has-its-descriptor",
+        invariants=(83, 90),
+        path="kwire/log/partition_log.py",
+        old="        cut = log.writer.plan_cut(new_last, offset)\n        _drop_from(log, end)\n",
+        new="        _drop_from(log, end)\n        cut = log.writer.plan_cut(new_last, offset)\n",
+        test="tests/log/test_descriptor_shortage.py",
+    ),
+    Mutation(
         name="log-that-begins-inside-a-batch-follows-an-unsynced-cut",
         invariants=(23, 78),
         path="kwire/replica/fetcher/log_reconciliation.py",
