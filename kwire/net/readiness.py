@@ -126,6 +126,7 @@ class ReadinessPoller:
     _watched: dict[int, WatchedSocket] = attrs.field(factory=dict)
     _ready: deque[WatchedSocket] = attrs.field(factory=deque)
     _ended: deque[WatchedSocket] = attrs.field(factory=deque)
+    _resumed_first: deque[WatchedSocket] = attrs.field(factory=deque)
     _resumed: deque[WatchedSocket] = attrs.field(factory=deque)
     """The connections whose parked request may continue."""
     _alarm: int = -1
@@ -158,12 +159,9 @@ class ReadinessPoller:
     def resume(self, watched: WatchedSocket, *, is_first: bool) -> None:
         """Serve a connection soon, because the wait of its parked request is over.
 
-        ``is_first``: before the other connections of this kind.
+        ``is_first``: before the connections that are resumed without it.
         """
-        if is_first:
-            self._resumed.appendleft(watched)
-        else:
-            self._resumed.append(watched)
+        (self._resumed_first if is_first else self._resumed).append(watched)
         if self._is_sleeping:
             self._is_sleeping = False
             os.eventfd_write(self._alarm, 1)
@@ -179,12 +177,13 @@ class ReadinessPoller:
         """Serve connections until cancelled; sleep while nothing arrives."""
         if self._epoll is None:
             return
-        ready, ended, resumed = self._ready, self._ended, self._resumed
+        ready, ended = self._ready, self._ended
+        first, resumed = self._resumed_first, self._resumed
         descriptor = self._epoll.fileno()
         self._alarm = os.eventfd(0)
         self._epoll.register(self._alarm, select.EPOLLIN | select.EPOLLET)
         while True:
-            if ready or ended or resumed:
+            if ready or ended or first or resumed:
                 await checkpoint()
             else:
                 self._is_sleeping = True
@@ -192,7 +191,7 @@ class ReadinessPoller:
                 self._is_sleeping = False
             self._poll(self._epoll)
             self._serve()
-            if resumed:
+            if first or resumed:
                 self._resume()
             if ended:
                 self._wake_ended()
@@ -225,15 +224,19 @@ class ReadinessPoller:
                     return
 
     def _resume(self) -> None:
-        """Serve this turn's share of the connections whose parked request may continue."""
-        resumed = self._resumed
-        began = self.now() if len(resumed) > 1 else 0.0
-        while resumed:
-            watched = resumed.popleft()
-            if not watched.is_unwatched:
-                watched.on_arrival(has_arrived=False)
-                if resumed and self.now() - began > RESUMED_S:
-                    return
+        """Serve this turn's share of the connections whose parked request may continue.
+
+        Each queue gets at least one: those that come first cannot keep the others waiting forever.
+        """
+        first, resumed = self._resumed_first, self._resumed
+        began = self.now() if len(first) + len(resumed) > 1 else 0.0
+        for queue in (first, resumed):
+            while queue:
+                watched = queue.popleft()
+                if not watched.is_unwatched:
+                    watched.on_arrival(has_arrived=False)
+                    if queue and self.now() - began > RESUMED_S:
+                        break
 
     def _wake_ended(self) -> None:
         """Wake this turn's share of the connections whose peer hung up."""

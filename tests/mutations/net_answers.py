@@ -284,7 +284,7 @@ MUTATIONS = (
         name="waits-that-end-together-are-answered-in-one-turn",
         invariants=(10,),
         path="kwire/net/readiness.py",
-        old="if resumed and self.now() - began > RESUMED_S:",
+        old="if queue and self.now() - began > RESUMED_S:",
         new="if False:",
         test="tests/net/test_readiness.py"
         "::test_waits_that_end_together_share_their_turns_with_arrivals",
@@ -293,10 +293,19 @@ MUTATIONS = (
         name="followers-are-answered-after-consumers",
         invariants=(10,),
         path="kwire/net/readiness.py",
-        old="            self._resumed.appendleft(watched)\n",
-        new="            self._resumed.append(watched)\n",
+        old="(self._resumed_first if is_first else self._resumed).append(watched)",
+        new="self._resumed.append(watched)",
         test="tests/net/test_readiness.py"
         "::test_waits_that_end_together_share_their_turns_with_arrivals",
+    ),
+    Mutation(
+        name="followers-keep-consumers-waiting-forever",
+        invariants=(10,),
+        path="kwire/net/readiness.py",
+        old="RESUMED_S:\n                        break",
+        new="RESUMED_S:\n                        return",
+        test="tests/net/test_readiness.py"
+        "::test_resumed_requests_are_served_in_order_and_reach_those_behind_the_followers",
     ),
     Mutation(
         name="waits-without-a-task-have-no-deadline",

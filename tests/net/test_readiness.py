@@ -4,6 +4,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Final
 from weakref import ref
@@ -15,7 +16,7 @@ import trio.testing
 from kwire.net import readiness
 from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.listener import Answer
-from kwire.net.readiness import HANG_UPS, TURN_S, ReadinessPoller
+from kwire.net.readiness import HANG_UPS, RESUMED_S, TURN_S, ReadinessPoller, WatchedSocket
 from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.skipif(not readiness.HAS_EPOLL, reason="needs epoll")
@@ -175,6 +176,46 @@ async def test_waits_that_end_together_share_their_turns_with_arrivals(
         assert node.sessions[0].answered == 1
         for client in clients:
             assert await client.read_frame() in (b"echo", b"first")
+
+
+async def test_resumed_requests_are_served_in_order_and_reach_those_behind_the_followers() -> None:
+    """Invariant 10: followers whose waits end all the time leave a consumer its turn."""
+    time_s = 0.0
+    served: list[int] = []
+    poller = ReadinessPoller(now=lambda: time_s)
+    watched: list[WatchedSocket] = []
+    consumer = 3
+
+    def resume(number: int) -> None:
+        poller.resume(watched[number], is_first=number != consumer)
+
+    def serve(number: int, *, has_arrived: bool) -> bool:
+        nonlocal time_s
+        if not has_arrived:
+            time_s += RESUMED_S * 2
+            served.append(number)
+            if number != consumer:
+                resume(number)
+        return True
+
+    with ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                ours, theirs = socket.socketpair()
+                stack.enter_context(ours)
+                stack.enter_context(theirs)
+                watched.append(poller.watch(ours.fileno(), lambda: None))
+                nursery.start_soon(watched[-1].wait_data, partial(serve, number))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(poller.run)
+            for number in range(4):
+                resume(number)
+            while len(served) < 10:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        poller.close()
+    assert served[:2] == [0, consumer]
+    assert [number for number in served if number != consumer][:6] == [0, 1, 2, 0, 1, 2]
 
 
 async def test_closed_connection_leaves_no_garbage() -> None:
