@@ -73,8 +73,8 @@ class Worker:
         self._requests = requests
         self._answers = answers
         self._now = now
-        self._throttles: dict[float, Throttle] = {}
-        """The limits of checks by rate: those of many small segments count together."""
+        self._throttles: dict[tuple[str, float], Throttle] = {}
+        """The limits by kind of job and rate: many small jobs count together."""
 
     def run(self) -> None:
         """Serve jobs until the node closes the pipe."""
@@ -90,7 +90,7 @@ class Worker:
 
     def _clean(self, root: str, job: CleaningJob) -> None:
         """Run one pass and report its result; a failed pass does not end the worker."""
-        throttle = Throttle(job.bytes_per_second, self._wait_input)
+        throttle = self._throttle("clean", job.bytes_per_second)
         disk = RealDisk(root)
         disk.full = True  # The reserved space is only for the node.
         groups = clean(disk, job, throttle)
@@ -116,10 +116,7 @@ class Worker:
 
     def _check(self, root: str, job: SegmentJob) -> None:
         """Check one segment; a failed check does not end the worker."""
-        rate = job.bytes_per_second
-        throttle = self._throttles.get(rate)
-        if throttle is None:
-            throttle = self._throttles[rate] = Throttle(rate, self._wait_input, self._now)
+        throttle = self._throttle("check", job.bytes_per_second)
         disk = RealDisk(root)
         disk.full = True
         try:
@@ -128,6 +125,12 @@ class Worker:
             self._write(("os", error.errno, error.strerror, error.filename))
         else:
             self._write(("checked", report))
+
+    def _throttle(self, kind: str, rate: float) -> Throttle:
+        throttle = self._throttles.get((kind, rate))
+        if throttle is None:
+            throttle = self._throttles[kind, rate] = Throttle(rate, self._wait_input, self._now)
+        return throttle
 
     def _lock(self, path: str) -> int:
         """Lock a directory until this process exits; return the descriptor.

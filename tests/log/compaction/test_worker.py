@@ -101,6 +101,28 @@ def test_worker_cleans_group_by_group_and_then_another_log(worker, tmp_path) -> 
     assert worker.wait_end() == 0
 
 
+def test_small_passes_count_together_for_the_rate(tmp_path: Path) -> None:
+    """Each of them reads and writes in less time than is worth a wait."""
+    delays = list[float]()
+
+    class Waiting(Worker):
+        def _wait_input(self, delay_s: float) -> bool:
+            delays.append(delay_s)
+            return False
+
+        def _read(self) -> Request:
+            return ("next",)
+
+    log = made_log(tmp_path)
+    worker = Waiting(0, BytesIO(), lambda: sum(delays))
+    worker._clean(str(tmp_path), log.job())
+    assert not delays
+    job = attrs.evolve(log.job(), bytes_per_second=100_000.0)
+    for _ in range(100):
+        worker._clean(str(tmp_path), job)
+    assert sum(delays) > 0.2
+
+
 @pytest.mark.slow
 def test_worker_reports_damage_and_errors_and_goes_on(worker, tmp_path) -> None:
     log = made_log(tmp_path)
