@@ -83,18 +83,24 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     from kwire.admin.arguments import add_acls, add_users
+    from kwire.cluster.arguments import add_cluster, add_processes
     from kwire.storage_format.arguments import add_format
 
-    add_serve(commands)
-    add_cluster(commands)
-    add_format(
-        commands.add_parser(
-            "format",
-            help="prepare a node's empty data directories",
-            description="Prepare a node's empty data directories, as Kafka's storage tool does. "
-            "`kwire serve` does it itself for a node that is its own quorum.",
-        )
+    add_processes(
+        add_serve(commands), "run N brokers with consecutive ids, each in its own process"
     )
+    cluster = add_cluster(commands, port)
+    add_secure(cluster, "`secure` in the folder of the nodes")
+    cli_for_tests.add_test_options(cluster, port)
+    add_log_level(cluster)
+    form = commands.add_parser(
+        "format",
+        help="prepare a node's empty data directories",
+        description="Prepare a node's empty data directories, as Kafka's storage tool does. "
+        "`kwire serve` does it itself for a node that is its own quorum.",
+    )
+    add_format(form)
+    add_processes(form, "prepare the directories of this machine's N brokers")
 
     dump = commands.add_parser(
         "dump-log",
@@ -129,7 +135,7 @@ def parser() -> Parser:
     return top
 
 
-def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
+def add_serve(commands: "argparse._SubParsersAction[Parser]") -> Parser:
     """Add the `serve` command, which runs a node, with its options."""
     serve = commands.add_parser(
         "serve",
@@ -168,8 +174,11 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
     add_secure(serve, "beside the data directory")
     serve.add_argument(
         "--supervised",
-        action="store_true",
-        help="shut down cleanly when standard input ends; answer each line of it with figures",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="shut down cleanly when standard input ends; answer each line of it with figures; the "
+        "log's lines have NAME",
     )
     add_log_level(serve)
     cli_for_tests.add_test_options(serve, port)
@@ -184,6 +193,7 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         metavar="HOST",
         help="the address of --metrics-port (that of the first listener for clients)",
     )
+    return serve
 
 
 def add_secure(command: argparse.ArgumentParser, place: str) -> None:
@@ -205,78 +215,6 @@ def add_log_level(command: argparse.ArgumentParser) -> None:
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
         help="DEBUG, INFO (default), WARNING or ERROR",
     )
-
-
-def add_cluster(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """Add the `cluster` command, which runs several nodes on this machine, with its options."""
-    cluster = commands.add_parser(
-        "cluster",
-        help="run several nodes on this machine until a signal stops them",
-        description="Run several nodes on this machine, each a process that is broker and "
-        "controller, until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT,HOST:PORT,…` "
-        "once every node can answer every request; a terminal also shows the nodes' state.",
-        epilog="The folder stores the nodes, so a later start needs only the option --data. "
-        "Each node has its server.properties, which may be changed while it is stopped, its data "
-        "and its server.log there. Exit codes: 0 clean shutdown, 1 bad usage or configuration, "
-        "2 the data, an address or a node is not available.",
-    )
-    cluster.add_argument(
-        "--nodes",
-        "--brokers",
-        type=node_count,
-        metavar="N",
-        help="the number of nodes (default: those in the folder, or 3)",
-    )
-    where = cluster.add_mutually_exclusive_group()
-    where.add_argument(
-        "--data",
-        "--dir",
-        type=Path,
-        metavar="DIR",
-        default=Path("kwire-cluster"),
-        help="the folder of the nodes (default: ./kwire-cluster); an empty one is formatted",
-    )
-    where.add_argument(
-        "--ephemeral", action="store_true", help="keep data in a temporary directory until exit"
-    )
-    cluster.add_argument(
-        "--port",
-        "--base-port",
-        type=port,
-        metavar="PORT",
-        help="listen for clients on this port and those after it, one a node, and for controllers "
-        "on the next ones (default: 9092; 0: any free ports)",
-    )
-    cluster.add_argument(
-        "--cluster-id", metavar="ID", help="the id of a new cluster (default: a random one)"
-    )
-    cluster.add_argument(
-        "--override",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of all nodes that overrides their files'; may be repeated",
-    )
-    add_secure(cluster, "`secure` in the folder of the nodes")
-    cluster.add_argument(
-        "--restart", action="store_true", help="restart a node that exits unexpectedly"
-    )
-    cluster.add_argument(
-        "--metrics-port",
-        type=port,
-        metavar="PORT",
-        help="serve each node's metrics on this port and those after it, one a node",
-    )
-    cli_for_tests.add_test_options(cluster, port)
-    add_log_level(cluster)
-
-
-def node_count(text: str) -> int:
-    from kwire.cluster.layout import NODES_AT_MOST
-
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= NODES_AT_MOST):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {NODES_AT_MOST}")
-    return int(text)
 
 
 def add_container(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -301,7 +239,7 @@ def add_container(commands: "argparse._SubParsersAction[Parser]") -> None:
     container.add_argument(
         "assignments", nargs="*", metavar="NAME=VALUE", help="further variables of the environment"
     )
-    container.set_defaults(override=(), metrics_port=None, metrics_host=None, supervised=False)
+    container.set_defaults(override=(), metrics_port=None, metrics_host=None, supervised=None)
 
 
 def port(text: str) -> int:
@@ -334,10 +272,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def serve(options: argparse.Namespace) -> None:
     """Run a node until a signal stops it."""
-    begin(options.log_level)
+    begin(options.log_level, options.supervised)
     if options.metrics_host is not None and options.metrics_port is None:
         fail("--metrics-host has no effect without --metrics-port; give both")
     cli_for_tests.check_options(options, fail)
+    if options.processes is not None:
+        return machine(options)
     from kwire.node.run import StopSignals
 
     with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
@@ -362,7 +302,7 @@ def serve(options: argparse.Namespace) -> None:
         run_node(options, properties, signals, lambda config: options.cluster_id, more, beside)
 
 
-def begin(log_level: str) -> None:
+def begin(log_level: str, name: str | None = None) -> None:
     """Turn off the garbage collector until a node has been imported, and begin its log.
 
     Imported objects never become garbage, so the collector is off during the imports and ignores
@@ -370,13 +310,31 @@ def begin(log_level: str) -> None:
     """
     gc.disable()
     gc.set_threshold(*COLLECTOR)
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, name)
 
 
-def log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+def log_to_stderr(level: str, name: str | None = None) -> None:
+    """Send the log to standard error; ``name`` is in each line, as others may write there too."""
+    who = f"[{name}] " if name else ""
+    line = f"%(asctime)s %(levelname)s {who}%(name)s %(message)s"
+    logging.basicConfig(level=level, stream=sys.stderr, format=line)
+
+
+def machine(options: argparse.Namespace) -> None:
+    """Run the brokers of this machine, each in its own process, until a signal stops them."""
+    from kwire.cluster.folders import BadRequestError, CannotStartError
+    from kwire.cluster.machine_command import run_machine
+    from kwire.configs.declare import ConfigError
+    from kwire.node.run import StopSignals
+
+    with StopSignals() as signals:
+        signals.end_at_once_by(lambda: None)
+        try:
+            run_machine(options, serve_properties(options, None), signals)
+        except (BadRequestError, ConfigError) as error:
+            fail(error)
+        except CannotStartError as error:
+            fail(error, BAD_DATA)
 
 
 def cluster(options: argparse.Namespace) -> None:
@@ -479,7 +437,7 @@ def run_node(
             metrics_port=options.metrics_port,
             metrics_host=options.metrics_host,
             ready=ready,
-            write=write if options.supervised else None,
+            write=write if options.supervised is not None else None,
             beside=beside,
         )
     except ConfigError as error:
@@ -592,23 +550,30 @@ def format_(options: argparse.Namespace) -> None:
     from kwire.storage_format.releases import BadLevelError, feature_levels
     from kwire.storage_format.scram_users import scram_records
 
-    config = parse_config(read_properties(options.config), options.config, ())
+    properties = read_properties(options.config)
     try:
+        machine = [properties]
+        if options.processes is not None:
+            from kwire.cluster.machine import this_machine
+
+            machine = this_machine(properties, options.processes)
+        configs = [parse_config(settings, options.config, ()) for settings in machine]
         how = options.initial_controllers
         how = "standalone" if options.standalone else how
         how = "none" if options.no_initial_controllers else how
-        features = feature_levels(
-            options.release_version, options.feature, SUPPORTED, dynamic=not config.voters
-        )
-        for line in format_node(
-            config,
-            options.cluster_id,
-            options.ignore_formatted,
-            how=how,
-            features=features,
-            extra=scram_records(options.add_scram, features),
-        ):
-            print(line)
+        for place, config in enumerate(configs):
+            features = feature_levels(
+                options.release_version, options.feature, SUPPORTED, dynamic=not config.voters
+            )
+            for line in format_node(
+                config,
+                options.cluster_id,
+                options.ignore_formatted,
+                how=None if place else how,
+                features=features,
+                extra=scram_records([] if place else options.add_scram, features),
+            ):
+                print(line)
     except (ConfigError, BadLevelError) as error:
         fail(error)
     except CannotOpenError as error:

@@ -3,12 +3,13 @@
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kwire.cluster.display import Display, Lines, Table
 from kwire.cluster.folders import BadRequestError, CannotStartError, open_cluster
-from kwire.cluster.layout import HOST
+from kwire.cluster.layout import HOST, folder_of
 from kwire.cluster.nodes import ClusterNode
 from kwire.cluster.supervisor import Supervisor
 
@@ -34,13 +35,15 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
     )
     secure = _secure_folder(options, directory)
     nodes = [
-        ClusterNode(member.id, directory, _node_options(options, place, secure))
+        _node(folder_of(directory, member.id), member.id, _node_options(options, place, secure))
         for place, member in enumerate(plan.members)
     ]
     display: Display = Table(sys.stdout) if sys.stdout.isatty() else Lines(sys.stdout)
     if secure is not None:
         display = WithClientFiles(display, secure)
     supervisor = Supervisor(nodes, display, now=time.monotonic, restarts=options.restart)
+    if options.metrics_port is not None:
+        serve_metrics_of(nodes, HOST, options.metrics_port)
     if signals.received is not None:
         return
     signals.end_at_once_after(supervisor.kill)
@@ -49,6 +52,10 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
         supervisor.run()
     finally:
         signals.notify(None)
+
+
+def _node(folder: Path, node: int, options: list[str]) -> ClusterNode:
+    return ClusterNode(node, folder / "server.properties", options, folder / "server.log")
 
 
 class WithClientFiles:
@@ -97,7 +104,20 @@ def _node_options(options: Namespace, place: int, secure: "SecureFolder | None")
     if secure is not None:
         result.append(f"--secure={secure.path}")
     result += [f"--override={override}" for override in options.override]
-    if options.metrics_port is not None:
-        metrics_port = options.metrics_port + place if options.metrics_port else 0
-        result.append(f"--metrics-port={metrics_port}")
-    return result
+    return result + metrics_options(options.metrics_port, place)
+
+
+def metrics_options(port: int | None, place: int) -> list[str]:
+    """Return the options for a node's own metrics; ``port`` is that of the page for all nodes."""
+    if port is None:
+        return []
+    if port == 0:
+        raise BadRequestError("--metrics-port 0: the nodes need the ports after it; choose one")
+    return [f"--metrics-port={port + 1 + place}", f"--metrics-host={HOST}"]
+
+
+def serve_metrics_of(nodes: Sequence[ClusterNode], host: str, port: int) -> None:
+    """Serve one page with the metrics of all nodes."""
+    from kwire.cluster.metrics_page import serve_metrics
+
+    serve_metrics(host, port, {node.id: port + 1 + place for place, node in enumerate(nodes)})

@@ -3,8 +3,8 @@
 Rules: a node runs in its own session, so that Ctrl-C reaches only the supervisor, which then stops
 the nodes cleanly. Its standard input is a pipe; the node stops at the end of that pipe, so it never
 outlives the supervisor. Its standard output carries the ready line and its figures; its log is a
-file. At most one request for figures is outstanding, so a node that is stopped or hangs never fills
-the pipe and blocks nothing.
+file, or goes to the supervisor's standard error. At most one request for figures is outstanding, so
+a node that is stopped or hangs never fills the pipe and blocks nothing.
 """
 
 import enum
@@ -14,11 +14,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
-
-from kwire.cluster.layout import folder_of
 
 _READY: Final = re.compile(r"kwire ready on (\S+)")
 _FIGURES: Final = re.compile(r"kwire figures (.*)")
@@ -39,9 +37,12 @@ class State(enum.Enum):
 class ClusterNode:
     """One node, and its process while it runs."""
 
-    def __init__(self, node: int, directory: Path, options: Sequence[str]) -> None:
+    def __init__(
+        self, node: int, config: Path, options: Sequence[str], log: Path | None = None
+    ) -> None:
+        """``config`` is its file of settings; without ``log``, it writes to our standard error."""
         self.id = node
-        self.folder = folder_of(directory, node)
+        self.log = log
         self.state = State.ENDED
         self.address = ""
         """Its client address, from when it was first ready."""
@@ -52,14 +53,11 @@ class ClusterNode:
         """Records per second that its clients produced between the last two figures."""
         self._requested_at: float | None = None
         """The time of the outstanding request for figures; None if there is none."""
+        self._config = config
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._log_start = 0
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "server.log"
 
     @property
     def is_running(self) -> bool:
@@ -72,10 +70,11 @@ class ClusterNode:
 
     def start(self) -> int:
         """Start the process; return the descriptor of its standard output."""
-        command = [sys.executable, "-m", "kwire", "serve", "--supervised"]
-        command += ["--config", str(self.folder / "server.properties"), *self._options]
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
+        supervised = "--supervised" if self.log is not None else f"--supervised={self.id}"
+        command = [sys.executable, "-m", "kwire", "serve", supervised]
+        command += ["--config", str(self._config), *self._options]
+        with nullcontext() if self.log is None else self.log.open("ab") as log:
+            self._log_start = 0 if log is None else log.tell()
             process = subprocess.Popen(
                 command,
                 bufsize=0,
@@ -171,7 +170,9 @@ class ClusterNode:
         return self._last_complaint() or f"exit code {code}"
 
     def _last_complaint(self) -> str:
-        """Return the error with which the process ended; empty if it wrote none."""
+        """Return the error with which the process ended; empty if there is none in a log file."""
+        if self.log is None:
+            return ""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - _TAIL_BYTES))

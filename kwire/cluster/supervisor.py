@@ -2,26 +2,34 @@
 
 Rules: one thread, and one loop, in :meth:`Supervisor.run`, which sleeps until a node writes
 something or a time is reached. A node that cannot start ends the cluster with that node's reason. A
-node that ends later is reported, and restarted only if that was requested.
+node that ends later is reported, and restarted only if that was requested. A rolling restart ends
+early if a node ends by itself or cannot be stopped cleanly.
 """
 
 import os
 import selectors
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from kwire.cluster.display import Display
 from kwire.cluster.folders import BadRequestError, CannotStartError
 from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.rolling import RollingRestart
 
 BAD_REQUEST: Final = 1
 """The exit code of a node that rejects its settings."""
 RESTART_AFTER_S: Final = 1.0
 """Seconds between the end of a node and its restart; they double with each further end."""
 RESTART_AFTER_AT_MOST_S: Final = 30.0
+ROLLING_PERIOD_S: Final = 0.5
+"""The seconds between two looks at the nodes during a rolling restart."""
 STEADY_AFTER_S: Final = 60.0
 """After a node has run for this long, the delay of its restart is that of its first end."""
+
+_STOP: Final = b"."
+_RESTART: Final = b"r"
 
 
 class Supervisor:
@@ -48,11 +56,17 @@ class Supervisor:
         self._started_at: dict[int, float] = {}
         self._delay_s: dict[int, float] = {}
         self._restart_at: dict[int, float] = {}
+        self._rolling: RollingRestart | None = None
         self._failure: Exception | None = None
 
     def stop(self) -> None:
         """Begin to stop all nodes; may be called from a signal handler."""
-        os.write(self._wake_start, b".")
+        os.write(self._wake_start, _STOP)
+
+    def restart_all(self) -> None:
+        """Begin to restart the nodes one by one; may be called from a signal handler."""
+        with suppress(BlockingIOError):
+            os.write(self._wake_start, _RESTART)
 
     def kill(self) -> None:
         """Kill all nodes; may be called from a signal handler."""
@@ -68,7 +82,7 @@ class Supervisor:
         try:
             for node in self.nodes:
                 self._start(node)
-            figures_at = self._now() + self._display.period_s
+            figures_at = self._now() + self._period_s
             while any(node.is_running for node in self.nodes) or self._restart_at:
                 for key, _ in self._selector.select(self._timeout_s(figures_at)):
                     self._on_readable(key)
@@ -80,7 +94,8 @@ class Supervisor:
                     self._display.on_figures(self.nodes)
                     for node in self.nodes:
                         self._ask_figures(node, now)
-                    figures_at = now + self._display.period_s
+                    self._roll()
+                    figures_at = now + self._period_s
         finally:
             self.kill()
             self._selector.close()
@@ -88,6 +103,11 @@ class Supervisor:
             raise self._failure
         if not self._is_stopping:
             raise CannotStartError("all nodes have ended; see their logs")
+
+    @property
+    def _period_s(self) -> float:
+        period_s = self._display.period_s
+        return period_s if self._rolling is None else min(period_s, ROLLING_PERIOD_S)
 
     def _timeout_s(self, figures_at: float) -> float | None:
         if self._is_stopping:
@@ -102,8 +122,10 @@ class Supervisor:
     def _on_readable(self, key: selectors.SelectorKey) -> None:
         node = key.data
         if not isinstance(node, ClusterNode):
-            os.read(self._wake_end, 4096)
-            self._stop_all("stopping all nodes")
+            if _STOP in os.read(self._wake_end, 4096):
+                self._stop_all("stopping all nodes")
+            else:
+                self._begin_rolling()
             return
         before = node.state
         if not node.read():
@@ -129,7 +151,33 @@ class Supervisor:
         if node.state is State.SILENT and before is not State.SILENT:
             self._display.on_event(f"node does not answer node={node.id} pid={node.pid}")
 
+    def _begin_rolling(self) -> None:
+        if self._is_stopping or not self._has_served or self._rolling is not None:
+            self._display.on_event("no rolling restart begins: nodes start, stop or restart now")
+            return
+        self._display.on_event(f"rolling restart of {len(self.nodes)} nodes")
+        self._rolling = RollingRestart(self.nodes)
+        self._roll()
+
+    def _roll(self) -> None:
+        """Stop the next node of a rolling restart, if it is time."""
+        rolling = self._rolling
+        if rolling is None:
+            return
+        if (node := rolling.next_node()) is not None:
+            self._display.on_event(f"node restarts node={node.id}")
+            node.stop()
+        elif rolling.has_ended:
+            self._rolling = None
+            self._display.on_event("all nodes have restarted")
+
     def _on_end(self, node: ClusterNode) -> None:
+        if self._rolling is not None and not self._is_stopping:
+            if node is self._rolling.current and node.exit_code == 0:
+                self._start(node)
+                return
+            self._rolling = None
+            self._display.on_event("the rolling restart has ended early")
         if self._is_stopping:
             has_begun = node.exit_code != -signal.SIGTERM  # Otherwise it had no handler yet.
             if node.exit_code and has_begun and self._failure is None:

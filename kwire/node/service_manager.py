@@ -10,12 +10,13 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 import trio
 
-from kwire.node.server import Server
+if TYPE_CHECKING:
+    from kwire.node.server import Server
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class ServiceManager:
         except OSError as error:
             logger.warning("the service manager was not told %s reason=%s", values, error)
 
-    async def follow(self, server: Server) -> None:
+    async def follow(self, server: "Server") -> None:
         """Report the start of a node, and then that it is alive, until cancelled."""
         await server.ready.wait()
         host, port = server.address

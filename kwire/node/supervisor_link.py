@@ -36,7 +36,7 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
 
 async def collect_figures(server: Server) -> dict[str, int]:
     """Return figures of the node and of the cluster, according to its newest metadata."""
-    core, slices = server.core, Slices()
+    core, slices, node_id = server.core, Slices(), server.config.node_id
     image = core.publisher.image
     leader = core.quorum.leader().leader_id
     result = {
@@ -48,13 +48,16 @@ async def collect_figures(server: Server) -> dict[str, int]:
         "leaderless": 0,
         "leaders": 0,
         "under_replicated": 0,
+        "out_of_sync": 0,
         "records": int(core.metrics.total(m.MESSAGES_IN)),
     }
     for topic in image.topics.values():
         for partition in topic.partitions.values():
             result["partitions"] += 1
             result["leaderless"] += partition.leader < 0
-            if partition.leader == server.config.node_id:
+            if node_id in partition.replicas and node_id not in partition.isr:
+                result["out_of_sync"] += 1
+            if partition.leader == node_id:
                 result["leaders"] += 1
                 result["under_replicated"] += partition.is_under_replicated
             await slices.pause()

@@ -1,0 +1,103 @@
+"""The command `kwire serve --processes N`: runs the brokers of this machine.
+
+Rules: they restart if they end unexpectedly; SIGHUP restarts them one by one, unless a terminal
+sends it because it was closed. Their logs go to standard error, each line with its broker's id. A
+service manager such as systemd hears from this process alone.
+"""
+
+import logging
+import signal
+import socket
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kwire.cluster.command import metrics_options, serve_metrics_of
+from kwire.cluster.display import Display, Lines
+from kwire.cluster.folders import BadRequestError
+from kwire.cluster.layout import HOST
+from kwire.cluster.machine import node_overrides
+from kwire.cluster.nodes import ClusterNode
+from kwire.cluster.supervisor import Supervisor
+from kwire.node.service_manager import connect_service_manager
+
+if TYPE_CHECKING:
+    from kwire.node.run import StopSignals
+    from kwire.node.service_manager import ServiceManager
+
+logger = logging.getLogger(__name__)
+
+_EXCLUDED: Final = ("ephemeral", "port", "secure", "supervised", "control_port", "cluster_id")
+"""Options of `kwire serve` that several brokers cannot have."""
+
+
+def run_machine(options: Namespace, settings: Mapping[str, str], signals: "StopSignals") -> None:
+    """Run the brokers until the first signal; a second signal kills them.
+
+    Raises ConfigError or BadRequestError for the settings and the options, CannotStartError if a
+    broker cannot start.
+    """
+    if options.config is None:
+        raise BadRequestError("--processes: describe this machine in a file and give it --config")
+    for name in _EXCLUDED:
+        if getattr(options, name) not in (None, False):
+            option = name.replace("_", "-")
+            raise BadRequestError(f"--processes cannot be combined with --{option}: leave one out")
+    overrides = node_overrides(settings, options.processes, socket.gethostname())
+    nodes = [
+        ClusterNode(int(own["node.id"]), options.config, _node_options(options, own, place))
+        for place, own in enumerate(overrides)
+    ]
+    display: Display = Lines(sys.stdout)
+    manager = connect_service_manager()
+    if manager is not None:
+        display = Announced(display, manager)
+    supervisor = Supervisor(nodes, display, now=time.monotonic, restarts=True)
+    if options.metrics_port is not None:
+        serve_metrics_of(nodes, options.metrics_host or HOST, options.metrics_port)
+    if signals.received is not None:
+        return
+    if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():
+        signal.signal(signal.SIGHUP, lambda *_: supervisor.restart_all())
+    signals.end_at_once_after(supervisor.kill)
+
+    def stop() -> None:
+        if manager is not None:
+            manager.tell(STOPPING="1")
+        supervisor.stop()
+
+    signals.notify(stop)
+    try:
+        supervisor.run()
+    finally:
+        signals.notify(None)
+
+
+def _node_options(options: Namespace, own: Mapping[str, str], place: int) -> list[str]:
+    """Return the options of one broker's `kwire serve`, apart from its file."""
+    result = [f"--log-level={options.log_level}"]
+    result += [f"--override={override}" for override in options.override]
+    result += [f"--override={name}={value}" for name, value in own.items()]
+    return result + metrics_options(options.metrics_port, place)
+
+
+class Announced:
+    """A display that also tells the service manager that the brokers serve and are looked after."""
+
+    def __init__(self, display: Display, manager: "ServiceManager") -> None:
+        watchdog_s = manager.watchdog_s
+        self.period_s = min(display.period_s, watchdog_s / 2 if watchdog_s else display.period_s)
+        self.on_event = display.on_event
+        self._display = display
+        self._manager = manager
+
+    def on_ready(self, addresses: str) -> None:
+        self._display.on_ready(addresses)
+        self._manager.tell(READY="1", STATUS=f"serving on {addresses}")
+
+    def on_figures(self, nodes: Sequence[ClusterNode]) -> None:
+        self._display.on_figures(nodes)
+        if self._manager.watchdog_s is not None:
+            self._manager.tell(WATCHDOG="1")

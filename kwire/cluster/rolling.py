@@ -1,0 +1,48 @@
+"""Decides when the next node of a rolling restart is stopped.
+
+Pure. Rules: one node at a time, the first node, which may be a controller, last. The next node is
+stopped only while all run, no partition that they lead is under-replicated, and each is in sync
+with the partitions of which it has replicas, according to metadata that is at least as new as that
+of the node that has restarted.
+"""
+
+from collections.abc import Sequence
+
+from kwire.cluster.nodes import ClusterNode, State
+
+
+class RollingRestart:
+    """One restart of all nodes."""
+
+    def __init__(self, nodes: Sequence[ClusterNode]) -> None:
+        self._nodes = nodes
+        self._remaining = list(nodes)
+        self.current: ClusterNode | None = None
+        """The node that is being restarted, until all nodes are in sync again."""
+        self._metadata = 0.0
+        """The offset in the metadata of the first figures after the last restart."""
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._remaining and self.current is None
+
+    def next_node(self) -> ClusterNode | None:
+        """Return the node to stop now; None while there is something to wait for, or at the end."""
+        current = self.current
+        if current is not None and current.state is State.READY and not self._metadata:
+            self._metadata = current.figures.get("metadata", 0.0)
+        if not all(map(self._is_in_sync, self._nodes)):
+            return None
+        self.current = self._remaining.pop() if self._remaining else None
+        self._metadata = 0.0
+        return self.current
+
+    def _is_in_sync(self, node: ClusterNode) -> bool:
+        figures = node.figures
+        return (
+            node.state is State.READY
+            and bool(figures)
+            and figures["metadata"] >= self._metadata
+            and not figures["under_replicated"]
+            and not figures["out_of_sync"]
+        )
