@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -130,7 +130,8 @@ def test_replicas_are_on_different_machines_and_a_rolling_restart_loses_nothing(
     machines: list[Machine],
 ) -> None:
     """Also invariants 1 and 108: every acknowledged record is there once, in order."""
-    clients = {"bootstrap.servers": ",".join(machine.address for machine in machines)}
+    addresses = ",".join(machine.address for machine in machines)
+    clients: dict[str, Any] = {"bootstrap.servers": addresses}
     admin = AdminClient(clients)
     eventually(lambda: len(admin.list_topics(timeout=5).brokers) == 4, "four brokers")
     admin.create_topics([NewTopic("t", 8, 2)])["t"].result(60)
@@ -168,7 +169,7 @@ def test_replicas_are_on_different_machines_and_a_rolling_restart_loses_nothing(
     assert read(clients, len(acknowledged)) == sorted(acknowledged)
 
 
-def read(clients: dict[str, str], count: int) -> list[int]:
+def read(clients: dict[str, Any], count: int) -> list[int]:
     """Return the first ``count`` values, sorted; fail if those of a key are out of order."""
     consumer = Consumer({**clients, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])

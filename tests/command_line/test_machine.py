@@ -163,7 +163,7 @@ def is_free(port: int) -> bool:
 
 def page(port: int, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
-        return answer.read().decode()
+        return str(answer.read(), "utf-8")
 
 
 @pytest.mark.slow
