@@ -111,11 +111,13 @@ def test_next_node_waits_until_the_others_are_in_sync_after_the_restart() -> Non
     assert rolling.next_node() is second
     second.state, second.figures = State.STARTING, {}
     assert rolling.next_node() is None
-    answer(second, 5, behind=2)
-    assert rolling.next_node() is None
-    answer(second, 6)
+    answer(second, 5)
     assert rolling.next_node() is None, "the other's figures are older than the restart"
-    answer(first, 6, under_replicated=1)
+    answer(first, 6)
+    answer(second, 6, behind=2)
+    assert rolling.next_node() is None
+    answer(second, 7)
+    answer(first, 7, under_replicated=1)
     assert rolling.next_node() is None
     answer(first, 7)
     assert rolling.next_node() is first
