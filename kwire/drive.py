@@ -64,7 +64,7 @@ class Driver(Generic[E, F]):
         return effects
 
     async def run(self) -> None:
-        """Perform turns until cancelled; an exception from ``perform`` ends this."""
+        """Perform turns until cancelled, or until ``perform`` raises an exception."""
         while True:
             if not self._pending:
                 await self._sleep()

@@ -1,7 +1,7 @@
 """The order in which Java's hash tables list their keys.
 
-Kafka's assignor visits members and partitions in that order, and gives them out in turn. kwire
-follows the order, so that the two assign the same.
+Kafka's assignor visits members in this order and hands partitions to them in turn. kwire uses the
+same order, so that both make the same assignment.
 
 A table has a power of two of buckets. Keys are listed by bucket, and within a bucket in the order
 in which they were added, or in the reverse order if they were added with `computeIfAbsent`.

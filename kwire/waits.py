@@ -59,7 +59,7 @@ class TimedWait:
     def park(self, on_over: Callable[[], object]) -> bool:
         """Have ``on_over`` called at the end, and return True.
 
-        Return False if a task has to wait instead: the wait is over, or nothing keeps deadlines.
+        Return False if a task has to wait instead: the wait is over, or no task runs the deadlines.
         """
         if self.is_over or not self._deadlines.is_running:
             return False

@@ -26,7 +26,7 @@ TLS: Final = (Protocol.SSL, Protocol.SASL_SSL)
 FOR_JAVA: Final = ("kafka.ssl.", "kafka.sasl.", "kafka.security.")
 """The beginnings of options that only Java's client understands."""
 HOSTNAME_CHECK: Final = "kafka.ssl.endpoint.identification.algorithm"
-"""The option that is empty if the host's name need not be in its certificate."""
+"""Spark's option whose empty value turns the check of host names in certificates off."""
 
 
 @attrs.frozen
@@ -38,9 +38,9 @@ class Brokers:
     cluster_id: str | None
     """None if only the TCP connection was tried."""
     topics: dict[str, int]
-    """The number of partitions of each topic; empty if only Spark understands the pattern."""
+    """The number of partitions of each topic; empty if only Java can read the pattern."""
     untried: str = ""
-    """A feature that only Java's client has, if only the TCP connection was tried."""
+    """A feature that only Java's client has, because of which only the TCP connection was tried."""
 
 
 def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None = None) -> Brokers:
@@ -90,7 +90,7 @@ LACKS_AUTHORITY: Final = "which Python may lack without source.security.ca_file"
 
 
 def only_for_java(source: Source) -> str | None:
-    """Return the first part of the security that only Java's client has; None if there is none."""
+    """Return the first security setting that needs Java's client; None if there is none."""
     security = source.security
     if security.protocol in SASL and security.mechanism not in WITH_USER:
         return str(security.mechanism.value)
@@ -238,7 +238,7 @@ def _security(source: Source) -> Iterator[tuple[str, str | bool]]:
 
 @contextlib.contextmanager
 def _silence(name: str) -> Iterator[None]:
-    """Silence a logger whose errors also arrive as exceptions."""
+    """Silence a logger whose errors are also raised as exceptions."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,7 @@
 """The command line `kwire-pipeline COMMAND FILE.yaml`: parses arguments and calls commands.
 
 Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, which a rerun
-meets again; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line
+would repeat; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line
 on stderr, `kwire-pipeline: what failed: why; what to do`. Every key of the file is also a flag, and
 flags take precedence: ``--source.bootstrap HOST:PORT``.
 """
@@ -41,13 +41,13 @@ class Command:
 
     meaning: str
     options: tuple[tuple[str, str], ...] = ()
-    """The command's own flags with their meanings; they are false by default."""
+    """The command's own flags, each with its meaning; the default of each is false."""
     texts: tuple[tuple[str, str], ...] = ()
-    """The flags that take a text, with their meanings."""
+    """The flags that take a text, each with its meaning."""
     names: tuple[tuple[str, str], ...] = ()
-    """The flags that take a name, with their meanings."""
+    """The flags that take a name, each with its meaning."""
     places: tuple[tuple[str, str], ...] = ()
-    """The arguments after FILE, with their meanings."""
+    """The arguments after FILE, each with its meaning."""
     needs_brokers: bool = True
     """False for a command that uses neither brokers nor tables."""
 

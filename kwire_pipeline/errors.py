@@ -9,14 +9,15 @@ EXIT_REFUSAL: Final = 2
 class Refusal(Exception):
     """A set-up with which the pipeline does not run: one sentence that says what to do.
 
-    A rerun without a change is refused again. Whatever was written before it stays exact.
+    A rerun without a change is refused again. The batches written before stay exact.
     """
 
 
 class Permanent(Refusal):
-    """A refusal that only another file, flag or program ends, which a run reads once.
+    """A refusal that a run cannot outlive: only another file, flag or program can end it.
 
-    Any other refusal may end while a run goes on: somebody restores a table, or grants a right.
+    A run reads these once. Other refusals may end during a run, when somebody restores a table or
+    grants a permission.
     """
 
 
@@ -29,4 +30,4 @@ class Failure(Exception):
 
 
 class Overtaken(Failure):
-    """Another run has taken this run's place, so this run does not try again by itself."""
+    """Another run has taken over from this run, so this run does not retry by itself."""

@@ -1,7 +1,7 @@
 """Converts an exception of a command to a refusal or failure: one sentence, no traceback.
 
-Rules of this file: an exception that neither the set-up nor Spark explains is a defect, and is
-raised unchanged. Neither pyspark nor py4j is imported, so that a command without Spark starts
+Rules of this file: an exception that is caused neither by the set-up nor by Spark is a defect, and
+is raised unchanged. Neither pyspark nor py4j is imported, so that a command without Spark starts
 quickly.
 """
 
@@ -31,13 +31,13 @@ LOST: Final = re.compile(
 )
 """The errors of Spark's Kafka source for records that are gone, with its own words.
 
-The second is that of a task, which finds that records of its batch are gone.
+The second is the error of a task that finds records of its batch missing.
 """
 DENIED: Final = re.compile(
     r"\b((?:Topic|Group|Cluster)AuthorizationException|SaslAuthenticationException"
     r"|SslAuthenticationException|UnsupportedSaslMechanismException)\b"
 )
-"""The errors of a Kafka client whose identity or rights do not suffice."""
+"""The errors of a Kafka client that failed to log in or lacks permissions."""
 UNREADABLE: Final = re.compile(r"\b(?:AccessControlException|AccessDeniedException)\b")
 """The errors of file systems, which name the file."""
 RAISED: Final = re.compile(r"^([A-Za-z_]\w*: .*\S)", re.MULTILINE)
@@ -51,7 +51,7 @@ WRONG_KINDS: Final = {
     "PythonException",
     "UnsupportedOperationException",
 }
-"""pyspark's exceptions for a statement, or code of the user, that fails each time."""
+"""pyspark's exceptions for a statement, or a user's code, that fails in every rerun."""
 
 
 UNRESOLVED: Final = re.compile(r":: (\S+#\S+;\S+): not found")
@@ -71,7 +71,7 @@ BAD_VALUE: Final = re.compile(
     r"^(?:: |Caused by: )?[\w.]*(?:IllegalArgument|NumberFormat)Exception: (?!java\.net\.)(.*\S)",
     re.MULTILINE,
 )
-"""The exceptions for such a value once the JVM runs; an unresolved host name is not one."""
+"""The exceptions for a rejected value once the JVM runs, except for an unresolved host name."""
 
 
 def run_on_spark(command: Callable[[], int], transform: str | None = None) -> int:
@@ -137,7 +137,7 @@ def is_denied(text: str) -> bool:
 
 
 def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
-    """Convert a Spark error to a sentence; an error that a rerun meets again is a refusal.
+    """Convert a Spark error to a sentence; an error that a rerun would repeat is a refusal.
 
     ``kinds`` are the names of pyspark's exceptions, from the error to its first cause.
     """
@@ -188,7 +188,7 @@ def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
 
 
 def start_problem(error: Exception) -> Refusal | Failure:
-    """Return why a running JVM has no session; a value that Spark rejects is a wrong set-up."""
+    """Return why a running JVM has no session; a value that Spark rejects is a refusal."""
     values: list[str] = []
     cause: object = error
     while cause is not None:

@@ -21,7 +21,7 @@ PATTERN: Final = "[organisation]_[artifact]-[revision].[ext]"
 def jar_files(names: Iterable[str]) -> tuple[str, ...]:
     """Return the jars in a list of jars and folders of jars; a URL is returned unchanged.
 
-    Raises Refusal for what does not exist, and for a folder without jars.
+    Raises Refusal for a path that does not exist, and for a folder without jars.
     """
     files: list[str] = []
     for name in names:

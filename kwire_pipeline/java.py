@@ -1,6 +1,6 @@
 """The Java that Spark will start: where it is, and whether Spark's version runs on it.
 
-Rules of this file: the search is Spark's own, JAVA_HOME and then the PATH. The version is read from
+Rules of this file: like Spark, it looks in JAVA_HOME and then in the PATH. The version is read from
 the installation's `release` file if it has one, so that usually no process is started.
 """
 

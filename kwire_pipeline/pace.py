@@ -1,10 +1,10 @@
 """The number of offsets that a batch may read, from a limit in bytes and the batches so far.
 
 Spark's Kafka source limits offsets, and neither it nor the brokers say how large records are. So
-the limit in bytes is an estimate: later records are taken to be as large as those of the batches
-before, with the keys and values as they are after decompression. Rules of this file: plain
-decisions; a rising size counts at once, a falling one by half, because a batch that is too large is
-worse than one that is too small.
+the limit in bytes is an estimate: kwire assumes that later records are as large as those of earlier
+batches, counting keys and values after decompression. Rules of this file: plain decisions; a rising
+size counts fully at once, a falling one by half, because a batch that is too large is worse than
+one that is too small.
 """
 
 import json
@@ -21,19 +21,19 @@ FILE: Final = "pace.json"
 FIRST_OFFSETS: Final = 1000
 """The most offsets of a batch before any size is known."""
 TOLERANCE: Final = 1.25
-"""The factor by which a batch may miss the limit before the query is restarted with another."""
+"""The factor by which a batch may miss the limit before the query restarts with another limit."""
 
 
 @attrs.frozen
 class Pace:
-    """The size of records as batches had it."""
+    """The size of records in the batches so far."""
 
     bytes_per_offset: float | None = None
     """None before the first batch with records."""
 
     @classmethod
     def read(cls, folder: Files) -> "Pace":
-        """Read the size that the last run noted; it is unknown if the file is damaged."""
+        """Read the size that the last run stored; unknown if the file is missing or damaged."""
         try:
             size = float(json.loads(folder.read(FILE) or "{}")["bytes_per_offset"])
         except (ValueError, KeyError, TypeError):

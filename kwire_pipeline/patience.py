@@ -1,6 +1,7 @@
-"""Patience with brokers, stores and catalogs that are away: whether to try again, and when.
+"""Patience with unavailable brokers, stores and catalogs: whether to retry, and when.
 
-Rules of this file: decisions only take the time as an argument; `patiently` gets clock and sleep.
+Rules of this file: decisions take the time as an argument; only `patiently` takes a clock and a
+sleep function.
 """
 
 import time
@@ -37,7 +38,7 @@ def patiently(
 
 @attrs.define
 class Outage:
-    """A time in which a query fails again and again, and what it has cost so far."""
+    """A period in which a query keeps failing, and its retries so far."""
 
     patience_s: float
     _began_s: float | None = None
@@ -48,10 +49,10 @@ class Outage:
         return self._failures == 1
 
     def on_failure(self, now_s: float, started_s: float) -> float | None:
-        """Return how long to wait before the query starts again; None if the patience is over.
+        """Return how long to wait before restarting the query; None if the patience is over.
 
-        A query that was ``started_s`` long ago and has run since does not belong to an outage
-        before it, even if there was nothing to write.
+        A query that started at ``started_s`` and ran for longer than the longest wait ends an
+        earlier outage, even if there was nothing to write.
         """
         if self._began_s is None or now_s - started_s > LONGEST_WAIT_S:
             self._began_s, self._failures = now_s, 0
@@ -62,7 +63,7 @@ class Outage:
         return min(FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10), LONGEST_WAIT_S, left_s)
 
     def on_batch(self, now_s: float) -> float | None:
-        """Return how long the outage was that a written batch ends; None if there was none."""
+        """Return the length of the outage that a written batch ends; None if there was none."""
         if self._began_s is None:
             return None
         elapsed_s = now_s - self._began_s

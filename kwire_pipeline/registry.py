@@ -1,8 +1,8 @@
 """The schema registry: schemas by id and by subject, over HTTP.
 
 Rules of this file: a request has one time limit for all its attempts; an answer is bounded; an
-error names the URL, says what happened there and what to do. A 404 without one of the registry's
-own error codes is not an answer about a schema: a wrong URL must not turn every record into a dead
+error names the URL and says what happened and what to do. A 404 without one of the registry's own
+error codes is not an answer about a schema: a wrong URL must not turn every record into a dead
 letter.
 """
 
@@ -75,7 +75,7 @@ class Client:
         return self._avro(answer, f"schema {schema_id}")
 
     def newest(self, subject: str) -> Version:
-        """Return the newest version of a subject; raise UnknownSchema if missing or not Avro."""
+        """Return a subject's newest version; raise UnknownSchema if it is missing or not Avro."""
         answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         if answer is None:
             raise UnknownSchema(f"the registry {self.url} has no subject {subject}")
@@ -168,7 +168,7 @@ def _code(text: bytes) -> object:
 
 
 def _words(error: Exception) -> str:
-    """Return a connection error in words."""
+    """Return a description of a connection error."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return "it does not answer in time"

@@ -1,10 +1,10 @@
-"""Samples of a pipeline's records, and the rows and dead letters that they are to become.
+"""Samples of a pipeline's records, and the rows and dead letters expected from them.
 
-A sample is a JSON file: `records` in the order in which they were produced, then what a new table
-would have after them, `rows`, and `letters`, in the order of topic, partition and offset. Rules of
-this file: no Spark. An expected row or letter is compared by the fields that it names; inside a
-field, a name that is left out means null. Numbers are equal by value, times of a TIMESTAMP column
-by the moment.
+A sample is a JSON file: `records` in the order in which they were produced, then the `rows` and
+`letters` that new tables would have after them, in the order of topic, partition and offset. Rules
+of this file: no Spark. An expected row or letter is compared only in the fields that it names;
+inside a field, a missing name means null. Numbers are compared by value, and times in a TIMESTAMP
+column as points in time.
 """
 
 import base64
@@ -25,7 +25,7 @@ Json: TypeAlias = Any  # Any: JSON has no other type
 Field: TypeAlias = tuple[str, ...]
 """The names from a row to a value inside it; an item of an array or map is ``*``."""
 START: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-"""The timestamp of the first record of a partition that names none; the next is a second later."""
+"""The time of a partition's first record if it has none; each later record is a second later."""
 RESULTS: Final = ("rows", "letters", "rejected")
 _KEYS: Final = ("records", *RESULTS)
 _RECORD: Final = (
@@ -49,14 +49,14 @@ class Record:
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """A file's records, and the results that it names; None for one that it does not name."""
+    """A file's records, and the results that it names; None for results that it does not name."""
 
     path: Path
     records: Sequence[Record]
     rows: Sequence[Mapping[str, Json]] | None
     letters: Sequence[Mapping[str, Json]] | None
     rejected: Sequence[str]
-    """The expectations with the action `fail` that the records are not to meet."""
+    """The expectations with the action `fail` that the records should violate."""
 
 
 @attrs.frozen(kw_only=True)
@@ -155,7 +155,7 @@ def _bytes(place: str, item: Mapping[str, Json], name: str) -> bytes | None:
 
 
 def _encode(value: Json) -> bytes | None:
-    """Return a text as it is, null as no bytes, and any other value as compact JSON."""
+    """Return a text in UTF-8, null as None, and any other value as compact JSON."""
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
     return dump(value, indent=None).encode()
@@ -172,7 +172,7 @@ def _time(place: str, item: Mapping[str, Json], offset: int) -> datetime.datetim
 
 
 def parse_time(text: Json) -> datetime.datetime | None:
-    """Return the moment that an ISO 8601 text names, by default in UTC; None for anything else."""
+    """Return the time that an ISO 8601 text denotes, by default in UTC; None for any other text."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -181,7 +181,7 @@ def parse_time(text: Json) -> datetime.datetime | None:
 
 
 def differences(sample: Sample, results: Results) -> Iterator[str]:
-    """Yield a line for each difference between a sample's expected results and the real ones."""
+    """Yield a line for each difference between a sample's expected and actual results."""
     if set(sample.rejected) != set(results.rejected):
         expected, real = ", ".join(sample.rejected), ", ".join(results.rejected)
         yield f"rejected by {real or 'no expectation'}, expected {expected or 'none'}"
@@ -213,7 +213,7 @@ def _list_differences(
 
 
 def is_equal(expected: Json, real: Json, field: Field, times: frozenset[Field]) -> bool:
-    """Return whether a value is the expected one."""
+    """Return whether a value is the expected one, as the file's rules say."""
     if isinstance(expected, bool) or isinstance(real, bool):
         return expected is real
     if isinstance(expected, dict) and isinstance(real, dict):
@@ -245,7 +245,7 @@ def _number(value: object) -> float:
 
 
 def fill_in(sample: Sample, results: Results) -> list[str]:
-    """Write the results that a sample's file does not name into it; return their names."""
+    """Add the results that a sample's file does not name to the file; return their names."""
     missing = [name for name in ("rows", "letters") if getattr(sample, name) is None]
     whole = json.loads(sample.path.read_text(encoding="utf-8"), parse_float=Decimal)
     for name in missing:

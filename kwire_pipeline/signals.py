@@ -1,9 +1,9 @@
 """SIGTERM and SIGINT: a command ends at once, and a run after its batch.
 
 Rules of this file: a handler only writes to file descriptors and calls nothing in Spark. It may
-interrupt a py4j call, whose connection is then unusable, so a command on Spark ends without another
-call: the JVM ends by itself when its standard input closes, and a lease is free once its process
-has ended.
+interrupt a py4j call, which makes the connection unusable, so a command on Spark ends without
+another call. The JVM ends by itself when its standard input closes, and a lease is free once its
+process has ended.
 """
 
 import os

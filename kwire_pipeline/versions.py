@@ -1,8 +1,8 @@
 """The versions of Spark's parts that fit together: one table, checked by the pipeline's tests.
 
-Rules of this file: the connector has the version of the installed pyspark. A user's package is
-added to those of the pipeline and replaces none. A mismatch is a Refusal before Spark starts, which
-would otherwise fail with a missing class. Nothing here starts a process or uses the network.
+Rules of this file: the connector has the version of the installed pyspark. A user's packages are
+added to the pipeline's and do not replace any. A mismatch is a Refusal before Spark starts, because
+Spark would fail with a missing class. Nothing here starts a process or uses the network.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ class Release:
     """The parts that a minor version of Spark needs. All packages are for Scala 2.13."""
 
     java: tuple[int, int]
-    """The first and the last Java version that it runs on."""
+    """The first and the last Java version that this Spark version runs on."""
     iceberg: str | None
     """None if there is no runtime for it."""
     delta: str
@@ -59,14 +59,14 @@ RELEASES: Final[Mapping[str, Release]] = {
         commons_pool="2.13.1",
     ),
 }
-"""Java 23 and later lack a method that the Hadoop client of Spark 4.0 and 4.1 calls."""
+"""By Spark version. Java 23 and later lack a method that Hadoop calls in Spark 4.0 and 4.1."""
 CHECKED: Final = ("4.0.0", "4.1.3", "4.2.0")
 """The versions with which pipelines have been run."""
 TOKEN_PROVIDERS: Final[Mapping[str, str]] = {"4.1.3": "4.0.0", "4.2.0": "4.0.0"}
-"""Versions whose token provider was not in Maven when checked, with one that works."""
+"""Versions whose token provider was missing in Maven when checked, each with one that works."""
 
 WITHOUT_AVRO: Final = ("4.1.3", "4.2.0")
-"""Versions whose spark-avro was not in Maven when checked."""
+"""Versions whose spark-avro was missing in Maven when checked."""
 
 
 def installed_pyspark() -> str:

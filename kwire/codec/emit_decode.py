@@ -1,8 +1,8 @@
 """Writes decoders: one short function per wire form.
 
-Rules: a run of fixed-size fields, with the length of what follows it, is one unpack; every length
-is checked against the remaining bytes before it is used; objects are made without ``__init__``; an
-array of fixed-size structures is one ``iter_unpack``.
+Rules: one unpack reads a run of fixed-size fields, and the length of the field after it; every
+length is checked against the remaining bytes before it is used; objects are created without
+``__init__``; one ``iter_unpack`` reads an array of fixed-size structures.
 """
 
 from itertools import repeat

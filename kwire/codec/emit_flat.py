@@ -207,7 +207,7 @@ class _Decoding:
             self.values.append(name)
 
     def elements(self, field: Field) -> None:
-        """Read an array of a few elements, in a loop unless it has one."""
+        """Read an array of a few elements: in a loop, or one element if ``is_single``."""
         if self.is_single:
             self.byte("n", "{} != 2")
             values, self.values = self.values, []
@@ -285,10 +285,10 @@ def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncod
     """Return a function that builds the parts of a response's frame in a flexible version.
 
     Its arguments are the correlation id and the values of the fields named ``names``, as far as the
-    version has them, in the order of the wire but for the throttle time, which is the last; all
-    other fields have their defaults. The value of an array named ``few`` is a list of tuples, each
-    with the values of an element. That of another array is None or empty; that of records is None,
-    bytes, or a region of a file, which becomes a part.
+    version has them, in the order of the wire, except that the throttle time comes last; all other
+    fields have their defaults. The value of an array named ``few`` is a list of tuples, each with
+    the values of an element. The value of any other array is None or empty. The value of records is
+    None, bytes, or a region of a file, which becomes a part.
     """
     assert is_flexible(cls, version)
     key = cls, version, few, names

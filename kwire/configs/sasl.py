@@ -156,7 +156,7 @@ def client_account(properties: Mapping[str, str]) -> Account:
     mechanism = properties.get("sasl.mechanism", "GSSAPI")
     if mechanism not in _LOGIN_MODULES:
         raise ConfigError(
-            f"sasl.mechanism is {mechanism}, which kwire does not have; give it one of {_names()}"
+            f"kwire does not support sasl.mechanism={mechanism}; set it to one of {_names()}"
         )
     example = f'{_JAAS}={_LOGIN_MODULES[mechanism]} required username="NAME" password="PASSWORD";'
     try:
@@ -186,9 +186,7 @@ def _module(own: Mapping[str, str], listener: str, mechanism: str) -> LoginModul
     except ValueError as error:
         raise ConfigError(f"{name} cannot be read: {error}; write {example}") from None
     if module.name != expected:
-        raise ConfigError(
-            f"{name} names another login module, which kwire does not have; write {example}"
-        )
+        raise ConfigError(f"{name} names a login module that kwire does not have; write {example}")
     return module
 
 

@@ -1,6 +1,6 @@
 """The protocols through which coordinators use the replica layer.
 
-Their other implementations are logs in memory, in the tests of coordinators.
+The tests of coordinators implement them with logs in memory.
 """
 
 from typing import TYPE_CHECKING, Protocol

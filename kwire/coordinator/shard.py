@@ -126,7 +126,7 @@ class Shard(Generic[M]):
     takes_steps: bool = False
     """True while the shard's steps are being taken, or wait for a retry."""
     is_held_up: bool = False
-    """True if a step or a deadline could not be written since the last successful write."""
+    """True if writing a step or a deadline has failed, and no write has succeeded since."""
 
     def next_series(self) -> Hashable | None:
         """Return the first series that is not waiting after a fault; None if there is none."""
@@ -193,7 +193,7 @@ class Shard(Generic[M]):
     def _pieces(
         self, decision: Decision, max_batch_bytes: int
     ) -> Iterator[list[tuple[bytes, bytes | None, Record]]]:
-        """Yield the encoded records: all at once, or, unless atomic, in as few batches as fit."""
+        """Yield the encoded records: an atomic decision's as one batch, others in several."""
         piece: list[tuple[bytes, bytes | None, Record]] = []
         size = _BATCH_OVERHEAD
         for record in decision.records:

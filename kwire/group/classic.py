@@ -4,7 +4,7 @@ Each function takes a group and returns the changed group; it adds answers, dead
 the builder. An error that concerns the whole request is raised.
 
 The rules are Kafka's: KIP-394 (a new member receives its id before it joins), KIP-345 (static
-members keep their membership across a restart), KIP-814 (a static leader that returns can skip the
+members keep their membership across a restart), KIP-814 (a static leader that rejoins can skip the
 assignment).
 """
 
@@ -50,7 +50,7 @@ LeaveResult = LeaveGroupResponse.MemberResponse
 
 
 class Refused(Exception):
-    """The rejection of a JoinGroup, with the member id for its response."""
+    """The rejection of a JoinGroup, with the member id to put in the response."""
 
     def __init__(self, error: type[KafkaError], member_id: str = "") -> None:
         super().__init__(error.__name__)
@@ -149,7 +149,7 @@ def _admit(
 def _join_again(
     builder: DecisionBuilder, group: ClassicGroup, request: JoinGroupRequest, client: Client
 ) -> ClassicGroup:
-    """Join a member that has an id: a new member that was just given it, or one that rejoins."""
+    """Join a member that has an id: a new member with a fresh id, or a member that rejoins."""
     member_id = request.member_id
     if member_id in group.pending_join:
         if request.group_instance_id is not None:
@@ -311,7 +311,7 @@ def _remove_leaver(builder: DecisionBuilder, group: ClassicGroup, leaver: Leaver
 def on_session_timeout(
     builder: DecisionBuilder, group: ClassicGroup, member_id: str
 ) -> ClassicGroup:
-    """Remove a member that sent no request for its session timeout.
+    """Remove a member that has sent no request within its session timeout.
 
     A member with a waiting request counts as alive, except a new member: its client may have
     disconnected long ago.

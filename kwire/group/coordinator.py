@@ -62,7 +62,7 @@ FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseT
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class GroupCoordinator(GroupKinds):
-    """The groups of this node."""
+    """The groups that this node coordinates."""
 
     settings: Callable[[], GroupSettings]
 
@@ -116,7 +116,7 @@ class GroupCoordinator(GroupKinds):
         )
 
     def on_role_changed(self, partition: "LedPartition") -> None:
-        """Load a partition that this broker now leads, or drop it; the replica layer calls this."""
+        """Load a partition that this broker now leads, or drop it; called by the replica layer."""
         if partition.topic != CONSUMER_OFFSETS:
             return
         if partition.leader is not None:
@@ -202,7 +202,7 @@ class GroupCoordinator(GroupKinds):
     def commit(
         self, request: OffsetCommitRequest
     ) -> Slow[OffsetCommitResponse] | OffsetCommitResponse:
-        """Commit offsets; each topic has its name and, if it is known, its id.
+        """Commit offsets; each topic has its name and, if known, its id.
 
         A large commit is encoded before the decision, in slices between which other tasks run. It
         succeeds or fails as a whole; it fails with UNKNOWN_SERVER_ERROR if it does not fit in one

@@ -1,4 +1,4 @@
-"""The parts of one decision about groups, collected before it is returned as a whole."""
+"""The parts of one decision about groups, collected until it is complete."""
 
 from collections.abc import Callable
 from functools import partial
@@ -58,12 +58,12 @@ class DecisionBuilder:
             self.answers.append(Answer(ticket, reply))
 
     def answer_late(self, ticket: int | None, make: Callable[[], object]) -> None:
-        """Answer a request whose own task builds the response; a group may have many of them."""
+        """Answer a request whose own task builds the response, because a group may have many."""
         if ticket is not None:
             self.answers.append(LateAnswer(ticket, make))
 
     def refuse(self, error: KafkaError) -> None:
-        """Reject the request, whose task raises the error."""
+        """Reject the request; its task raises the error."""
         self.answer_late(self.ticket, partial(_raise, error))
 
     def restart_session(self, group: ClassicGroup, member: Member) -> None:
@@ -99,7 +99,7 @@ def _raise(error: KafkaError) -> Never:
 
 
 def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
-    """Return a member's JoinGroup response; only the leader's lists the members."""
+    """Return a member's JoinGroup response; only the leader's response lists the members."""
     leads = group.leader == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation,

@@ -1,6 +1,6 @@
 """The deletion of offsets, and of groups.
 
-A share group's persisted state is deleted first, so that no state is left of a group that is gone.
+A share group's persisted state is deleted first, so that a deleted group leaves no state behind.
 """
 
 from functools import partial

@@ -1,11 +1,11 @@
 """The expiry of committed offsets, and of groups without offsets (KIP-211).
 
 An offset is removed when its topic is deleted, or when it has been unused for
-``offsets.retention.minutes``. The time counts from when the group became empty; for a group that
-subscribes but no longer reads the topic, and for a consumer that only commits, from the commit.
+``offsets.retention.minutes``. The time counts from when the group became empty. It counts from the
+commit for a topic that the group no longer subscribes to, and for a consumer that only commits.
 
 Every function yields steps; each step checks a bounded number of offsets, in the state at the time
-it is taken.
+of the step.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ IsOver = Callable[[Committed], bool]
 
 
 class ShardState(Protocol):
-    """The groups and offsets of one partition, as the steps read them."""
+    """The groups and offsets of one partition, as used by the steps."""
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]: ...
@@ -124,7 +124,7 @@ def _has_offsets(shard: ShardState, group_id: str) -> bool:
 
 
 def _rule(group: ClassicGroup) -> tuple[Since, frozenset[str]] | None:
-    """Return where an offset's age starts, and the topics in use; None if nothing may expire."""
+    """Return when an offset's age starts, and the topics in use; None if nothing may expire."""
     if group.protocol_type is None:
         return _commit_time, frozenset()
     if group.state is State.EMPTY:
@@ -217,7 +217,7 @@ def _remove(
 ) -> Decision:
     """Return the decision to remove expired offsets, except those that a transaction may change.
 
-    A tombstone would also drop the transaction's offset, which may belong to a recreated topic.
+    A tombstone would also discard the transaction's offset, which may belong to a recreated topic.
     """
     committed = shard.offsets.of(group_id).get(topic, {})
     unstable = shard.offsets.unstable_partitions(group_id)

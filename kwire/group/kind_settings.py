@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False, repr=False)
 class KindSettings:
-    """The broker's settings, and those that a group overrides."""
+    """The broker's settings, and the settings that a group overrides."""
 
     config: "Callable[[], BrokerConfig]"
     overrides: Callable[[str], Mapping[str, str]]

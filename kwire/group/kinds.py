@@ -1,4 +1,4 @@
-"""The share groups and streams groups of a node; their modules are loaded on first use."""
+"""The kinds of groups on a node; the modules of share and streams groups load on first use."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class GroupKinds:
-    """The kinds of groups that have a coordinator of their own; all share one service."""
+    """The kinds of groups that have their own coordinator; all of them share one service."""
 
     service: CoordinatorRuntime[GroupShard]
     clock: Clock
     partitions: Callable[[], int]
-    """Returns the number of partitions that `__consumer_offsets` has or will be created with."""
+    """Returns the partition count of `__consumer_offsets`, which may not have been created yet."""
     topics: "Callable[[], Topics]"
-    """Returns the topics in the newest metadata, for groups whose members it assigns."""
+    """Returns the topics in the newest metadata, for groups whose partitions are assigned here."""
     share_ports: "Callable[[], SharePorts]"
-    """Returns what share groups use of the node."""
+    """Returns the parts of the node that share groups use."""
     spawn: Callable[[Callable[[], Awaitable[None]]], object]
     """Starts a task that lasts no longer than the node."""
     _share: "ShareGroups | None" = attrs.field(default=None, init=False)

@@ -90,7 +90,7 @@ TopicPartitions = dict[str, set[int]]
 
 @attrs.define(eq=False, repr=False)
 class LargeOffsetDeletion:
-    """An OffsetDelete with many offsets; topics that the group still reads keep theirs."""
+    """An OffsetDelete with many offsets; offsets of topics that the group still reads remain."""
 
     request: OffsetDeleteRequest
     draft: Draft[GroupChange]
@@ -155,7 +155,7 @@ class LargeSync:
     _group: ClassicGroup | None = None
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Store the group if it waits for these assignments."""
+        """Store the group if it is waiting for these assignments."""
         self._group = self._waiting_group(shard)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         builder.answer(ticket, None)
@@ -182,7 +182,7 @@ class LargeSync:
         return shard.sync(self.request, moment, ticket, self.draft if is_current else None)
 
     def _waiting_group(self, shard: GroupShard) -> ClassicGroup | None:
-        """Return the group if it waits for the assignments of this request, else None."""
+        """Return the group if it is waiting for the assignments of this request, else None."""
         group, request = shard.groups.get(self.request.group_id), self.request
         is_waiting = (
             group is not None

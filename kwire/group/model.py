@@ -1,7 +1,7 @@
 """The classic group: an immutable value, its states and their transitions.
 
-A decision builds a new group; the shard adopts it once the decision's records are written. Only
-what a group record holds is written: the generation, the protocol, the leader and the members with
+A decision builds a new group; the shard adopts it once the decision's records are written. Only the
+fields of a group record are written: the generation, the protocol, the leader and the members with
 their assignments. Waiting requests, and member ids that were handed out but not used yet, exist
 only in memory, as in Kafka.
 
@@ -68,7 +68,7 @@ class Member(NamedTuple):
     join_ticket: int | None = None
     sync_ticket: int | None = None
     is_new: bool = False
-    """True while the member, having joined for the first time, waits for its first generation."""
+    """True while a member that joined for the first time waits for its first generation."""
 
     def metadata(self, protocol: str | None) -> bytes:
         for name, data in self.protocols:
@@ -102,7 +102,7 @@ class ClassicGroup(NamedTuple):
     """The number of members with a waiting JoinGroup."""
     arrivals: int = 0
     initial_delay: tuple[int, int] | None = None
-    """The delay, in ms, of an empty group's first rebalance, and by how much it may be extended."""
+    """The delay of an empty group's first rebalance and its largest extension, both in ms."""
     has_new_member: bool = False
     """True if a member joined during that delay."""
 
@@ -172,7 +172,7 @@ class ClassicGroup(NamedTuple):
         )
 
     def replace(self, member: Member) -> "ClassicGroup":
-        """Return the group with a member's new state; its id and order stay."""
+        """Return the group with a member's new state; the member keeps its id and order."""
         old = self.members[member.member_id]
         votes = self.votes
         if old.protocols != member.protocols:
@@ -207,9 +207,9 @@ class ClassicGroup(NamedTuple):
         )
 
     def replace_static_member(self, old_id: str, new_id: str) -> "ClassicGroup":
-        """Return the group with a new member id for a static member that restarted.
+        """Return the group with a new member id for a restarted static member.
 
-        As in Kafka the member does not count as new, so its session does not expire while it waits
+        As in Kafka, the member does not count as new, so its session does not expire while it waits
         for the next generation.
         """
         old = self.members[old_id]
@@ -227,7 +227,7 @@ class ClassicGroup(NamedTuple):
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that all members support and most prefer."""
+        """Return the protocol that most members prefer, among those that all members support."""
         count = len(self.members)
         candidates = {name for name, votes in self.votes.items() if votes == count}
         preferred: dict[str, int] = {}
@@ -239,16 +239,16 @@ class ClassicGroup(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class ProtocolChange:
-    """A change of a group's protocol that was built beforehand; it is applied in one step.
+    """A change of a group's protocol that was built in advance; it is applied in one step.
 
-    Without ``consumer`` the consumer group ends; the decision's state has the classic group.
+    Without ``consumer``, the consumer group ends and the decision's state has the classic group.
     """
 
     group_id: str
     consumer: "ConsumerGroup | None" = None
     """The consumer group that replaces the classic group."""
     records: list[Record] = attrs.field(factory=list)
-    """The records that change this group further."""
+    """Further records that change the new group."""
 
 
 def _add_votes(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:

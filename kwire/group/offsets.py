@@ -1,9 +1,9 @@
 """The committed offsets of all groups of one shard: a plain index.
 
 The offsets of an open transaction are pending until its marker is written; then they are committed
-or discarded. Of two commits for the same partition the later write counts, so a pending offset is
-discarded if another commit is written after it. Times are wall-clock milliseconds, as in the
-records. Committed offsets are stored as bytes, which the garbage collector does not visit: a
+or discarded. Of two commits for the same partition, the one written later counts, so a pending
+offset is discarded if another commit is written after it. Times are wall-clock milliseconds, as in
+the records. Committed offsets are stored as bytes, which the garbage collector does not visit: a
 million of them do not lengthen a collection.
 """
 
@@ -103,7 +103,7 @@ class PendingOffsets:
     numbers: dict[str, dict[int, int]] = attrs.field(factory=dict)
     """The numbers of the latest commits, in the order in which they were written."""
     values: dict[str, dict[int, Packed]] = attrs.field(factory=dict)
-    """The offsets that a commit marker makes effective; superseded ones are removed."""
+    """The offsets that a commit marker will put into effect; superseded offsets are removed."""
 
     def set(self, topic: str, partition: int, number: int, packed: Packed) -> None:
         self.numbers.setdefault(topic, {})[partition] = number
@@ -161,7 +161,7 @@ class Offsets:
     _pending: dict[str, dict[int, PendingOffsets]] = attrs.field(factory=dict, init=False)
     """The offsets in open transactions, by group and producer id."""
     _groups_in: dict[int, dict[str, None]] = attrs.field(factory=dict, init=False)
-    """The groups for which an open transaction commits offsets, by producer id."""
+    """The groups to which an open transaction commits offsets, by producer id."""
     count: int = attrs.field(default=0, init=False)
     _written: int = attrs.field(default=0, init=False)
     """The number of transactional commits written so far."""
@@ -186,7 +186,7 @@ class Offsets:
         return (topic, partition) in self.unstable_partitions(group_id)
 
     def has_pending(self, group_id: str) -> bool:
-        """Return whether an open transaction commits offsets of this group."""
+        """Return whether an open transaction commits offsets to this group."""
         return group_id in self._pending
 
     def unstable_partitions(self, group_id: str) -> Collection[tuple[str, int]]:
@@ -306,7 +306,7 @@ class Offsets:
             pending.supersede(topic, partition, number)
 
     def _drop_pending(self, group_partition: GroupPartition) -> None:
-        """Remove the pending commits of an offset for which a tombstone was written."""
+        """Remove the pending commits of an offset, because a tombstone was written."""
         group_id, topic, partition = group_partition
         for producer_id, pending in list(self._pending.get(group_id, {}).items()):
             pending.drop(topic, partition)

@@ -100,7 +100,7 @@ def expel(builder: DecisionBuilder, group: ClassicGroup, member: Member) -> Clas
 def complete(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """End the rebalance with the members that joined.
 
-    Absent static members stay until their session ends. If no member joined, the group waits for
+    Absent static members stay until their sessions expire. If no member joined, the group waits for
     its static members for another rebalance timeout.
     """
     builder.end_join_timeout(group)
@@ -205,7 +205,7 @@ def propagate_assignments(
 def fail_assignments(
     builder: DecisionBuilder, group: ClassicGroup, error: type[KafkaError]
 ) -> ClassicGroup:
-    """Answer waiting members with an error and rebalance, because no assignments were written."""
+    """Answer waiting members with an error, and rebalance: no assignments were written."""
     builder.answer(builder.ticket, sync_error(error))
     for member in group.members_by_arrival():
         if member.sync_ticket is not None:

@@ -3,7 +3,7 @@
 A key is a type number followed by the key's fields; a value is a version number followed by the
 value's fields. The records of consumer, share and streams groups are in their own modules
 (:mod:`kwire.group.consumer.records`, :mod:`kwire.group.share.records`,
-:mod:`kwire.group.streams.records`), which are loaded with the first of them.
+:mod:`kwire.group.streams.records`), which are loaded when the first such record is read.
 """
 
 import struct
@@ -104,7 +104,7 @@ def is_of_streams_group(key: object) -> bool:
 
 
 def group_record(group: ClassicGroup) -> Record:
-    """Return the record of a group: its generation and its members."""
+    """Return the record of a group: its generation and members."""
     return run_steps(making_group_record(group))
 
 
@@ -139,7 +139,8 @@ def making_group_record(group: ClassicGroup) -> Generator[None, None, Record]:
 def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     """Return the group stored in a record: stable if it has members, else empty.
 
-    The maps are built in one step: adding members one by one took five to nine times as long.
+    The maps are built in one step, because adding members one by one takes five to nine times as
+    long.
     """
     protocol = value.protocol or ""
     members: dict[str, Member] = {}

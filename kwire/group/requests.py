@@ -60,16 +60,16 @@ CommittedOffset = tuple[int, int, int, str | None]
 YIELD_OFFSETS: Final = 32
 """The number of offsets between two yields of a long response, a few microseconds each."""
 DECISION_OFFSETS_MAX: Final = 200
-"""The largest number of offsets that one decision encodes, about 2 ms of work."""
+"""The most offsets that one decision encodes, about 2 ms of work."""
 DECISION_MEMBERS_MAX: Final = 200
-"""The largest number of members that may leave, or be assigned partitions, in one decision."""
+"""The most members that may leave or be assigned partitions in one decision."""
 
 
 # Offsets
 
 
 def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
-    """Return whether a request has so many offsets that it is encoded before the decision."""
+    """Return whether a request has so many offsets that it is encoded in advance."""
     return sum(len(topic.partitions) for topic in request.topics) > DECISION_OFFSETS_MAX
 
 
@@ -169,7 +169,7 @@ def _check_commit_in_transaction(
 ) -> None:
     """Reject a commit whose consumer is not a member of the current generation (KIP-447).
 
-    A producer that names no member is fenced by its transactional id alone. A commit during a
+    A producer that names no member is fenced only by its transactional id. A commit during a
     rebalance is accepted; no commit restarts the member's session.
     """
     if not shard.has_groups:
@@ -203,7 +203,7 @@ def _check_commit_in_transaction(
 
 
 def _check_has_offsets(shard: GroupShard, group_id: str) -> None:
-    """Reject a commit to a share group, which has no committed offsets."""
+    """Reject a commit to a share group, which does not have committed offsets."""
     if shard.share_group(group_id) is not None:
         raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
 
@@ -318,7 +318,7 @@ def read_offsets(
 ) -> OffsetsRead:
     """Take a snapshot of the committed offsets of these partitions; ``topics`` None means all.
 
-    A member of a consumer group or streams group must name its present epoch.
+    A member of a consumer group or streams group must give its current epoch.
     """
     if (consumer := shard.consumer_group(group_id)) is not None:
         shard.consumer.check_fetch(consumer, member_id, member_epoch)
@@ -392,8 +392,8 @@ def delete_offsets(
 def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[str]:
     """Return the topics of an OffsetDelete that the group still reads.
 
-    Raises GroupIdNotFound, or NonEmptyGroup if a classic group has members but no consumers,
-    so that its subscriptions are unknown.
+    Raises GroupIdNotFound, or NonEmptyGroup if a classic group's members are not consumers, so that
+    its subscriptions are unknown.
     """
     subscriber = shard.consumer_group(request.group_id) or shard.streams_group(request.group_id)
     if subscriber is not None:
@@ -434,7 +434,7 @@ def list_groups(shard: GroupShard, states: Iterable[str], kinds: Iterable[str]) 
 
 
 def listing_of(group: "AnyGroup") -> Listing:
-    """Return what a list of groups says of one."""
+    """Return the entry about a group in a list of groups."""
     if isinstance(group, ClassicGroup):
         return group.group_id, group.protocol_type or "", group.state.value, "classic"
     return group.group_id, group.kind, group.state.value, group.kind
@@ -449,7 +449,7 @@ def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
 
 
 def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -> list[Record]:
-    """Return the tombstones of a group without members, and end its deadlines.
+    """Return the tombstones of a group without members, and cancel its deadlines.
 
     Raises GroupIdNotFound or NonEmptyGroup.
     """
@@ -502,13 +502,13 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
 
 
 def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
-    """End the sessions of the member ids that were handed out but have not joined."""
+    """End the sessions of member ids that were handed out but have not joined."""
     for member_id in group.pending_join:
         builder.end_session(group, member_id)
 
 
 def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
-    """Describe a group for DescribeGroups; its members' metadata only while the group is stable."""
+    """Describe a group for DescribeGroups; metadata of members only while the group is stable."""
     group = _existing(shard, group_id)
     stable = group.state is State.STABLE
     members = [

@@ -18,13 +18,13 @@ class GroupSettings:
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
     new_member_join_timeout_ms: int = 300_000
-    """The longest wait of a member that joined for the first time; not configurable in Kafka."""
+    """The longest wait of a member that joins for the first time; fixed, as in Kafka."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     max_pending_members: int = 10_000
-    """The largest number of unused member ids per group; a limit of kwire's own."""
+    """The largest number of unused member ids per group; this limit is kwire's own."""
 
     @property
     def offsets_retention_ms(self) -> int:

@@ -1,9 +1,9 @@
 """All groups of one partition of `__consumer_offsets`: a decider and its state.
 
 It serves classic groups; a :class:`ConsumerShard` has the consumer groups, a :class:`ShareShard`
-the share groups and a :class:`StreamsShard` the streams groups. Invariants: a group id is in one of
-``groups`` and these shards; the ``expiry`` deadline is set while there is a group whose offsets may
-expire.
+the share groups and a :class:`StreamsShard` the streams groups. Invariants: a group id is either in
+``groups`` or in one of these shards; the ``expiry`` deadline is set while there is a group whose
+offsets may expire.
 """
 
 import logging
@@ -135,7 +135,7 @@ class GroupShard(GroupTables):
             self.groups[group_id] = group_from(group_id, value)
 
     def _apply_to_shard(self, record: Record) -> None:
-        """Apply a record of another kind of group, which replaces a classic one without records."""
+        """Apply a record of another kind of group, which may replace a classic group."""
         group_id = record.key.group_id
         if record.value is not None:
             self.groups.pop(group_id, None)
@@ -196,7 +196,7 @@ class GroupShard(GroupTables):
         return self._expire(builder)
 
     def remove_deleted_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
-        """Remove what groups have of deleted topics; ``names`` maps their ids to their names."""
+        """Remove the groups' data about deleted topics; ``names`` maps their ids to their names."""
         yield from expiry.remove_deleted_topics(self, names)
         if self._share is not None:
             yield from self._share.forget_topics(names.__contains__)
@@ -274,7 +274,7 @@ class GroupShard(GroupTables):
         ticket: int,
         draft: "Draft[GroupChange] | None" = None,
     ) -> Decision:
-        """Decide on a SyncGroup; ``draft`` holds the leader's record if that is a large one."""
+        """Decide on a SyncGroup; ``draft`` has the leader's record if the record is large."""
         if (consumer := self.consumer_group(request.group_id)) is not None:
             builder = DecisionBuilder(moment, self.settings(), ticket)
             return self.consumer.sync(consumer, request, builder)

@@ -1,6 +1,7 @@
 """The groups of all kinds in one partition of `__consumer_offsets`, by their ids.
 
-The modules of consumer, share and streams groups are loaded with the first group of their kind.
+The modules of consumer, share and streams groups are loaded when the first group of the kind
+appears.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False, repr=False)
 class GroupTables:
-    """The groups and their offsets; what changes them is in the subclass."""
+    """The groups in one partition and their offsets; the subclass `GroupShard` changes them."""
 
     new_id: Callable[[], str]
     """Returns the unique part of a new member id."""
@@ -100,7 +101,7 @@ class GroupTables:
         return () if self._streams is None else self._streams.groups.values()
 
     def shard_of(self, key: object) -> "ConsumerShard | ShareShard | StreamsShard":
-        """Return the groups to which a record's key belongs; it must not be of a classic group."""
+        """Return the shard to which a record's key belongs; not for keys of classic groups."""
         if is_of_share_group(key):
             return self.share
         return self.streams if is_of_streams_group(key) else self.consumer

@@ -7,8 +7,8 @@ general path (:class:`kwire.group.shard.GroupShard`) decides.
 
 Rules: the general path is the authority, and a function here must leave the groups, their deadlines
 and the log as the general path would (``tests/handlers/test_usual_group_requests.py`` compares the
-two). No request is answered while a record of the group's partition waits for its commit. Every
-error but that of a failed commit is raised by the general path.
+two). No request is answered while a record of the group's partition waits for its commit. Except
+for a failed commit, all errors are raised by the general path.
 """
 
 from typing import TypeAlias
@@ -41,10 +41,10 @@ def heartbeat(groups: GroupKinds, group_id: str, generation: int, member_id: str
 def consumer_heartbeat(
     groups: GroupKinds, group_id: str, member_id: str, epoch: int, client: tuple[str, str]
 ) -> int | None:
-    """Restart the session of a member that has its target; return the heartbeat interval.
+    """Restart the session of a member that has reached its target; return the heartbeat interval.
 
-    The request has nothing but the two ids and the epoch. ``client``: id and address of the client,
-    which are recorded if they change.
+    The request contains only the two ids and the epoch. ``client`` is the client's id and address,
+    which the general path records if they have changed.
     """
     shard = groups.service.find_settled(groups.partition_of(group_id))
     group = None if shard is None else shard.machine.consumer_group(group_id)
@@ -73,11 +73,11 @@ def consumer_heartbeat(
 def commit(
     groups: GroupKinds, group_id: str, epoch: int, member_id: str, topics: Commits
 ) -> Slow[None] | bool:
-    """Commit a member's offsets; return False if that is left to the general path.
+    """Commit a member's offsets; return False to leave the request to the general path.
 
-    Return True once they are committed, or the wait for it. ``epoch`` is the generation or the
-    member's epoch. Raises KafkaError if the append fails; the general path then tries it again,
-    which does no harm, because the same offsets are committed.
+    Returns True if they are committed, or a wait for the commit. ``epoch`` is the generation or the
+    member's epoch. Raises KafkaError if the append fails; the general path then repeats it, which
+    is harmless, because it commits the same offsets.
     """
     service = groups.service
     shard = service.ready(groups.partition_of(group_id))
@@ -97,7 +97,7 @@ def commit(
 def _session_of_committer(
     machine: GroupShard, group_id: str, epoch: int, member_id: str, now: float
 ) -> tuple[Timer, ...] | None:
-    """Return the deadline that a commit moves, if any; None unless the client may commit."""
+    """Return the deadline that a commit moves, if any; None if the client may not commit."""
     group = machine.groups.get(group_id)
     if group is not None:
         member = group.members.get(member_id)
@@ -110,6 +110,6 @@ def _session_of_committer(
 
 
 def _has_room_for(machine: GroupShard, topics: Commits) -> bool:
-    """Return whether no metadata is longer than allowed."""
+    """Return whether all metadata are short enough."""
     limit = machine.settings().offset_metadata_max_bytes
     return all(len(each[3] or "") <= limit for _, offsets in topics for each in offsets)

@@ -408,7 +408,7 @@ def _check_may_write(context: Context, name: str, topic_id: bytes) -> None:
 def _log_start(
     replicas: ReplicaService, name: str, topic_id: bytes, index: int, error: KafkaError
 ) -> int:
-    """Return the log start, which a producer needs after a gap, or -1 for other errors."""
+    """Return the log start, which a producer needs after a gap; -1 for errors without it."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
     with suppress(KafkaError):  # deleted while a thread checked the batch

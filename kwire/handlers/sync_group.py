@@ -1,4 +1,4 @@
-"""SyncGroup (API key 14): the leader sends all assignments, each member receives its own."""
+"""SyncGroup (API key 14): the leader sends all assignments, and each member receives its own."""
 
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.errors import KafkaError

@@ -25,17 +25,17 @@ from kwire.net.listener import Listener
 logger = logging.getLogger(__name__)
 
 ACCEPT_BATCH: Final = 2
-"""Connections accepted in one turn of the loop; the next turn handles their first requests.
+"""The connections accepted in one turn of the loop; the next turn handles their first requests.
 
-Each costs 0.2 ms in all, which the other clients wait for.
+Each costs 0.2 ms in all, during which other clients wait.
 """
 COLLECTED: Final = 32
-"""The number of accepted connections after which their objects are collected: 0.5 ms."""
+"""Garbage is collected after this many accepted connections, which takes 0.5 ms."""
 EXHAUSTED_PAUSE_S: Final = 0.25
 REPORT_S: Final = 10.0
 """The shortest time between two log lines about pauses."""
 THROTTLED_MAX: Final = 1000
-"""The most connections over their address's rate that are open; further ones are closed at once."""
+"""The most open connections over their address's rate; further ones are closed at once."""
 _MAPPED: Final = "::ffff:"
 """The prefix of an IPv4 address that connected to an IPv6 socket."""
 OnAccepted = Callable[[Listener, socket.socket, str, int], None]
@@ -54,7 +54,7 @@ class Acceptor:
     collect: Callable[[], object] = lambda: None
     """Collects garbage among the objects of new connections, to keep later collections short."""
     last_descriptor: int = UNLIMITED
-    """Connections wait in the kernel while the next descriptor would be above this."""
+    """If the next descriptor would be above this, connections wait in the kernel."""
     _throttled: LazyHeap[socket.socket] = attrs.field(factory=LazyHeap)
     """Connections over their address's rate, by the time when they are closed."""
     _next_close: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -100,7 +100,7 @@ class Acceptor:
     async def close_throttled(self) -> None:
         """Close the connections over their address's rate when their time is up, until cancelled.
 
-        An address that connects again and again is slowed down like this.
+        This slows down an address that connects again and again.
         """
         try:
             while True:

@@ -1,7 +1,7 @@
 """The rates at which addresses may open connections, which operators set as quotas (KIP-612).
 
 Pure state; the caller passes the time. Rules, as in Kafka: each node limits each address that has a
-quota (``connection_creation_rate``) of its own or by default. The rate is measured over
+quota (``connection_creation_rate``), its own or the default. The rate is measured over
 ``quota.window.num`` windows, so an address may first open the connections of all full windows at
 once. A connection over the rate does not count; it is closed after the time in which the rate falls
 back to the quota, but after one window at the latest.
@@ -16,7 +16,7 @@ from kwire.replica.throttles import RateLimit
 
 CREATED: Final = "connection_creation_rate"
 ADDRESSES_MAX: Final = 10_000
-"""The number of addresses whose rates are remembered; those of more addresses start over."""
+"""The number of addresses whose rates are remembered; the rates of further addresses start over."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -1,6 +1,6 @@
 """The part of a non-blocking socket that connections and senders use.
 
-A TCP socket has it, and so does a connection with TLS (:mod:`kwire.net.tls.tls_socket`).
+A TCP socket implements it, and so does a connection with TLS (:mod:`kwire.net.tls.tls_socket`).
 """
 
 from typing import Protocol
@@ -9,8 +9,8 @@ from typing import Protocol
 class ByteSocket(Protocol):
     """A non-blocking connection; a call that would have to wait raises BlockingIOError.
 
-    A caller of :meth:`send` that had to wait must repeat the call with the same bytes first; more
-    may follow them.
+    After :meth:`send` had to wait, the next call must begin with the same bytes; more may follow
+    them.
     """
 
     def fileno(self) -> int:

@@ -1,7 +1,7 @@
 """A connection to another node: pipelined requests, and their responses in order.
 
 It uses the highest version that both nodes support. A call sends its request itself; a task sends
-only what the socket does not take at once. When the connection ends, every call in flight
+only the bytes that the socket does not take at once. When the connection ends, every call in flight
 fails with :class:`ConnectionLost`; the caller decides whether and when to reconnect. On Linux, a
 connection ends after the other host has acknowledged nothing for 5 seconds.
 """
@@ -45,7 +45,7 @@ _API_VERSIONS: Final = 18
 _LOGIN: Final = (17, 36)
 """The API keys of a log-in: SaslHandshake and SaslAuthenticate."""
 _RENEWAL: Final = 0.85
-"""The part of a session's time after which it is renewed."""
+"""The fraction of a session's lifetime after which it is renewed."""
 _ENDS: Final = (OSError, Disconnect, MalformedError)
 
 
@@ -68,7 +68,7 @@ def _is_refused(error: BaseException) -> bool:
 
 @attrs.define(eq=False, repr=False)
 class Call(Generic[Resp]):
-    """A request that is sent or about to be, and its response."""
+    """A request that has been sent or is about to be, and its response."""
 
     correlation_id: int
     key: int
@@ -88,19 +88,19 @@ class NodeClient:
     tls: "ClientTls | None" = None
     """None if the other node's listener does not encrypt."""
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
-    """The first and last version that the other node advertised, by API key."""
+    """The first and last version that the other node advertises, by API key."""
     login: "NodeLogin | None" = None
-    """The log-in at the other node; None if it asks for none."""
+    """The log-in at the other node; None if it requires none."""
     lost: bool = False
     _sender: Sender | None = None
     """The sender of the connected socket; it holds the requests that are not sent yet."""
     _is_sending: bool = False
-    """True while the task sends, so that the requests of calls queue up behind."""
+    """True while the task sends; meanwhile the requests of calls queue up behind it."""
     _in_flight: deque[Call[Body]] = attrs.field(factory=deque)
     """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
     _queue: deque[tuple[Call[Body], bytes]] | None = None
-    """The requests that wait for the end of a log-in; None while there is none."""
+    """The requests that wait for a log-in to end; None if no log-in is in progress."""
     _correlation_id: int = 0
     """The correlation id of the last request."""
 
@@ -137,7 +137,7 @@ class NodeClient:
                 call.done.set()
 
     async def call(self, request: Request[Resp], *, version: int | None = None) -> Resp:
-        """Send a request and wait for its response; a cancelled call leaves the others alone.
+        """Send a request and wait for its response; cancelling a call does not affect the others.
 
         Raises UnsupportedVersion if no version that the other node supports can carry the request.
         """
@@ -182,7 +182,7 @@ class NodeClient:
                 self._to_send.unpark()
 
     def end(self, call: Call[Resp]) -> Resp:
-        """Return the response of a call that is done; raise ConnectionLost if there is none."""
+        """Return the response of a call that is done; raise ConnectionLost if it has none."""
         if call.response is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
         return call.response
@@ -244,7 +244,7 @@ class NodeClient:
             lifetime_s = await self._log_in(login)
 
     async def _send_rest(self, sender: Sender) -> None:
-        """Send what the socket did not take."""
+        """Send the bytes that the socket did not take."""
         while True:
             self._is_sending = True
             while sender.unsent:

@@ -1,9 +1,9 @@
 """Connections from this node to others: made on first use, reused, retried with a back-off.
 
-Rules: one connection for each address and purpose; a request that is not answered in time closes
-its connection, because answers come in order and a missing answer would hold up all later ones; a
-node out of reach is retried after 20 ms, then with delays that double up to a second, and meanwhile
-calls fail at once. A cancelled call leaves the connection open for other callers.
+Rules: there is one connection for each address and purpose; a request that is not answered in time
+closes its connection, because answers come in order and a missing answer would hold up all later
+ones; an unreachable node is retried after 20 ms, then with delays that double up to a second, and
+in the meantime calls fail at once. A cancelled call leaves the connection open for other callers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Resp = TypeVar("Resp")
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 2.0
-"""The time limit for connecting, after which the node counts as out of reach."""
+"""The time limit for connecting, after which the node counts as unreachable."""
 
 BACKOFF_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
@@ -43,12 +43,12 @@ class OutOfReach(Exception):
 
 
 class ConnectionRefused(OutOfReach):
-    """The other node's host refused the connection: its process does not run."""
+    """The other node's host refused the connection: its process is not running."""
 
 
 @attrs.define(eq=False, repr=False)
 class _Link:
-    """One address: the connection to it, or the time of the next attempt."""
+    """An address, with the connection to it or the time of the next attempt."""
 
     host: str
     port: int
@@ -98,8 +98,8 @@ class Network:
         """Return a pool of connections for one purpose; ``timeout_s`` limits each answer.
 
 
-        ``tls`` is that of the other nodes' listener; None if it does not encrypt. ``login`` is the
-        log-in there; None if they ask for none.
+        ``tls`` is for the other nodes' listener; None if it does not encrypt. ``login`` is the
+        log-in at the other nodes; None if they require none.
         """
         return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s, tls, login)
 

@@ -1,9 +1,9 @@
 """Sends requests to the active controller, and follows it when another node takes over.
 
-Rules: an attempt ends when another leader is announced, so a node that hangs delays no request; an
-attempt without an answer may have been carried out, and is repeated, as Kafka's brokers do; the
-connection to a node that does not lead is closed; requests forwarded for clients have their own
-connection, because they may take longer than a session lasts.
+Rules: an attempt ends when another leader is announced, so a node that hangs does not delay
+requests; an attempt without an answer is repeated, as by Kafka's brokers, although it may have been
+carried out; the connection to a node that does not lead is closed; requests forwarded for clients
+have their own connection, because they may take longer than a session lasts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 0.5
-"""The time limit for hosts to refuse a connection, or to answer whether they lead."""
+"""The time limit for hosts to refuse a connection, or to answer whether they are the leader."""
 _NOT_CONTROLLER: Final = errors.NotController.code
 
 
@@ -44,7 +44,7 @@ class ControllerChannel:
 
     Each purpose has its own pool of connections, because a request waits for earlier requests on
     its connection. The purposes are this broker's registration, the node's other requests, its ISR
-    proposals, and clients' requests, with those that they cause, which may take longer.
+    proposals, and clients' requests with the requests that they cause, which may take longer.
 
     The time limit of a request is that of its pool: of a heartbeat, of a client's request or, for a
     broker's registration, of a session, because each registration that a slow controller gets makes
@@ -70,16 +70,16 @@ class ControllerChannel:
             BY_NAME["AssignReplicasToDirs"].key: own_requests,
             BY_NAME["AlterPartition"].key: isr_proposals,
         }
-        """The pool of a request by its API key; other requests share that of clients."""
+        """The pool for each API key; all other requests share the pool of clients' requests."""
         self._leader_changed = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
         """The attempts in progress, each with the node to which it is sent."""
         quorum.add_leadership_listener(self)
 
     async def send(self, request: Body, requester: Requester | None = None) -> Body:
-        """Send one of this node's requests, on behalf of a client if one is named.
+        """Send one of this node's requests, on behalf of ``requester`` if given.
 
-        A client is named for a request that it caused but did not send as it is.
+        ``requester`` is a client that caused the request without sending this very request.
         """
         if requester is not None:
             return await self._send_for(requester, request)
@@ -95,7 +95,7 @@ class ControllerChannel:
             raise
 
     async def _insist(self, pool: ConnectionPool, request: Body) -> Body:
-        """Try until an active controller answers; raise RequestTimedOut after the time limit."""
+        """Retry until an active controller answers; raise RequestTimedOut after the time limit."""
         with trio.move_on_after(pool.timeout_s):
             while True:
                 node = self._quorum.leader_node()
@@ -109,7 +109,7 @@ class ControllerChannel:
     async def forward(self, frame: bytes, requester: Requester) -> bytes:
         """Forward a client's frame unchanged (KIP-590) and return the response's frame.
 
-        Raises Disconnect if the client has to ask for the versions again.
+        Raises Disconnect if the client has to request the API versions again.
         """
         from kwire.codec.compile import encode
         from kwire.codec.messages.envelope import EnvelopeRequest
@@ -158,10 +158,11 @@ class ControllerChannel:
         return answer
 
     async def is_gone(self) -> bool:
-        """Return whether too few controllers' processes run for one of them to be active.
+        """Return whether too few controllers are running for one of them to be active.
 
-        Only a host that refuses connections now counts as having no process. A host that refused
-        earlier and does not answer now may have restarted its process behind a broken network.
+        A controller counts as not running only if its host refuses connections now. If the host
+        refused them earlier and now does not answer, the controller may have restarted behind a
+        broken network.
         """
         voters, refused = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
@@ -173,9 +174,9 @@ class ControllerChannel:
     async def has_no_active(self) -> bool:
         """Return whether no controller was active at some time since the call.
 
-        All controllers that run must say that they do not lead. It is not enough that less than a
-        majority runs: a leader whose followers' processes have ended stays active until it resigns,
-        and if they return before that, it keeps leading with the sessions that it knows.
+        All running controllers must answer that they do not lead. It is not enough that less than a
+        majority is running: a leader whose followers have ended stays active until it resigns, and
+        if the followers return before that, it continues to lead with the sessions that it knows.
         """
         voters, inactive = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
@@ -234,7 +235,7 @@ class ControllerChannel:
 
 
 def _error_codes(response: Body) -> set[int]:
-    """Return the error code of an answer, or those of its topics if the answer has none."""
+    """Return the error code of an answer, or its topics' codes if it has none of its own."""
     if hasattr(response, "error_code"):
         return {response.error_code}
     return {topic.error_code for topic in response.topics}

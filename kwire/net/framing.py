@@ -15,14 +15,14 @@ _FIRST_BUFFER: Final = 4096
 _GROWTH: Final = 4
 _NOTHING: Final = memoryview(b"")
 POOLED_BUFFERS_MAX: Final = 64
-"""The most pooled buffers in use at a time; further large frames get fresh memory."""
+"""The most pooled buffers in use at a time; further large frames get new memory."""
 POOLED_BUFFER_BYTES: Final = 2 << 20
-"""Room for a request of the usual 1 MB and its header."""
+"""Room for a request with the usual 1 MB of records and its header."""
 _POOLED_FROM: Final = 16 << 10
-"""The bytes of a frame that must have arrived before it gets a pooled buffer."""
+"""The bytes of a frame that must have arrived before the frame gets a pooled buffer."""
 
 TARGET_BYTES_MAX: Final = 512 << 10
-"""The most bytes of a large frame that one call receives, because TLS also decrypts them."""
+"""The most bytes of a large frame that one call receives; with TLS it also decrypts them."""
 
 
 class Disconnect(Exception):
@@ -135,7 +135,7 @@ class Framer:
         self._chunk, self._pos, self.partial = memoryview(data), 0, bool(data)
 
     def target(self) -> memoryview | None:
-        """Return the memory for a large frame's next bytes, None if they go to :meth:`feed`."""
+        """Return the memory for a large frame's next bytes; None if :meth:`feed` takes them."""
         if self._body is None:
             return None
         if self._have == len(self._body):

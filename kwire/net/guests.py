@@ -1,14 +1,16 @@
 """Bounds the connections of one listener whose clients have not logged in yet (SASL).
 
-Such clients cost memory and descriptors without being known. Rules:
+Such clients use memory and descriptors before it is known who they are. Rules:
 
 * A frame has at most :data:`FRAME_BYTES_MAX`, and less if ``sasl.server.max.receive.size`` is less:
   no mechanism needs more, and such a frame gets no pooled buffer.
 * A client that has not logged in after :data:`LOG_IN_S` is disconnected.
-* At most :data:`GUESTS_MAX` clients may be about to log in. One more disconnects the client that
-  has sent no whole request for longest, so that a flood of silent connections locks nobody out.
+* At most :data:`GUESTS_MAX` clients may be about to log in. If there is one more, the client that
+  has not sent a whole request for the longest time is disconnected, so that a flood of silent
+  connections locks nobody out.
 
-A guest is known by its framer, so that a connection's requests need not refer to the connection.
+A guest is identified by its framer, so that a connection's requests need not refer to the
+connection.
 """
 
 import math
@@ -43,13 +45,13 @@ class Guests:
 
     now: Callable[[], float] = trio.current_time
     _guests: dict[Framer, Guest] = attrs.field(factory=dict)
-    """By framer; the clients that have sent no request for longest come first."""
+    """By framer, the longest without a request first."""
 
     def __len__(self) -> int:
         return len(self._guests)
 
     def enter(self, guest: Guest) -> None:
-        """Begin to bound a new connection; this may disconnect another one."""
+        """Start to limit a new connection; this may disconnect another one."""
         guest.framer.max_bytes = min(FRAME_BYTES_MAX, guest.framer.max_bytes)
         guest.scope.deadline = self.now() + LOG_IN_S
         self._guests[guest.framer] = guest
@@ -63,12 +65,12 @@ class Guests:
             self._guests[framer] = guest
 
     def on_login(self, framer: Framer) -> None:
-        """Stop bounding the connection of a client that has logged in."""
+        """Stop limiting the connection of a client that has logged in."""
         guest = self._guests.pop(framer, None)
         if guest is not None:
             guest.scope.deadline = math.inf
 
     def leave(self, guest: Guest) -> None:
-        """Forget a closed connection; explain why if its time was over."""
+        """Remove a closed connection; record the reason if its time was up."""
         if self._guests.pop(guest.framer, None) is not None and self.now() >= guest.scope.deadline:
             guest.reason = guest.reason or f"no log-in within {LOG_IN_S:.0f} seconds"

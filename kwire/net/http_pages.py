@@ -38,11 +38,11 @@ class Page(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
-"""The functions that make the pages, by path."""
+"""The functions that create the pages, by path."""
 
 
 class _Body:
-    """A body that one or more clients are sent."""
+    """A body that is sent to one or more clients."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -51,7 +51,7 @@ class _Body:
         self._lock = trio.Lock()  # lock: one client makes the body, others wait for it
 
     async def make(self, make_page: Callable[[], Awaitable[Page]]) -> None:
-        """Make the body if necessary; if that fails or is cancelled, the next client retries."""
+        """Create the body if necessary; if that fails or is cancelled, the next client retries."""
         async with self._lock:
             if self.data is None:
                 page = await make_page()

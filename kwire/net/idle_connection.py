@@ -1,4 +1,4 @@
-"""A connection over which nothing is sent, whose end shows that the other process has ended."""
+"""A connection over which nothing is sent; its end shows that the other process has ended."""
 
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -16,7 +16,7 @@ class IdleConnection(Protocol):
 
     @property
     def address(self) -> Address:
-        """The numeric address of the other side."""
+        """The other side's numeric address."""
 
     async def wait_end(self) -> None:
         """Return when the other side has closed the connection."""

@@ -15,10 +15,10 @@ UNLIMITED = (1 << 31) - 1
 
 
 def last_descriptor(descriptors: int) -> int:
-    """Return the highest descriptor for connections in a process limited to ``descriptors``.
+    """Return the highest descriptor that a connection may use, given the process's limit.
 
     The kernel assigns the lowest free descriptor, so higher ones remain for files: a broker that is
-    flooded with connections still serves those it has.
+    flooded with connections still serves the connections it has.
     """
     return descriptors - max(descriptors // 8, 64)
 

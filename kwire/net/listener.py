@@ -17,7 +17,7 @@ from kwire.net.waiting_answers import Unfinished
 from kwire.waits import Slow
 
 Answer: TypeAlias = Slow[Unfinished[Sequence[Part]] | Sequence[Part] | None] | Sequence[Part] | None
-"""The parts to send, None for no answer, or what is left to wait for."""
+"""The parts to send, None for no answer, or the rest of the work that must be awaited."""
 
 if TYPE_CHECKING:
     from kwire.net.tls.server_tls import ServerTls
@@ -29,7 +29,7 @@ class ConnectionRequests(Protocol):
     muted_s: float
 
     def answer_now(self, frame: memoryview) -> Answer:
-        """Return the parts to send, None for no answer, or what is left to wait for.
+        """Return the parts to send, None for no answer, or the rest of the work to await.
 
         Raises Disconnect to end the connection.
         """
@@ -41,10 +41,10 @@ class ConnectionRequests(Protocol):
         """Return whether a request may begin while the answers to earlier requests wait."""
 
     def identify(self, user: str) -> None:
-        """Record the client's user name, which its certificate shows, before the first request."""
+        """Record the client's user name, taken from its certificate, before the first request."""
 
     def on_closed(self) -> None:
-        """End what lasts as long as the connection, which is closed."""
+        """Clean up, because the connection is closed."""
 
 
 class LoginRequired(ABC):
@@ -52,9 +52,9 @@ class LoginRequired(ABC):
 
     @abstractmethod
     def limit(self, framer: Framer, guests: Guests) -> None:
-        """Limit the size of frames until the log-in, which ``guests`` is told of.
+        """Limit the size of frames until the log-in, and report the log-in to ``guests``.
 
-        The framer is the connection's, which has just begun.
+        ``framer`` is the new connection's.
         """
 
 
@@ -63,7 +63,7 @@ ForConnection = Callable[[str, str, int], ConnectionRequests]
 
 
 async def finish_answer(answer: Answer) -> Sequence[Part] | None:
-    """Wait for whatever is left, and return the parts to send; None for no answer."""
+    """Await the rest of the work, if any, and return the parts to send; None for no answer."""
     while isinstance(answer, Slow):
         answer = await answer.finish()
     return answer
@@ -90,10 +90,10 @@ class Listener:
     tls: "ServerTls | None" = None
     """The listener's TLS; None if its connections are not encrypted."""
     guests: Guests = attrs.field(factory=Guests)
-    """The connections whose clients must log in and have not done so."""
+    """The connections whose clients must log in but have not logged in yet."""
 
     def listen(self) -> None:
-        """Let the kernel accept connections; raise OSError if another socket listens already."""
+        """Let the kernel accept connections; raise OSError if another socket already listens."""
         self.sock.listen(self.limits.socket_listen_backlog_size)
 
     @property

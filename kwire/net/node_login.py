@@ -45,7 +45,7 @@ class Send(Protocol):
 
 
 class Proof(Protocol):
-    """The proof of this node's identity by one mechanism."""
+    """The proof of this node's identity, by one mechanism."""
 
     @property
     def mechanism(self) -> str: ...
@@ -60,7 +60,7 @@ class Proof(Protocol):
 
 @attrs.define(eq=False, repr=False)
 class PlainProof:
-    """A name and a password that are sent to the other node."""
+    """A name and a password, both of which are sent to the other node."""
 
     user: str
     password: str
@@ -72,7 +72,7 @@ class PlainProof:
 
 @attrs.define(eq=False, repr=False)
 class ScramProof:
-    """A name and a password that the other node must know as well."""
+    """A name and a password that is proved without being sent."""
 
     user: str
     password: str
@@ -105,13 +105,13 @@ class ScramProof:
 
 @attrs.define(eq=False, repr=False)
 class NodeLogin:
-    """The log-in of this node at nodes of its cluster."""
+    """This node's log-in at nodes of its cluster."""
 
     proof: Proof
     _warned_at: float | None = None
 
     async def log_in(self, call: Call, address: str) -> float:
-        """Log in; return the seconds after which that is due again, or 0.
+        """Log in; return the seconds after which the next log-in is due, or 0.
 
         Raises Disconnect if the other node refuses.
         """
@@ -139,7 +139,7 @@ class NodeLogin:
         return await self.proof.prove(send)
 
     def _warn(self, address: str, reason: str) -> None:
-        """Log that a node refuses this one, which is tried again all the time, now and then."""
+        """Log, from time to time, that a node rejects this node, which keeps retrying."""
         now = trio.current_time()
         if self._warned_at is None or now - self._warned_at >= WARNING_S:
             self._warned_at = now

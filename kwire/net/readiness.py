@@ -1,19 +1,19 @@
 """Notices that bytes have arrived on connections, or that their peer hung up.
 
-All connections of a node wait in one epoll of its own, in which each is registered once, for as
-long as it is open. One task sleeps until the epoll has events. Then it serves the connections in
-the order of their arrival: what needs no waiting is answered there and then, and a connection's own
-task continues only if something has to wait. So a small request costs neither a change of tasks nor
-a call of epoll, and a turn of the event loop ends after :data:`SERVED` connections or
-:data:`TURN_S`, however many are ready.
+All connections of a node wait in one epoll object, separate from the event loop's. Each is
+registered once, for as long as it is open. One task sleeps until the epoll object has events. Then
+it serves the connections in the order of their arrival: requests that need not wait are answered
+immediately, and a connection's own task continues only if something has to wait. So a small request
+costs neither a task switch nor a call of epoll, and a turn of the event loop ends after
+:data:`SERVED` connections or :data:`TURN_S`, however many are ready.
 
 A connection whose request waits without a task (:class:`kwire.waits.Parked`) is served once more
-when that wait is over: after the connections with arrivals, so that the producer whose append ended
-a thousand waits is answered first. These have a share of a turn of their own.
+when that wait is over: after the connections with new bytes, so that the producer whose append
+ended a thousand waits is answered first. Parked requests have their own share of a turn.
 
 At most :data:`HANG_UPS` connections whose peer hung up are woken in one turn: thousands may end
-together with a client's process, and no client waits for their end. A hang-up is also noticed while
-a request is being answered and the connection is not read. An idle node is not woken.
+together with a client's process, and cleaning up is not urgent. A hang-up is also noticed while a
+request is being answered and the connection is not read. An idle node is not woken.
 
 Without epoll, the task of every connection waits with trio, and a hang-up is noticed when an answer
 is sent.
@@ -32,11 +32,11 @@ from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
 SERVED: Final = 64
 """The most connections that are served in one turn."""
 RESUMED_S: Final = 0.001
-"""The time after which a turn continues no further request that has waited."""
+"""The time after which a turn does not continue any more parked requests."""
 TURN_S: Final = 0.002
-"""The time after which a turn serves no further connection."""
+"""The time after which a turn does not serve any more connections."""
 HANG_UPS: Final = 16
-"""The number of connections whose peer hung up that are woken in one turn."""
+"""The most connections whose peer hung up that are woken in one turn."""
 POLLED: Final = 512
 """The events polled in one turn: more than a turn handles, so that hang-ups are found."""
 HAS_EPOLL: Final = hasattr(select, "epoll")
@@ -59,16 +59,16 @@ def _epoll() -> "select.epoll | None":
 
 @attrs.define(eq=False, repr=False)
 class WatchedSocket:
-    """One connection that is watched for arrivals."""
+    """A connection that is watched for new bytes."""
 
     descriptor: int
     on_hang_up: Callable[[], None]
     """Called once, when the peer has closed its side."""
     poller: "ReadinessPoller"
     arrived: bool = False
-    """True if bytes came for which the connection's task was not woken."""
+    """True if bytes arrived for which the connection's task was not woken."""
     ended: bool = False
-    """True once the peer has closed its side: from then on a read never waits."""
+    """True once the peer has closed its side; after that, a read never waits."""
     queued: bool = False
     """True while the connection is in the queue of connections to serve."""
     is_unwatched: bool = False
@@ -83,8 +83,8 @@ class WatchedSocket:
     async def wait_data(self, serve: "Serve | None" = None) -> None:
         """Wait until a read may return bytes; a read may still find none.
 
-        With ``serve``, which must not raise, bytes that arrive are given to that function, and the
-        wait goes on until it returns False.
+        With ``serve``, which must not raise, the function is called when bytes arrive, and the wait
+        continues until it returns False.
         """
         if not self.is_polled:
             await wait_readable(self.descriptor)
@@ -128,7 +128,7 @@ class ReadinessPoller:
     _ended: deque[WatchedSocket] = attrs.field(factory=deque)
     _resumed_first: deque[WatchedSocket] = attrs.field(factory=deque)
     _resumed: deque[WatchedSocket] = attrs.field(factory=deque)
-    """The connections whose parked request may continue."""
+    """The connections whose parked requests may continue."""
     _alarm: int = -1
     """An eventfd in the epoll, which ends the sleep of :meth:`run`; negative before the first."""
     _is_sleeping: bool = False
@@ -159,7 +159,7 @@ class ReadinessPoller:
     def resume(self, watched: WatchedSocket, *, is_first: bool) -> None:
         """Serve a connection soon, because the wait of its parked request is over.
 
-        ``is_first``: before the connections that are resumed without it.
+        With ``is_first``, it is served before the other resumed connections.
         """
         (self._resumed_first if is_first else self._resumed).append(watched)
         if self._is_sleeping:
@@ -197,7 +197,7 @@ class ReadinessPoller:
                 self._wake_ended()
 
     def _poll(self, epoll: "select.epoll") -> None:
-        """Queue the connections with events: those to read from and those whose peer hung up."""
+        """Queue the connections with events: those with new bytes and those whose peer hung up."""
         for descriptor, events in epoll.poll(0, POLLED):
             watched = self._watched.get(descriptor)
             if watched is None:  # the alarm
@@ -210,7 +210,7 @@ class ReadinessPoller:
                 self._ready.append(watched)
 
     def _serve(self) -> None:
-        """Serve this turn's share of the connections with something to read."""
+        """Serve this turn's share of the connections that have bytes to read."""
         ready = self._ready
         began = self.now() if len(ready) > 1 else 0.0
         served = 0

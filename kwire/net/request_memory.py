@@ -1,11 +1,11 @@
 """Bounds the memory of requests in flight: queued.max.request.bytes (KIP-72).
 
-Bytes count as they arrive, not as they are announced. When the limit is reached, connections are
-not read further until answers free some bytes; then each claim that fits is granted, oldest first.
-A large claim thus waits while smaller ones pass it, and frames that are all incomplete could wait
-for each other forever. So the oldest claim may exceed the limit while nothing is being answered, or
-once it has waited for :data:`STALLED_S`. Only one connection at a time may exceed the limit, until
-its frame is answered; if that connection stops sending, it is closed.
+Bytes count when they arrive, not when they are announced. When the limit is reached, connections
+are not read further until answers free some bytes; then each claim that fits is granted, oldest
+first. A large claim thus waits while smaller ones pass it, and frames that are all incomplete could
+wait for each other forever. So the oldest claim may exceed the limit while nothing is being
+answered, or once it has waited for :data:`STALLED_S`. Only one connection at a time may exceed the
+limit, until its frame is answered; if that connection stops sending, it is closed.
 """
 
 import math
@@ -48,9 +48,9 @@ class RequestMemory:
     """The number of frames that are being answered; each will free its bytes."""
     _exempt: Holder | None = None
     _waiting: dict[_Claim, None] = attrs.field(factory=dict)
-    """The waiting claims, oldest first; none of them fits."""
+    """The waiting claims, oldest first; none of them fits now."""
     _least: float = math.inf
-    """A lower bound for the waiting claims' counts, so that few answers must scan the claims."""
+    """A lower bound of the waiting claims' sizes, so that few answers have to scan the claims."""
 
     def fits(self, count: float) -> bool:
         return self.used + count <= self.limit
@@ -80,7 +80,7 @@ class RequestMemory:
             self._waiting.pop(claim, None)
 
     def exempts(self, holder: Holder) -> bool:
-        """Return whether the frame of this connection was allowed to exceed the limit."""
+        """Return whether the connection was allowed to exceed the limit for its current frame."""
         return self._exempt is holder
 
     def free(self, count: int, holder: Holder | None) -> None:
@@ -113,7 +113,7 @@ class RequestMemory:
             self._end_wait(claim)
 
     def _exempt_oldest(self) -> None:
-        """Let the oldest claim exceed the limit if nothing else would end its wait."""
+        """Let the oldest claim exceed the limit if nothing else will end its wait."""
         if self._exempt is not None or not self._waiting:
             return
         oldest = next(iter(self._waiting))

@@ -1,6 +1,6 @@
-"""Sends an answer: small pieces and regions joined, large regions by sendfile.
+"""Sends an answer: joins small pieces and regions, and sends large regions by sendfile.
 
-Rules: one call moves at most :data:`PIECE_BYTES`, and after about that much work other tasks run.
+Rules: one call sends at most :data:`PIECE_BYTES`; after about that much work, other tasks run.
 Before each piece of a region, the sender checks that the piece is in the page cache, which may lose
 it while a slow reader drains the socket. A piece that is not cached is sent in a thread of its log
 directory, so that a disk that hangs delays only the answers from it. Regions are always closed
@@ -123,19 +123,20 @@ class Sender:
     sendfile: SendFile | None = _SENDFILE
     """None if the bytes of files must pass through this process, as with TLS."""
     active_at: float = float("-inf")
-    """The time when the socket last became full, or the peer made room in it."""
+    """The time when the socket last became full, or the peer last made room in it."""
     unsent: list[Bytes] = attrs.field(factory=list)
-    """Small answers that are held back to be sent with the next one."""
+    """Small answers that are held back, to be sent together with the next answer."""
     draining: trio.CancelScope | None = None
     """The scope of :meth:`drain`; None while only the connection's own task sends."""
     _turn_bytes: int = 0
-    """The cost of this turn so far."""
+    """The cost of this turn so far, in bytes."""
 
     def send_now(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Send the answers held back and ``parts`` by one call, and return what is left to send.
+        """Send the answers held back and ``parts`` by one call, and return the parts left to send.
 
-        That is nothing as a rule, everything if it is large or not in the page cache, or the bytes
-        that the kernel did not take. The regions of what is sent are closed.
+        Usually nothing is left; everything is left if it is large or not in the page cache.
+        Otherwise it is the bytes that the kernel did not take. The regions that were sent are
+        closed.
         """
         if self.draining is not None:
             self.stop_draining()
@@ -198,7 +199,7 @@ class Sender:
         self.unsent = [rest] if rest else []
 
     async def drain(self, scope: trio.CancelScope) -> None:
-        """Send the rest that :meth:`flush` left, until the next :meth:`send` takes over."""
+        """Send the bytes that :meth:`flush` left, until the next :meth:`send` takes over."""
         with scope:
             while self.unsent and not scope.cancel_called:
                 await self.wait_writable()
@@ -207,7 +208,7 @@ class Sender:
             self.draining = None
 
     def stop_draining(self) -> None:
-        """Cancel :meth:`drain`; the caller sends the rest."""
+        """Cancel :meth:`drain`; the caller sends the remaining bytes."""
         if self.draining is not None:
             self.draining.cancel()
             self.draining = None
@@ -237,7 +238,7 @@ class Sender:
             view = memoryview(view)[sent:]
 
     async def _send_region(self, region: Region) -> None:
-        """Send a file's bytes without reading them into this process, where that is possible."""
+        """Send a file's bytes, without reading them into this process where possible."""
         position, remaining_bytes = region.position, len(region)
         while remaining_bytes:
             if self._turn_bytes:
@@ -295,7 +296,7 @@ class Sender:
         return result
 
     async def _pause(self) -> None:
-        """Let other tasks run when this turn is used up."""
+        """Let other tasks run if this turn is used up."""
         if self._turn_bytes >= PIECE_BYTES:
             await checkpoint()
             self._turn_bytes = 0

@@ -1,4 +1,4 @@
-"""The listeners and connections of one node: one task for each listener and connection.
+"""The listeners and connections of one node; each of them has its own task.
 
 An error on a connection ends that connection with one log line. Connections unused for their
 listener's idle time are closed.
@@ -53,13 +53,13 @@ class NetServer:
     metrics: Metrics = attrs.field(factory=Metrics)
     now: Callable[[], float] = trio.current_time
     answers_at_once: bool = True
-    """False in tests of the way in which requests are answered that have to wait."""
+    """False in tests of requests that cannot be answered at once."""
     listeners: dict[str, Listener] = attrs.field(factory=dict)
     connections: set[Connection] = attrs.field(factory=set)
     acceptor: Acceptor = attrs.field(init=False)
     _memory: RequestMemory = attrs.field(init=False)
     _threads: DiskThreads = attrs.field(factory=DiskThreads)
-    """The threads that send what is not in the page cache."""
+    """The threads that send bytes that are not in the page cache."""
     _readiness: ReadinessPoller = attrs.field(factory=ReadinessPoller)
     _buffers: BufferPool = attrs.field(factory=BufferPool)
     _nursery: trio.Nursery | None = None
@@ -108,7 +108,7 @@ class NetServer:
         return listener.address
 
     def relimit(self, limits: Limits) -> None:
-        """Change the limits on connections and on their rate; open connections stay open."""
+        """Change the limits on connections and on their rate; existing connections stay open."""
         before = self.limits
         self.limits = limits
         for listener in self.listeners.values():
@@ -118,7 +118,7 @@ class NetServer:
         self.acceptor.relimit(limits)
 
     def limit_addresses(self, quotas: Quotas) -> None:
-        """Limit the rates at which addresses open connections, as these quotas say."""
+        """Limit the rates at which addresses open connections, according to the quotas."""
         self.acceptor.rates.quotas = quotas
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -143,7 +143,7 @@ class NetServer:
         return self.listeners[name].address
 
     def accept(self, name: str, for_connection: ForConnection) -> None:
-        """Start to serve a bound listener; allowed only while :meth:`run` runs.
+        """Start to serve a bound listener; allowed only while :meth:`run` is running.
 
         Raises OSError if another program that bound the same address has begun to listen on it.
         """
@@ -260,7 +260,7 @@ class NetServer:
             oldest.close("room for a node of the cluster")
 
     async def _close_idle(self) -> None:
-        """Close connections unused for the idle time; sleep until the next one can be due."""
+        """Close connections unused for the idle time; sleep until the next one may be due."""
         while True:
             self._buffers.trim()
             if not self.connections:
@@ -277,7 +277,7 @@ class NetServer:
 
 
 def _request_memory_limit(limits: Limits) -> int:
-    """Return the setting, or a quarter of this machine's memory if it is "no limit"."""
+    """Return the limit from the settings; for "no limit", a quarter of this machine's memory."""
     if limits.queued_max_request_bytes > 0:
         return limits.queued_max_request_bytes
     try:

@@ -8,7 +8,7 @@ from trio.lowlevel import ParkingLot, checkpoint
 class TaskPacer:
     """The tasks in :meth:`wait_turn`, of which a few continue in each turn of :meth:`run`.
 
-    A task may call :meth:`wait_turn` before :meth:`run` has begun, and then waits for it.
+    A task that calls :meth:`wait_turn` before :meth:`run` has begun waits for it.
     """
 
     tasks_per_turn: int
@@ -16,7 +16,7 @@ class TaskPacer:
     _arrived: ParkingLot = attrs.field(factory=ParkingLot)
 
     async def wait_turn(self) -> None:
-        """Wait for a place in this turn or a later one."""
+        """Wait for a place in this turn or in a later turn."""
         if not self._waiting:
             self._arrived.unpark()
         await self._waiting.park()

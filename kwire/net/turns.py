@@ -1,11 +1,11 @@
 """Reads the frames of one connection and has them answered, in turns.
 
 A connection's turn is one receive and at most 16 frames or a millisecond, then other connections
-get theirs. :meth:`Turns.serve` is called when bytes have arrived, and does what needs no waiting.
-The connection's own task runs :meth:`Turns.run` and continues a turn only if something has to wait:
-an answer, the client, request memory, or an error that ends the connection. While a request waits
-without a task (:class:`kwire.waits.Parked`), nothing is received; the turn goes on when the wait is
-over.
+get theirs. :meth:`Turns.serve` is called when bytes have arrived, and does everything that need not
+wait. The connection's own task runs :meth:`Turns.run` and continues a turn only if something has to
+wait: an answer, the client, request memory, or an error that ends the connection. While a request
+waits without a task (:class:`kwire.waits.Parked`), nothing is received; the turn continues when the
+wait is over.
 """
 
 from collections.abc import Coroutine
@@ -29,7 +29,7 @@ _MORE: Final[Begun] = (True, None)
 
 
 class _HungUp(Exception):
-    """The client sends no more."""
+    """The client has closed its side."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -38,12 +38,12 @@ class Turns:
 
     connection: Connection
     _begun: Begun | None = None
-    """The turn that :meth:`serve` has begun and :meth:`run` has to continue."""
+    """The turn that :meth:`serve` has begun and :meth:`run` must continue."""
     _has_arrived: bool = False
-    """True if bytes may have arrived that wait until the parked request is answered."""
+    """True if bytes may have arrived that must wait until the parked request is answered."""
 
     async def run(self) -> None:
-        """Read and answer until the peer hangs up, then send the answers that still wait."""
+        """Read and answer until the peer hangs up, then send the answers that are still waiting."""
         connection = self.connection
         try:
             await self._run()
@@ -102,7 +102,7 @@ class Turns:
         return False
 
     def _resume(self) -> Begun:
-        """Answer the parked request and, unless that has to wait, what has arrived behind it."""
+        """Answer the parked request and, unless that has to wait, the bytes that came after it."""
         connection = self.connection
         rest = connection.resume()
         if connection.parked is not None:
@@ -113,9 +113,9 @@ class Turns:
         return self._begin() if has_arrived else _FINISHED
 
     def _begin(self) -> Begun:
-        """Receive once and answer what needs no waiting.
+        """Receive once and answer the requests that need not wait.
 
-        Raises _HungUp if the client sends no more.
+        Raises _HungUp if the client has closed its side.
         """
         connection = self.connection
         framer = connection.framer
@@ -159,7 +159,7 @@ class Turns:
 
 
 def _is_over(connection: Connection, count: int, started: float) -> bool:
-    """Return whether a turn that has answered ``count`` frames ends."""
+    """Return whether a turn is over after ``count`` answered frames."""
     return count >= TURN_FRAMES or connection.now() - started > TURN_S
 
 
@@ -173,8 +173,8 @@ async def _fail(error: BaseException) -> None:
 def _receive(sock: ByteSocket, framer: Framer) -> tuple[bool, memoryview | None]:
     """Receive once; return whether more bytes may have arrived, and the first whole frame.
 
-    The caller keeps no reference to the bytes or the buffer: the buffer could not be reused, and a
-    connection can wait for long. Raises _HungUp at the end.
+    The caller does not get a reference to the bytes or the buffer, so that the buffer can be reused
+    while the connection waits. Raises _HungUp at the end.
     """
     target = framer.target()
     if target is None:

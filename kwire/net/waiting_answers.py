@@ -1,8 +1,8 @@
 """Answers that wait for followers or a disk while the connection's next requests are served.
 
-A Produce with acks=all has done its work once its records are appended. The connection then begins
-the Produce requests behind it, so that a follower copies the batches of several requests at once;
-any other request waits until these answers are sent. Rules:
+A Produce with acks=all has done its own work once its records are appended. The connection then
+begins the following Produce requests, so that a follower copies the batches of several requests at
+once; any other request waits until these answers are sent. Rules:
 
 * Answers are sent in the order of their requests, by one task, which is started for the first
   waiting answer.
@@ -25,12 +25,12 @@ from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.waits import Slow
 
 WAITING_MAX: Final = 16
-"""More than clients send without a response: five by default, if they are idempotent."""
+"""More than clients send without a response: idempotent clients send five by default."""
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Unfinished(Slow[T_co]):
-    """The result of a request that has done its work but has to wait before it can be answered.
+    """The result of a request that has done its own work but cannot be answered yet.
 
     The next request may begin before this one is finished.
     """
@@ -60,7 +60,7 @@ class WaitingAnswers:
     on_sent: Callable[[], None]
     """Called after each answer."""
     is_unfinished: bool = False
-    """True while the client waits for the broker, not the broker for a slow reader."""
+    """True while a client waits for an answer of the broker, rather than reads slowly."""
     _queue: deque[_Waiting] = attrs.field(factory=deque)
     _added: ParkingLot = attrs.field(factory=ParkingLot)
     _sent: ParkingLot = attrs.field(factory=ParkingLot)
@@ -102,7 +102,7 @@ class WaitingAnswers:
                 self._sent.unpark_all()
 
     async def _send(self, waiting: _Waiting) -> None:
-        """Send one answer once it is finished, keeping no reference to the request's frame."""
+        """Send one answer once it is finished, without holding on to the request's frame."""
         answer, waiting.answer = waiting.answer, None
         assert answer is not None, "each answer is sent once"
         parts: Sequence[Part]
@@ -120,7 +120,7 @@ class WaitingAnswers:
             await self.sender.send(parts)
 
     def drop_all(self) -> None:
-        """Send no further answer and release the frames: the connection is closed."""
+        """Drop all answers and release their frames, because the connection is closed."""
         self._scope.cancel()
         while self._queue:
             self._release(self._queue.popleft())

@@ -34,7 +34,7 @@ class WriteCoalescer:
     _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def hold(self, sender: Sender, parts: Sequence[bytes]) -> None:
-        """Hold back a small answer until the next one; not allowed while the sender drains."""
+        """Hold back a small answer until the next answer; not allowed while the sender drains."""
         if not self._senders:
             self._to_flush.unpark()
         if not sender.unsent:
@@ -42,7 +42,7 @@ class WriteCoalescer:
         sender.unsent += parts
 
     async def run(self) -> None:
-        """Flush the senders when their task waits or ends; usually they have nothing left."""
+        """Flush the senders whose tasks wait or end; usually they have nothing left."""
         async with trio.open_nursery() as nursery:
             while True:
                 if not self._senders:

@@ -41,7 +41,7 @@ def make_scrubbing(
     settings: ScrubSettings,
     make_checker: Callable[[], SegmentChecker],
 ) -> Scrubbing:
-    """Return the scrub of a node's logs, which repairs from other brokers what it finds."""
+    """Return the scrub of a node's logs, which repairs damaged batches from other brokers."""
     config = core.config
     pool = core.broker_pool(config.replica_socket_timeout_ms / 1000)
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class NodeTls:
-    """The certificates of a node; each is None or missing where nothing is encrypted."""
+    """The certificates of a node, for the listeners and connections that are encrypted."""
 
     listeners: "Mapping[str, ServerTls]" = attrs.field(factory=dict)
     """The TLS of this node's listeners, by their names."""

@@ -27,7 +27,10 @@ class ControlType(IntEnum):
 
 
 class Control(NamedTuple):
-    """A decoded key; an unknown type stays a number, and its records are skipped."""
+    """The decoded key of a control record.
+
+    `type` is a plain number, because readers skip records whose type they do not know.
+    """
 
     version: int
     type: int

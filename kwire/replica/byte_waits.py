@@ -94,10 +94,11 @@ class SharedReads:
 
 @attrs.define(eq=False, repr=False)
 class NewBytes(Generic[Key, T]):
-    """Bytes that became readable in a partition, and the waits that had begun by then.
+    """Bytes that became readable in a partition, and the waits that must count them.
 
-    The waits count the bytes at once or later, a few at a time. A wait that begins meanwhile is not
-    among them: its fetch has seen the bytes. A wait that ends meanwhile counts nothing.
+    They are the waits that had begun by then. They count the bytes at once or later, a few at a
+    time. A wait that begins later is not among them, because its fetch has seen the bytes; a wait
+    that ends before its turn does not count them.
     """
 
     key: Key

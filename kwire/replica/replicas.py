@@ -176,7 +176,7 @@ class ReplicaService:
         batch = await self.unpacker.recompress(memoryview(records)[: header.size], header, codec)
         if len(batch) > config.max_message_bytes:
             raise MessageTooLarge(
-                f"{len(batch)} bytes as {compression_type}, "
+                f"a batch of {len(batch)} bytes after compression with {compression_type}, "
                 f"at most {config.max_message_bytes} are allowed"
             )
         return batch, parse(batch)

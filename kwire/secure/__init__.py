@@ -1,1 +1,1 @@
-"""`--secure`: a node, a cluster or a test broker that is protected without further settings."""
+"""`--secure`: nodes, clusters and test brokers that are protected without further settings."""

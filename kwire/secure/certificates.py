@@ -1,7 +1,7 @@
 """The certificates of `--secure`: an authority, and server certificates that it signs.
 
 Pure: the caller passes the time and stores the results. Needs the package ``cryptography``, which
-the extra ``tls`` installs. Keys are of the curve P-256, PKCS#8 in PEM, which Java reads too.
+the extra ``tls`` installs. Keys use the curve P-256, as PKCS#8 in PEM, which Java can also read.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 AUTHORITY_DAYS: Final = 3650
 SERVER_DAYS: Final = 180
 RENEWAL_DAYS: Final = 60
-"""A server certificate is renewed once fewer days are left, well before kwire warns at 30."""
+"""A server certificate is renewed this many days before it expires; kwire warns at 30."""
 _CLOCK_SKEW: Final = timedelta(hours=1)
 """The time by which a client's clock may be behind the server's."""
 
@@ -36,7 +36,7 @@ class Authority(NamedTuple):
 
 
 def new_authority(host: str, now_ms: int) -> Authority:
-    """Return a new authority, which is named for the host where it was made."""
+    """Return a new authority, named after the host where it is created."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"kwire authority of {host}")
     builder = (
@@ -80,7 +80,7 @@ def new_server(authority: Authority, hosts: Iterable[str], now_ms: int) -> bytes
 def is_due(server: bytes, authority: bytes, hosts: Iterable[str], now_ms: int) -> bool:
     """Return whether a server's certificate must be replaced.
 
-    It is if it ends soon, is not of this authority, or does not name one of the hosts.
+    It must be if it expires soon, was not issued by this authority, or lacks one of the hosts.
     """
     try:
         certificate = x509.load_pem_x509_certificate(server)
@@ -108,7 +108,7 @@ def _builder(
     days: int,
     last: datetime | None = None,
 ) -> x509.CertificateBuilder:
-    """Return what all certificates have; ``last`` is the end of the issuer's own certificate."""
+    """Return the part common to all certificates; ``last`` is when the issuer's own one expires."""
     end = _time(now_ms) + timedelta(days=days)
     return (
         x509.CertificateBuilder()

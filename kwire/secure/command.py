@@ -46,5 +46,5 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
 
 
 def where(folder: SecureFolder) -> str:
-    """Return where the client files are, for the operator."""
+    """Return a line for the operator that says where the client files are."""
     return f"client files: {folder.java_client} (Java), {folder.json_client} (librdkafka)"

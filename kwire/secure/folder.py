@@ -1,9 +1,9 @@
 """The folder of `--secure`: the authority, the server's certificate, passwords and client files.
 
-Rules: the folder is readable for its owner only (0700, files 0600). What exists is reused; a file
+Rules: only the owner can read the folder (mode 0700, files 0600). Existing files are reused; a file
 is replaced in one step, so that a reader never sees half of it. The folder is beside the data
-directory, not in it, because Apache Kafka does not start with a folder that is not a partition.
-Without the authority's key, which may be moved to a safe place, nothing can be renewed.
+directory, not in it, because Apache Kafka does not start with a folder that is not a partition. The
+authority's key may be moved to a safe place; without it, no certificate can be renewed.
 """
 
 import json
@@ -27,7 +27,7 @@ _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class NoAuthorityKeyError(Exception):
-    """The key of the authority is not there, so no certificate can be signed."""
+    """The authority's key is missing, so no certificate can be signed."""
 
 
 @attrs.frozen(eq=False)
@@ -66,7 +66,7 @@ class SecureFolder:
             return Passwords(**json.loads(path.read_bytes()))
         except (ValueError, TypeError):
             raise ConfigError(
-                f"{path} is damaged; delete it, and the next start makes new passwords"
+                f"{path} is damaged; delete it, and the next start creates new passwords"
             ) from None
 
     @property
@@ -75,9 +75,10 @@ class SecureFolder:
         return self.java_client.exists() and self.json_client.exists()
 
     def fill(self, hosts: Iterable[str], now_ms: int) -> None:
-        """Create what is missing, and renew the certificate if that is due; raise ConfigError.
+        """Create missing files, and renew the certificate if that is due; raise ConfigError.
 
-        ``hosts`` are those that the certificate must name, beside this machine's own names.
+        ``hosts`` are the hosts that the certificate must name in addition to this machine's own
+        names.
         """
         certificates = _certificates()
         try:
@@ -105,7 +106,7 @@ class SecureFolder:
             raise ConfigError(f"--secure: a file in {self.path} is unusable: {error}") from error
 
     def renew(self, hosts: Iterable[str], now_ms: int) -> bool:
-        """Replace the server's certificate if that is due; return whether it was.
+        """Replace the server's certificate if that is due; return whether it was replaced.
 
         Raises NoAuthorityKeyError, or OSError.
         """
@@ -139,7 +140,7 @@ class SecureFolder:
                 self._write(path, data)
 
     def _write(self, path: Path, data: bytes) -> None:
-        """Replace a file by one that only its owner can read, also while it is written."""
+        """Replace a file; only its owner can read it, even while it is being written."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -18,7 +18,7 @@ def default_folder(properties: Mapping[str, str]) -> Path:
 
 
 def check_open(properties: Mapping[str, str]) -> None:
-    """Reject a start without `--secure` of a node that had it; raise ConfigError."""
+    """Reject a start without `--secure` of a node that was started with it; raise ConfigError."""
     folder = default_folder(properties)
     if folder.is_dir():
         raise ConfigError(

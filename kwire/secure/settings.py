@@ -1,10 +1,10 @@
 """The settings of a node with `--secure`, and the files for its clients.
 
 Pure. Rules: every listener is SASL_SSL. Clients and brokers log in with SCRAM-SHA-512. Nodes log in
-to controllers with PLAIN, because controllers know the users of SCRAM only once they have read the
-metadata. Both passwords are 256 random bits. The authorizer denies what no ACL allows; only the
-admin and the nodes are super users. The settings stay in the node's memory: they are written
-neither to ``server.properties`` nor to a command line.
+to controllers with PLAIN, because controllers know SCRAM users only after they have read the
+metadata. Both passwords are 256 random bits. The authorizer denies everything that no ACL allows;
+only the admin and the nodes are super users. The settings stay in the node's memory: they are
+written neither to ``server.properties`` nor to a command line.
 """
 
 import json
@@ -20,7 +20,7 @@ from kwire.security import plain, scram
 LISTENER: Final = "SASL_SSL"
 """The name of the listener for clients, which is PLAINTEXT without `--secure`."""
 NODE: Final = "kwire-node"
-"""The user as whom nodes log in to each other."""
+"""The user name with which nodes log in to each other."""
 MECHANISM: Final = "SCRAM-SHA-512"
 _OWN: Final = (
     "listener.security.protocol.map",
@@ -34,18 +34,18 @@ _SUITES: Final = (
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
 )
-"""Suites with forward secrecy and authenticated encryption only."""
+"""Cipher suites; all of them have forward secrecy and authenticated encryption."""
 
 
 class Passwords(NamedTuple):
-    """The passwords of the two users that `--secure` makes."""
+    """The passwords of the two users that `--secure` creates."""
 
     admin: str
     node: str
 
 
 def listener_hosts(properties: Mapping[str, str]) -> list[str]:
-    """Return the hosts in the addresses of a node's listeners, without repetitions."""
+    """Return the hosts in the addresses of a node's listeners, without duplicates."""
     hosts: dict[str, None] = {}
     for setting in ("advertised.listeners", "listeners"):
         for listener in properties.get(setting, "").split(","):
@@ -108,7 +108,7 @@ def node_settings(
 
 
 def _rename(text: str) -> str:
-    """Return listeners with the name SASL_SSL for PLAINTEXT, which would be a lie."""
+    """Rename PLAINTEXT listeners to SASL_SSL, because PLAINTEXT would be misleading."""
     parts = [part.strip().partition("://") for part in text.split(",")]
     return ",".join(
         (LISTENER if name.upper() == "PLAINTEXT" else name) + mark + rest

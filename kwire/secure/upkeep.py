@@ -1,9 +1,9 @@
-"""The care for a node with `--secure`: its users, its client files, and renewals of certificates.
+"""The tasks of a node with `--secure`: create users, write client files, renew certificates.
 
-Rules: the users are created by the node itself, as the super user, before it is announced. So this
-also protects data from before. The admin's password is set until the client files have been
-written; from then on only if the admin does not exist, so that another password stays. The
-password of the nodes is always that of the folder.
+Rules: the node itself creates the users, as the super user, before it is announced, so a node with
+existing data is protected as well. Until the client files have been written, each start sets the
+admin's password. Later starts set it only if the admin does not exist, so that a password changed
+by the user stays. The nodes' password is always the one in the folder.
 """
 
 import logging
@@ -36,19 +36,19 @@ from kwire.types import in_address
 logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 3600.0
-"""The time between two looks at the certificate."""
+"""The time between two checks of the certificate."""
 _RETRY_S: Final = 0.2
 _IN_FORCE_S: Final = 5.0
 _ALTER_SCRAM: Final = 51
 _SCRAM: Final = BY_NAME[MECHANISM]
 _ITERATIONS: Final = 4096
-"""The number that Kafka's tools use by default, and that users who do not exist seem to have."""
+"""The number of iterations that Kafka's tools use by default; unknown users appear to have it."""
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 
 @attrs.define(eq=False, repr=False)
 class Upkeep:
-    """The care for one protected node."""
+    """The tasks of one node with `--secure`."""
 
     folder: SecureFolder
     hosts: Sequence[str]
@@ -67,7 +67,7 @@ class Upkeep:
             await self.renew(server.core.clock.now_ms())
 
     async def prepare(self, server: Server) -> None:
-        """Create the users that are missing, then write the client files."""
+        """Create the missing users, then write the client files."""
         if server.broker is None:
             return  # A controller alone has no users of SCRAM.
         while upsertions := await trio.to_thread.run_sync(
@@ -79,7 +79,7 @@ class Upkeep:
             await trio.to_thread.run_sync(self.folder.write_client_files, bootstrap)
 
     def _lacking(self, image: MetadataImage) -> list[_Upsertion]:
-        """Return the credentials to set; runs in a thread, as it salts passwords."""
+        """Return the credentials to set; runs in a thread, because it salts passwords."""
         passwords = self.folder.passwords
         result = []
         for user, password in ((ADMIN, passwords.admin), (NODE, passwords.node)):
@@ -132,7 +132,7 @@ class Upkeep:
             await server.core.publisher.wait_for(is_set)
 
     async def renew(self, now_ms: int) -> None:
-        """Renew the certificate if that is due; log why if that fails."""
+        """Renew the certificate if that is due; log the reason if that fails."""
         try:
             if await trio.to_thread.run_sync(self.folder.renew, self.hosts, now_ms):
                 logger.info("certificate renewed file=%s", self.folder.server)

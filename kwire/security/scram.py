@@ -163,9 +163,13 @@ class ScramServer:
             raise AuthenticationFailed("a malformed final SCRAM message")
         binding, nonce = value_of("c", parts[0]), value_of("r", parts[1])
         if decode_base64(binding) != challenge.first.header.encode():
-            raise AuthenticationFailed("the final SCRAM message has another channel binding")
+            raise AuthenticationFailed(
+                "the channel binding of the final SCRAM message is not that of the first"
+            )
         if nonce != challenge.nonce:
-            raise AuthenticationFailed("the final SCRAM message has another nonce")
+            raise AuthenticationFailed(
+                "the nonce of the final SCRAM message is not that of the challenge"
+            )
         credential, name = challenge.credential, self.mechanism.hash_name
         messages = (challenge.first.bare, challenge.server_first, without_proof)
         transcript = ",".join(messages).encode()

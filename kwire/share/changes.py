@@ -1,4 +1,4 @@
-"""A change of records' states, from the request to the moment when it is stored."""
+"""A change of the states of records, from the request until it is stored."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from kwire.share.runs import RecordState, Run
 
 
 class Move(NamedTuple):
-    """A run of acquired records, and the state that it is about to have."""
+    """A run of acquired records, and its state after the change."""
 
     run: Run
     state: RecordState
@@ -29,7 +29,7 @@ class Change:
         self.moves.append(Move(run, state, delivery_count))
 
     def batches(self) -> list[StateBatch]:
-        """Return what has to be stored."""
+        """Return the states to store."""
         return join(
             StateBatch(run.first, run.last, state, count) for run, state, count in self.moves
         )

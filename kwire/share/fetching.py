@@ -4,10 +4,10 @@ Rules:
 
 * A fetch acquires records only when it is about to be answered. Until then other members may
   acquire them.
-* Record bytes are not read: an answer has the region of the file with the acquired batches.
+* Record bytes are not read: an answer refers to the region of the file with the acquired batches.
 * A fetch waits like a consumer's (:mod:`kwire.replica.fetch_waits`); released records, a new start
-  offset and the end of the leadership also wake it. It begins to wait before it reads the last
-  time, so nothing is missed.
+  offset and the end of the leadership also wake it. The wait begins before the last read, so that
+  no change in between is missed.
 * A partition succeeds or fails on its own; an error answers the whole fetch at once.
 """
 
@@ -43,7 +43,7 @@ from kwire.share.settings import ShareSettings
 AT_ONCE_BYTES: Final = 16 << 10
 """The largest region whose headers are read without pauses."""
 _NOT_URGENT: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
-"""The errors that clients repeat a request after; nothing else would slow them down."""
+"""The errors for which a fetch still waits, because clients would repeat it at once."""
 TURN_PARTITIONS: Final = 32
 """The number of partitions read before other tasks get a turn."""
 
@@ -210,7 +210,7 @@ class ShareFetch:
     # Reading.
 
     async def _read_all(self) -> int:
-        """Read the partitions that may have records, and return the number of bytes found."""
+        """Read the partitions that may have records, and return the total size of these records."""
         readable = [
             position
             for position in sorted(self._led)
@@ -233,7 +233,7 @@ class ShareFetch:
         return size
 
     async def _read(self, led: LedShare, max_bytes: int, *, at_least_one: bool) -> _Read | None:
-        """Return what a partition's log has from the next offset of the group onwards."""
+        """Return the part of a partition's log that starts at the group's next offset."""
         for waits_for_disk in (False, True):
             led.check()
             self.service.replicas.check_lease()
@@ -262,7 +262,7 @@ class ShareFetch:
         raise AssertionError("a read that may wait does not raise WouldWait")
 
     def _release(self) -> None:
-        """Close the files that were read and are not sent."""
+        """Close the files of reads that will not be sent."""
         for read in self._reads.values():
             read.region.close()
         self._reads.clear()
@@ -289,7 +289,7 @@ class ShareFetch:
                 room -= sum(last - first + 1 for first, last, _ in answer.acquired)
 
     async def _batches(self, led: LedShare, read: _Read) -> list[_Batch]:
-        """Return the batches of a region that hold records to acquire, and those in between."""
+        """Return the batches of a region with records to acquire, and the batches between them."""
         stop = max(led.in_flight.end, led.in_flight.start + self.settings.max_in_flight)
         try:
             return await _collect(led, read, stop, wait=False)

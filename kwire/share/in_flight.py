@@ -1,4 +1,4 @@
-"""The records of a share partition that are in flight: which member holds which (KIP-932).
+"""The records of a share partition that are in flight, and the members that hold them (KIP-932).
 
 Pure: each method takes the time and decides at once. Rules:
 
@@ -10,9 +10,9 @@ Pure: each method takes the time and decides at once. Rules:
   available in any case.
 * An acknowledged or archived record is never delivered again. A record is archived when it has been
   delivered as often as the group allows.
-* Offsets that were delivered but in no stored state (after a failover) are available, with a
+* After a failover, offsets that were delivered but have no stored state are available, with a
   delivery count of 0.
-* Locks need no timer each: :attr:`deadline` is never later than the end of the first lock.
+* Locks do not need a timer each: :attr:`deadline` is never later than the end of the first lock.
 """
 
 from bisect import bisect_right
@@ -34,11 +34,11 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 TYPE_NAMES: Final = {ACCEPT: "accept", RELEASE: "release", REJECT: "reject", RENEW: "renew"}
-"""The names of the acknowledgement types that members send; gaps are not counted."""
+"""The names of the acknowledgement types that members send; GAP is not counted."""
 ACQUIRED_AT_ONCE: Final = 1000
 """The most runs that one request acquires; the next request gets the others."""
 EXPIRED_AT_ONCE: Final = 1000
-"""The most runs whose locks end in one call; the others follow in the next."""
+"""The most runs whose locks end in one call; the next call ends the others."""
 _OUTCOMES: Final = {
     GAP: RecordState.ARCHIVED,
     ACCEPT: RecordState.ACKNOWLEDGED,
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The batches that were read from the log, not empty."""
+    """The batches that were read from the log; none of them is empty."""
 
     offset: int
     """The offset from which they were read."""
@@ -102,7 +102,7 @@ class InFlight:
     """The time of the next :meth:`expire`, never later than the end of the first lock."""
     _runs: Runs = attrs.field(factory=Runs)
     _may_have_available: bool = False
-    """False only if no run is available."""
+    """False only if there is no available run."""
 
     @classmethod
     def resume(cls, state: ReadState, leader_epoch: int, start: int) -> "InFlight":
@@ -137,7 +137,7 @@ class InFlight:
 
     @property
     def next_fetch_offset(self) -> int:
-        """The offset from which a member's records are to be read."""
+        """The offset from which to read the records for a member."""
         if self._may_have_available:
             for run in self._runs:
                 if run.is_available:
@@ -146,7 +146,7 @@ class InFlight:
         return self.end
 
     def can_acquire(self, max_in_flight: int) -> bool:
-        """Return whether a request may get records, if the log has them."""
+        """Return whether a request may get records if the log has any."""
         return self.next_fetch_offset < self.end or self.in_flight_count < max_in_flight
 
     # Acquiring.
@@ -156,8 +156,8 @@ class InFlight:
     ) -> list[Acquired]:
         """Acquire fetched records for a member until ``lock_end``.
 
-        Records whose delivery has failed often are acquired in ever smaller parts, and at last
-        one by one, so that one bad record does not archive those around it.
+        Records whose delivery has failed often are acquired in ever smaller parts, finally one by
+        one, so that one bad record does not cause its neighbours to be archived.
         """
         first, last = fetched.batches[0][0], fetched.batches[-1][1]
         if limits.max_records <= 0:
@@ -275,8 +275,8 @@ class InFlight:
     ) -> Generator[None, None, Change]:
         """Reserve acquired records for what their member has acknowledged, or renew their locks.
 
-        All are valid, or nothing is reserved and InvalidRecordState or InvalidRequest is raised.
-        What is before the start offset is ignored, and other tasks change nothing reserved.
+        If one is invalid, nothing is reserved and InvalidRecordState or InvalidRequest is raised.
+        Offsets before the start offset are ignored. Other tasks do not change reserved records.
         """
         change = Change()
         try:
@@ -335,9 +335,9 @@ class InFlight:
         return change
 
     def complete(self, change: Change, *, is_stored: bool) -> bool:
-        """Apply a change that was stored, or free its records; return whether a fetch may gain.
+        """Apply a stored change, or free its records; return whether more records may be available.
 
-        Locks that ended meanwhile end in the next :meth:`expire`.
+        Locks that were due in the meantime end in the next :meth:`expire`.
         """
         for run, state, delivery_count in change.moves:
             run.change = None
@@ -351,9 +351,10 @@ class InFlight:
     # The end of locks, and of records.
 
     def expire(self, now: float, max_deliveries: int) -> list[StateBatch]:
-        """End the locks that are due; return what has to be stored, empty if none was due.
+        """End the locks that are due; return the states to store, empty if no lock was due.
 
-        At most :data:`EXPIRED_AT_ONCE` end; :attr:`deadline` is then in the past.
+        At most :data:`EXPIRED_AT_ONCE` locks end; if more are due, :attr:`deadline` stays in the
+        past.
         """
         expired: list[StateBatch] = []
         next_deadline = inf
@@ -371,7 +372,7 @@ class InFlight:
         return join(expired)
 
     def move_start(self, offset: int) -> bool:
-        """Drop what is before a log's new start; return whether anything changed.
+        """Drop the records before a log's new start; return whether anything changed.
 
         Acquired records are dropped too: their acknowledgements are ignored.
         """
@@ -383,7 +384,7 @@ class InFlight:
         return True
 
     def _advance(self) -> bool:
-        """Move the start behind complete records; return whether it has moved."""
+        """Move the start past complete records; return whether it has moved."""
         if not self._runs.drop_complete():
             return False
         self.start = next((run.first for run in self._runs), self.end)
@@ -399,7 +400,7 @@ def _outcome(run: Run, kind: int, max_deliveries: int) -> tuple[RecordState, int
 
 
 def _pieces(acknowledgement: Acknowledgement) -> Iterator[tuple[int, int, int]]:
-    """Yield first offset, last offset and type of the parts with one type."""
+    """Yield the first offset, the last offset and the type of each part that has one type."""
     first, last, types = acknowledgement
     if len(types) == 1:
         yield first, last, types[0]

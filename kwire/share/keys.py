@@ -6,7 +6,7 @@ from kwire.types import uuid_text
 
 
 class SharePartition(NamedTuple):
-    """One partition of a topic as one share group consumes it."""
+    """A partition of a topic, as consumed by one share group."""
 
     group_id: str
     topic_id: bytes

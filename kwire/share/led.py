@@ -1,9 +1,9 @@
 """A share partition that this broker leads, with the fetches that wait for its records.
 
-Changes are stored one write at a time; what is requested during a write is stored together by the
-next. So stored states arrive in the order in which they were decided, and many small
-acknowledgements cost few writes. The task that writes also completes changes, so that a client that
-disconnects leaves no change undecided.
+Only one write is in progress at a time; the next write stores all changes requested meanwhile. So
+stored states arrive in the order in which they were decided, and many small acknowledgements cost
+few writes. The task that writes also completes changes, so that a client that disconnects leaves no
+change undecided.
 """
 
 import logging
@@ -39,7 +39,7 @@ _FENCED = (74, 124)
 
 
 class _Write(NamedTuple):
-    """States to be stored, and the change that is then complete."""
+    """States to store, and the change that is complete once they are stored."""
 
     batches: Sequence[StateBatch]
     change: Change | None
@@ -69,12 +69,12 @@ class LedShare:
     _is_writing: bool = False
 
     def wake(self) -> None:
-        """Wake the waiting fetches: there may be records for them, or this is over."""
+        """Wake the waiting fetches, because there may be records or the leadership has ended."""
         for wait in self.waits:
             wait.waiter.set()
 
     def end(self) -> None:
-        """Stop serving; fetches and acknowledgements get NotLeaderOrFollower from now on."""
+        """Stop serving; fetches and acknowledgements then get NotLeaderOrFollower."""
         self.is_over = True
         self.wake()
 
@@ -101,7 +101,7 @@ class LedShare:
             raise errors[0]
 
     def store_batches(self, batches: Sequence[StateBatch]) -> None:
-        """Store states that are already in force, without waiting."""
+        """Store states that are already in force, without waiting for the result."""
         self._enqueue(_Write(batches, None, _ignore))
 
     def _enqueue(self, write: _Write) -> None:
@@ -111,7 +111,7 @@ class LedShare:
             self.start_task(self._write_all)
 
     async def _write_all(self) -> None:
-        """Store what is requested until nothing is left."""
+        """Write the requested states until none are left."""
         try:
             while self._writes:
                 writes, self._writes = self._writes, []
@@ -153,7 +153,7 @@ class LedShare:
 
 
 def _ignore(error: KafkaError | None) -> None:
-    """Drop the result: nobody waits for it."""
+    """Ignore the result, because nobody waits for it."""
 
 
 def error_of(code: int) -> KafkaError | None:

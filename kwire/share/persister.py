@@ -1,9 +1,9 @@
-"""The state of share partitions, as the users of a persister see it.
+"""The interface through which the rest of the broker stores the state of share partitions.
 
-A share partition is one partition of a topic as one share group consumes it. Its state has a start
-offset and batches of offsets with a delivery state; offsets in no batch were never delivered. Every
-operation returns error codes and raises nothing that a user has to handle: a persister has already
-retried what a retry can help.
+A share partition is a partition of a topic, as consumed by one share group. Its state has a start
+offset and batches of offsets with a delivery state; offsets outside all batches were never
+delivered. Every operation returns error codes instead of raising: a persister has already retried
+errors that a retry may cure.
 
 Epochs fence late writers. The group coordinator sets the state epoch when it initializes a share
 partition; the leader of the topic's partition passes its leader epoch with each read and write. An
@@ -34,7 +34,7 @@ class StateBatch(NamedTuple):
 
 
 class InitialState(NamedTuple):
-    """The state with which a share partition begins, or begins again."""
+    """The state with which a share partition begins, or begins anew."""
 
     state_epoch: int
     start_offset: int
@@ -95,7 +95,7 @@ class Persister(Protocol):
     async def delete(
         self, group_id: str, topic_id: bytes, partitions: Collection[int]
     ) -> dict[int, int]:
-        """Delete states; return the error code of each partition. Unknown ones are no error."""
+        """Delete states; return the error code of each partition. Missing states are no error."""
 
     async def summaries(
         self, group_id: str, topic_id: bytes, partitions: Collection[int]

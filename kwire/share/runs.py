@@ -1,8 +1,8 @@
 """The in-flight offsets of a share partition, as runs of offsets in the same state.
 
 Runs do not overlap and are sorted. Offsets between two runs hold no records. A run is split only
-where a part of it changes its state, so a batch that is acquired and acknowledged as a whole costs
-one object. A run whose change is being written is never split.
+where part of it changes state, so a batch that is acquired and acknowledged as a whole costs one
+object. A run is never split while a change of it is being written.
 """
 
 import enum
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RecordState(enum.IntEnum):
-    """The delivery state of a record, with the numbers that are stored."""
+    """The delivery state of a record; the values are those that are stored."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -35,7 +35,7 @@ class Run:
     state: RecordState
     delivery_count: int
     batch_size: int
-    """The number of offsets that were acquired together with these for the first time."""
+    """The number of offsets in the batch in which these were first acquired."""
     member: str = ""
     """The member that holds acquired records."""
     deadline: float = inf
@@ -87,7 +87,7 @@ def _last(run: Run) -> int:
 
 @attrs.define(eq=False, repr=False)
 class Runs:
-    """The runs of one share partition."""
+    """The runs of one share partition, in the order of their offsets."""
 
     _runs: list[Run] = attrs.field(factory=list)
 
@@ -110,7 +110,7 @@ class Runs:
         return self.overlapping(first, last)
 
     def _split(self, offset: int) -> None:
-        """Let a run begin at ``offset`` if one contains it."""
+        """Split the run that contains ``offset``, if any, so that a run begins there."""
         runs = self._runs
         index = bisect_left(runs, offset, key=_last)
         if index == len(runs) or runs[index].first >= offset:
@@ -121,7 +121,7 @@ class Runs:
         run.last = offset - 1
 
     def append(self, run: Run) -> None:
-        """Add a run behind all others."""
+        """Add a run after all others."""
         assert not self._runs or self._runs[-1].last < run.first, "runs must be in order"
         self._runs.append(run)
 

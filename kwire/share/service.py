@@ -2,7 +2,7 @@
 
 A share partition is loaded from the persister when a member first fetches from it, and dropped when
 this broker stops leading the partition, when the topic is deleted, or when a write is fenced. One
-task ends all locks that are due; it sleeps until the earliest.
+task ends all locks that are due; it sleeps until the earliest lock is due.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ K = TypeVar("K", bound=Hashable)
 AT_ONCE: Final = 64
 """The most acknowledgements that are applied without pauses."""
 EXPIRY_GRAIN_S: Final = 0.05
-"""Locks end up to this much later, so that many that end one after another end together."""
+"""The longest delay of a lock's end, so that locks that end at about the same time end together."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -64,13 +64,13 @@ class ShareService:
         return iter(self._led.values())
 
     async def sleep(self, seconds: float) -> None:
-        """Wait before an answer that a client would repeat its request for at once."""
+        """Wait before an answer after which a client would repeat its request at once."""
         await trio.sleep(seconds)
 
     # Loading.
 
     def find(self, key: SharePartition) -> LedShare | None:
-        """Return a share partition that is loaded."""
+        """Return a share partition if it is loaded."""
         return self._led.get(key)
 
     async def load(self, key: SharePartition, partition: Partition) -> LedShare:
@@ -131,7 +131,7 @@ class ShareService:
         return position.offset
 
     def drop(self, led: LedShare) -> None:
-        """Stop serving a share partition; the next fetch loads it again."""
+        """Stop serving a share partition; the next fetch reloads it."""
         if self._led.get(led.key) is led:
             del self._led[led.key]
             _discard(self._by_partition, led.key[1:], led.key)
@@ -140,7 +140,7 @@ class ShareService:
         led.end()
 
     def on_role_changed(self, partition: Partition) -> None:
-        """Drop the share partitions of a partition that this broker no longer leads as before."""
+        """Drop the share partitions of a partition whose leadership has ended or changed."""
         for key in list(self._by_partition.get((partition.topic_id, partition.partition), ())):
             led = self._led[key]
             is_leading = led.partition is partition and partition.leader is not None
@@ -152,7 +152,7 @@ class ShareService:
     async def acknowledge(
         self, key: SharePartition, member: str, acknowledgements: Sequence[Acknowledgement]
     ) -> None:
-        """Acknowledge records for a member and store that; raises KafkaError."""
+        """Acknowledge records for a member, and store the change; raises KafkaError."""
         self.replicas.check_lease()
         led = self._led.get(key)
         if led is None:
@@ -186,8 +186,8 @@ class ShareService:
     async def end_session(self, key: SessionKey) -> None:
         """End a member's session, and release its records.
 
-        With the last session of a group, its share partitions are dropped: the group may be deleted
-        or moved to other offsets before a member comes back.
+        With the last session of a group, its share partitions are dropped, because the group may be
+        deleted or its offsets reset before a member returns.
         """
         for ref in self.sessions.end(key):
             led = self._led.get(SharePartition(key.group_id, *ref))
@@ -200,14 +200,14 @@ class ShareService:
                 self.drop(self._led[of])
 
     def on_disconnected(self, session: ShareSession) -> None:
-        """End a session whose connection is lost, unless the member has begun a newer session."""
+        """End a session whose connection was lost, unless the member has begun a newer session."""
         if self.sessions.has(session):
             self.start_task(partial(self.end_session, session.key))
 
     # The end of locks.
 
     def on_deadline(self, led: LedShare) -> None:
-        """Schedule the end of a share partition's next lock."""
+        """Schedule the end of the next lock of a share partition."""
         if led.is_over:
             return
         deadline, current = led.in_flight.deadline, self._deadlines.key(led.key)

@@ -1,8 +1,8 @@
-"""The share sessions of one broker: which partitions a member fetches from it (KIP-932).
+"""The share sessions of one broker: the partitions that each member fetches from it (KIP-932).
 
 Epoch 0 begins a session, and replaces the member's earlier one; each later request of the session
-has the next epoch; epoch -1 ends it. A session holds no records: it only saves the member from
-naming its partitions in each request, and ends with the member's connection.
+has the next epoch; epoch -1 ends it. A session does not hold records: it only saves the member from
+naming its partitions in each request. It ends with the member's connection.
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ class ShareSessions:
     ) -> ShareSession | None:
         """Return the session of a ShareFetch; None for its last request.
 
-        ``limit``: the most sessions of this broker.
+        ``limit`` is the largest number of sessions on this broker.
         """
         if epoch == FINAL_EPOCH:
             self._find(key)
@@ -97,7 +97,7 @@ class ShareSessions:
             self._next(key, epoch)
 
     def end(self, key: SessionKey) -> list[Ref]:
-        """Remove a session, and return its partitions; none without a session."""
+        """Remove a session, and return its partitions; without a session, there are none."""
         session = self._sessions.pop(key, None)
         if session is None:
             return []
@@ -111,7 +111,7 @@ class ShareSessions:
         return group_id in self._counts
 
     def has(self, session: ShareSession) -> bool:
-        """Return whether a session has neither ended nor been replaced."""
+        """Return whether a session is current: neither ended nor replaced."""
         return self._sessions.get(session.key) is session
 
     def _find(self, key: SessionKey) -> ShareSession:

@@ -1,4 +1,4 @@
-"""The settings of one share group: the broker's, and what the group overrides."""
+"""The settings of one share group: the broker's settings, with the group's overrides."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ class ShareSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
-        """Return a group's settings; its overrides are kept within the broker's limits."""
+        """Return a group's settings; its overrides are limited to the broker's bounds."""
         return cls(
             lock_ms=within_limits(
                 overrides,

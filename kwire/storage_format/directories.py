@@ -213,7 +213,7 @@ def read_meta(path: str, disks: Disks) -> MetaProperties | None:
 
 
 def _defect(data: bytes) -> str | None:
-    """Return what is wrong in a ``meta.properties``; None if only a line is missing."""
+    """Return the defect of a damaged ``meta.properties``; None if only a line is missing."""
     name = names.META_PROPERTIES
     if not data.strip():
         return f"{name} is empty"

@@ -1,1 +1,1 @@
-"""Metrics that clients push (KIP-714): who pushes what and when, and what arrived."""
+"""Metrics that clients push (KIP-714): subscriptions, client instances, received values."""

@@ -1,12 +1,12 @@
 """The client instances that push metrics to this broker, and when each may send a request.
 
-The rules are Kafka's. A client asks for its subscription and pushes once after each such answer,
-and then once in each interval. A request that comes earlier is throttled, except for a client's
-last push, and for the question of a client whose subscription id or codec was just refused. An
-instance that changes its subscription begins anew.
+The rules are Kafka's. A client requests its subscription, pushes once right after the answer, and
+then once in each interval. An earlier request is throttled, except for a client's last push, and
+for a request for the subscription after the client's subscription id or codec was rejected. When
+its subscription changes, an instance starts over.
 
-The number of instances is limited: the instance that was silent for longest is forgotten first.
-Forgetting an instance is harmless: its next request is answered as its first.
+The number of instances is limited; the instance that has been silent for longest is forgotten
+first. That is harmless, because its next request is answered like its first.
 """
 
 from collections import OrderedDict
@@ -49,12 +49,12 @@ class Push:
 
 @attrs.define(eq=False, repr=False)
 class ClientInstance:
-    """One client with its subscription."""
+    """A client instance with its subscription."""
 
     id: bytes
     assigned: Assigned
     version: int
-    """The version of the subscriptions from which its own was computed."""
+    """The version of all subscriptions from which this instance's was computed."""
     asked_at: float = -inf
     """The time of the last accepted request for the subscription."""
     pushed_at: float = -inf
@@ -72,7 +72,7 @@ class ClientInstance:
         return max(EXPIRY_S, _INTERVALS * self.interval_s)
 
     def check_question(self, now: float) -> None:
-        """Raise unless the client may ask for its subscription now."""
+        """Raise unless the client may request its subscription now."""
         if now - max(self.asked_at, self.pushed_at) >= self.interval_s:
             self.asked_at = now
         elif self.last_error not in (UnknownSubscriptionId, UnsupportedCompressionType):
@@ -80,7 +80,7 @@ class ClientInstance:
         self.last_error = None
 
     def check_push(self, push: Push, max_bytes: int, now: float) -> None:
-        """Raise unless the client may push now, and what it pushes is acceptable."""
+        """Raise unless the client may push now and its push is acceptable."""
         try:
             self._check_push(push, max_bytes, now)
         except KafkaError as error:
@@ -106,7 +106,7 @@ class ClientInstance:
 
 
 class ClientInstances:
-    """The instances, by id; each request of an instance delays its expiry."""
+    """The instances by id; each request of an instance postpones its expiry."""
 
     def __init__(self, metrics: m.Metrics) -> None:
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
@@ -117,7 +117,7 @@ class ClientInstances:
         return len(self._instances)
 
     def find(self, instance_id: bytes, version: int, now: float) -> ClientInstance | None:
-        """Return an instance whose subscription is of this version, unless it has expired."""
+        """Return an instance that has not expired and whose subscription has this version."""
         self._forget_expired(now)
         instance = self._instances.get(instance_id)
         if instance is not None and self._expiries.key(instance_id) <= now:
@@ -135,7 +135,7 @@ class ClientInstances:
             self._expiries.discard(self._instances.popitem(last=False)[0])
 
     def _forget_expired(self, now: float) -> None:
-        """Forget some expired instances: each request adds one at most."""
+        """Forget some expired instances; this suffices, because each request adds at most one."""
         expiries = self._expiries
         for _ in range(_FORGOTTEN_AT_ONCE):
             if expiries.first_key > now:

@@ -21,10 +21,10 @@ from kwire.telemetry.series import Sample
 Message: TypeAlias = Any
 
 PREFIX: Final = "kwire_client_"
-"""The beginning of all names, so that no client can send metrics in the broker's name."""
+"""The prefix of all names, so that a client cannot send metrics under the broker's names."""
 LABELS_MAX: Final = 16
 TEXT_MAX: Final = 256
-"""The longest name or value of a label, in characters; longer ones are cut."""
+"""The longest name or value of a label, in characters; the rest is cut off."""
 _KAFKAS: Final = "org.apache.kafka."
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]")
 _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -33,7 +33,8 @@ _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 def unpack(data: bytes, codec: int, max_bytes: int) -> Message:
     """Decompress and decode a payload; takes milliseconds, so it runs in a thread.
 
-    Raises TelemetryTooLarge if it has more than ``max_bytes`` in any form, or else InvalidRecord.
+    Raises TelemetryTooLarge if any form of it exceeds ``max_bytes``, and InvalidRecord if it is
+    damaged.
     """
     try:
         plain = decompress(codec, data, max_bytes)

@@ -1,7 +1,7 @@
-"""Answers the two requests of clients that push metrics, and keeps what they push.
+"""Answers the two requests of clients that push metrics, and stores the metrics.
 
 One payload is in memory at a time: it is unpacked in a thread, and its numbers are read in slices.
-So a client with many metrics delays no other client.
+So a client with many metrics does not delay other clients.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,25 +27,25 @@ from kwire.telemetry.subscriptions import Assigned, Subscriptions
 from kwire.types import random_uuid, uuid_text
 
 _ELEMENTS_MAX: Final = 50_000
-"""The largest number of elements of a payload that are looked at."""
+"""The largest number of elements of a payload that are read."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Client:
-    """A client that pushes metrics, as its broker knows it."""
+    """A client that pushes metrics, as this broker knows it."""
 
     connection: "dict[object, Callable[[], None]]"
-    """The callbacks for the end of its connection, by any key."""
+    """The callbacks for the end of the connection, by any key."""
     user: str
     attributes: Mapping[str, str]
     """The attributes by which subscriptions choose clients, without the instance's id."""
 
     def attributes_of(self, instance_id: bytes) -> dict[str, str]:
-        """Return all attributes of one of its instances."""
+        """Return all attributes of one of the client's instances."""
         return {"client_instance_id": uuid_text(instance_id), **self.attributes}
 
     def labels_of(self, instance_id: bytes) -> Labels:
-        """Return the labels of all series of one of its instances."""
+        """Return the labels of all series of one of the client's instances."""
         attributes = self.attributes_of(instance_id)
         names = ("client_id", "client_instance_id", "client_software_name")
         shown = {name: attributes[name] for name in (*names, "client_software_version")}
@@ -98,7 +98,7 @@ class TelemetryReceiver:
         return self._series.lines(self._clock.now())
 
     async def subscription(self, client: Client, instance_id: bytes) -> tuple[bytes, Assigned]:
-        """Return the id of a client's instance and what it pushes; raises KafkaError."""
+        """Return a client's instance id and the metrics it should push; raises KafkaError."""
         if not any(instance_id):
             instance_id = random_uuid(self._random_bytes)
         instance = await self._instance(client, instance_id)
@@ -110,7 +110,7 @@ class TelemetryReceiver:
         return instance_id, instance.assigned
 
     async def push(self, client: Client, instance_id: bytes, push: Push, payload: bytes) -> None:
-        """Take what a client pushes; raises KafkaError."""
+        """Store the metrics that a client pushes; raises KafkaError."""
         instance = await self._instance(client, instance_id)
         try:
             instance.check_push(push, self.max_bytes, self._clock.now())
@@ -129,7 +129,7 @@ class TelemetryReceiver:
         self._counts.received.value += 1
 
     async def _instance(self, client: Client, instance_id: bytes) -> ClientInstance:
-        """Return an instance, which begins anew if its subscription may have changed."""
+        """Return an instance, which starts over if its subscription may have changed."""
         now, version = self._clock.now(), self.subscriptions.version
         instance = self._instances.find(instance_id, version, now)
         if instance is None:
@@ -141,7 +141,7 @@ class TelemetryReceiver:
         return instance
 
     def _bind(self, client: Client, instance_id: bytes) -> None:
-        """Forget an instance with its connection; a connection has one instance at a time."""
+        """Forget the connection's previous instance now, and this one when the connection ends."""
         end_former = client.connection.pop(TelemetryReceiver, None)
         if end_former is not None:
             end_former()
@@ -172,7 +172,7 @@ class TelemetryReceiver:
 
 
 def _unpack(payload: bytes, codec: int, max_bytes: int) -> object:
-    """Unpack a payload; the thread also imports what that needs, the first time."""
+    """Unpack a payload; on first use, the thread also imports the modules that this needs."""
     from kwire.telemetry.payload import unpack
 
     return unpack(payload, codec, max_bytes)

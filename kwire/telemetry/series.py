@@ -1,9 +1,10 @@
 """The newest numbers of all clients, as lines of the metrics page.
 
-A push replaces all series of its client, so numbers vanish that a client stops sending, and all of
-them when it has not pushed for several intervals. Clients choose names and labels, so everything
-has a limit: a client keeps its first series only, and if the clients together have too many, those
-that pushed longest ago lose theirs. The work on one push is short enough for one turn.
+A push replaces all series of its client, so a number disappears when the client stops sending it,
+and all numbers disappear when the client has not pushed for several intervals. Clients choose names
+and labels, so everything has a limit: only a client's first series are kept, and if all clients
+together have too many, the clients that pushed longest ago lose theirs. The work on one push is
+short enough for one turn of the event loop.
 """
 
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from kwire import metrics as m
 CLIENT_SERIES_MAX: Final = 2000
 """The largest number of series of one client."""
 LABELS_TEXT_MAX: Final = 2048
-"""The longest labels of a series, in characters; series with longer ones are dropped."""
+"""The most characters in the labels of a series; series with more are dropped."""
 _EXPIRED_AT_ONCE: Final = 4
 _DOC: Final = "Pushed by clients (KIP-714)."
 
@@ -40,14 +41,14 @@ class Numbered(NamedTuple):
     name: str
     kind: str
     labels: str
-    """All labels as text, which names the client instance and so belongs to one client."""
+    """All labels as text; they name the client instance, so only one client has them."""
     value: float
 
 
 def add_labels(sample: Sample, client: Labels) -> Numbered | None:
     """Return a sample with the labels of its client, or None if its labels are too long.
 
-    Labels of the sample that have the name of a client's label are left out.
+    Labels of the sample whose names are also those of client labels are left out.
     """
     own = {name for name, _ in client}
     labels = m.labels_text((*client, *(label for label in sample.labels if label[0] not in own)))
@@ -79,7 +80,7 @@ class ClientSeries:
         self._limit = limit
         self._families: dict[str, _Family] = {}
         self._clients: OrderedDict[bytes, _Client] = OrderedDict()
-        """The clients, those that pushed longest ago first."""
+        """The clients in the order of their last pushes, the oldest push first."""
         self._count = 0
         self._dropped = metrics.cell(m.CLIENT_SERIES_DROPPED)
         metrics.register_function(m.CLIENT_SERIES, lambda: self._count)
@@ -111,7 +112,7 @@ class ClientSeries:
             self._drop(oldest)
 
     def count_dropped(self, count: int) -> None:
-        """Count numbers of clients that the page does not show."""
+        """Count numbers of clients that do not fit on the page."""
         self._dropped.value += count
 
     def lines(self, now: float) -> Iterator[str]:
@@ -125,7 +126,7 @@ class ClientSeries:
                     yield f"{name}{labels} {value:.17g}"
 
     def _drop_expired(self, now: float) -> None:
-        """Drop some of the clients that pushed longest ago; those left are not shown."""
+        """Drop some of the clients that pushed longest ago; expired ones are never shown."""
         for _ in range(min(_EXPIRED_AT_ONCE, len(self._clients))):
             oldest = next(iter(self._clients.values()))
             if oldest.expires_at > now:

@@ -36,7 +36,7 @@ class Subscription(NamedTuple):
     metrics: tuple[str, ...]
     interval_ms: int
     patterns: Mapping[str, Match]
-    """Expressions that the client's attributes have to match."""
+    """Expressions that the client's attributes must match, by attribute."""
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         """Return whether a client with these attributes is subscribed."""
@@ -59,13 +59,13 @@ class Subscriptions:
     def __init__(self) -> None:
         self._by_name: dict[str, Subscription] = {}
         self.version = 0
-        """Grows with each change."""
+        """A number that grows with each change."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def update(self, name: str, settings: Mapping[str, str]) -> None:
-        """Replace the settings of a subscription; without settings it ends."""
+        """Replace the settings of a subscription; without settings, the subscription ends."""
         self.version += 1
         self._by_name.pop(name, None)
         if not settings:
@@ -91,7 +91,7 @@ class Subscriptions:
             await slices.pause()
 
     async def assign(self, instance_id: bytes, attributes: Mapping[str, str]) -> Assigned:
-        """Return what a client pushes."""
+        """Return the metrics that a client should push."""
         steps = self._assign(instance_id, attributes)
         return run_steps(steps) if len(self) <= _AT_ONCE else await run_in_slices(steps)
 

@@ -1,9 +1,9 @@
 """Brokers for the tests of Kafka applications, in the test's own process.
 
-``with Broker() as broker`` runs one, ``with Cluster(3) as cluster`` several, in a thread;
-``async with open_broker() as broker`` and ``open_cluster`` in a trio loop. :class:`BrokerProcess`
-is a broker in a process of its own, :class:`SchemaRegistry` a schema registry. What fails
-raises :class:`BrokerError`.
+``with Broker() as broker`` runs one, ``with Cluster(3) as cluster`` several, in a thread; ``async
+with open_broker() as broker`` and ``open_cluster`` in a trio loop. :class:`BrokerProcess` is a
+broker in its own process, :class:`SchemaRegistry` a schema registry. All of them raise
+:class:`BrokerError`.
 
 Rule: the modules are imported on first use, because pytest imports this package at its start for
 the plugin (:mod:`kwire.testing.pytest_plugin`), also for tests that need no broker.

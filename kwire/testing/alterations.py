@@ -1,10 +1,10 @@
 """Alterations of requests by faults: the frames to carry out, and the answer to the client.
 
-Pure, and the same for a test broker and for the proxy in front of another cluster. Rules: nothing
-is decoded that the fault does not need. A fault about some partitions of a request leaves the
-others as they are: the rest of the request is carried out, and its response gets the errors of the
-others, as if the broker had found them. A Fetch is always carried out, because a broker that did
-not see it would lose count of the session; the answer then has errors in place of records.
+Pure, and used by a test broker and by the proxy in front of another cluster. Rules: only what the
+fault needs is decoded. A fault about some partitions of a request does not affect the others: the
+rest of the request is carried out, and the errors of the faulty partitions are added to its
+response, as if the broker had found them. A Fetch is always carried out, because a broker that did
+not see it would lose track of the session; its response then has errors in place of records.
 """
 
 from collections.abc import Callable
@@ -39,38 +39,39 @@ from kwire.testing.request_bodies import (
 
 _BATCH_LENGTH: Final = Struct(">i")
 _LENGTH_AT: Final = 8
-"""The position of a batch's length, which counts the bytes behind it."""
+"""The position of a batch's length field, which counts the bytes after the field."""
 
 
 class Ending(NamedTuple):
-    """The end of an altered request."""
+    """The response that ends an altered request, if any, and whether the connection closes."""
 
     data: bytes | None
     """The bytes to send, starting with the size; None if there is no answer."""
     closes: bool = False
-    """True if the connection is closed then."""
+    """True if the connection is closed afterwards."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Alteration:
-    """The course of one request to which a fault applies."""
+    """The steps by which a request with a fault is carried out and answered."""
 
     frames: tuple[memoryview, ...]
-    """The frames to carry out: nothing, the request or what is left of it, or the request twice."""
+    """The frames to carry out: none, the request or the rest of it, or the request twice."""
     end: Callable[[memoryview | None], Ending]
-    """Returns the end for the last answer, without its size; None if there was none."""
+    """Returns the ending, given the last response without its size (None if there was none)."""
     delay_s: float = 0.0
-    """The seconds to wait before all this."""
+    """The seconds to wait before the first step."""
     muted_s: float = 0.0
-    """The seconds for which nothing more is read from the connection."""
+    """The seconds for which the connection is not read afterwards."""
 
 
 def alter(
     fault: Fault, frame: memoryview, fetched: FetchedPartitions, topic_name: TopicName
 ) -> Alteration:
-    """Return the course of a request, whose frame has no size; raise Disconnect for a bad one.
+    """Return how to carry out a request, given its frame; raise Disconnect if it is malformed.
 
-    ``fetched`` are the partitions of the connection's fetch session.
+    ``frame`` begins after the size. ``fetched`` are the partitions of the connection's fetch
+    session.
     """
     head, _ = read_header(frame)
     match fault.action:
@@ -196,7 +197,7 @@ def _lists(message: Body) -> list[list[Body]]:
 def _add(
     head: RequestHead, refused: Body, topic_name: TopicName, answer: memoryview | None
 ) -> Ending:
-    """Add the topics and partitions that were refused to the response about the others."""
+    """Add the topics and partitions with errors to the response about the others."""
     if answer is None:
         return Ending(None)
     _, response = read_response(head.api_key, head.api_version, answer)
@@ -237,7 +238,7 @@ def _fail_fetch(
     topic_name: TopicName,
     answer: memoryview | None,
 ) -> Ending:
-    """Put the error in place of the partitions' records."""
+    """Replace the records of the failed partitions by the error."""
     assert answer is not None, "every Fetch is answered"
     from kwire.codec.messages.fetch import FetchResponse
 
@@ -298,7 +299,7 @@ def _corrupt_fetch(
 
 
 def _flip_bit(records: memoryview) -> bytes:
-    """Return records whose first batch has a flipped bit in its last byte, under its CRC."""
+    """Return the records with one bit flipped in the last byte of the first batch."""
     data = bytearray(records)
     size = len(data)
     if size >= _LENGTH_AT + _BATCH_LENGTH.size:

@@ -1,7 +1,7 @@
 """A broker in this process, and a cluster, for programs with or without an event loop.
 
 Rules: the nodes run in a thread with its own trio loop, all nodes of a cluster in one. Every method
-blocks until it is done, so that a program that runs asyncio or trio calls a method that waits for
+blocks until it is done. So a program that runs asyncio or trio must call a method that waits for
 the program's own clients in a thread: ``await asyncio.to_thread(broker.wait_lag, "group")``.
 """
 
@@ -36,10 +36,11 @@ class BrokerClock:
         self._time = time
 
     def advance(self, seconds: float) -> None:
-        """Move the broker's time forward at once; what is due in this time happens now.
+        """Move the broker's time forward at once, so that everything due by then happens now.
 
-        That is the end of sessions and transactions, retention, compaction, delayed requests. The
-        time of your clients does not move: a consumer whose session has expired joins again.
+        This includes the expiry of sessions and transactions, retention, compaction and delayed
+        requests. The time of your clients does not move: a consumer whose session has expired
+        rejoins.
         """
         self._loop.call(self._nodes().advance, seconds)
 
@@ -92,7 +93,7 @@ class _Threaded:
         return self._nodes.bootstrap_servers
 
     def client_settings(self, library: str = "confluent-kafka") -> dict[str, str]:
-        """Return the settings of a client, of a protected broker the admin's.
+        """Return a client's settings; for a protected broker, they log in as the admin.
 
         ``library`` is confluent-kafka or kafka-python.
         """
@@ -102,7 +103,7 @@ class _Threaded:
     def faults(self) -> Faults:
         """The faults that the test arranges: ``broker.faults.fail("Produce", "...")``.
 
-        One that has not happened at the end of the context raises BrokerError.
+        A fault that has not happened by the end of the context raises BrokerError.
         """
         return self._nodes.faults
 
@@ -128,12 +129,12 @@ class _Threaded:
         """Create a topic and wait until every node serves it.
 
         ``settings`` are the topic's, with underscores: ``cleanup_policy="compact"``. Raises
-        BrokerError, such as for a topic that exists.
+        BrokerError, for example if the topic exists.
         """
         self._loop.call(self._nodes.add_topic, name, partitions, replication_factor, settings)
 
     def delete_topics(self, *names: str) -> None:
-        """Delete topics; one that does not exist is skipped."""
+        """Delete topics; topics that do not exist are skipped."""
         self._loop.call(self._nodes.delete_topics, *names)
 
     @contextmanager
@@ -152,7 +153,7 @@ class _Threaded:
     def wait_topic(
         self, name: str, partitions: int | None = None, *, timeout: float = TIMEOUT_S
     ) -> None:
-        """Wait until every node has the topic, with leaders; None is any number of partitions."""
+        """Wait until every node has the topic, with leaders; ``partitions`` None: any number."""
         self._loop.call(waits.wait_topic, self._nodes, name, partitions, timeout)
 
     def wait_leader(
@@ -178,7 +179,7 @@ class _Threaded:
         self._loop.call(waits.wait_in_sync, self._nodes, topic, partition, count, timeout)
 
     def wait_group(self, group: str, members: int = 1, *, timeout: float = TIMEOUT_S) -> None:
-        """Wait until a group has exactly ``members`` members with an assignment; 0 is empty."""
+        """Wait until a group has exactly ``members`` members, each with an assignment; 0: none."""
         self._loop.call(waits.wait_group, self._nodes, group, members, timeout)
 
     def wait_lag(
@@ -186,8 +187,8 @@ class _Threaded:
     ) -> None:
         """Wait until a group has committed all but at most ``lag`` offsets of each partition.
 
-        Without ``topic`` these are the partitions for which it has committed an offset. Where a
-        transaction ended, its marker counts as an offset, which some clients do not commit.
+        Without ``topic``, these are the partitions for which the group has committed an offset.
+        Where a transaction ended, its marker counts as an offset, which some clients do not commit.
         """
         self._loop.call(waits.wait_lag, self._nodes, group, topic, lag, timeout)
 
@@ -201,29 +202,28 @@ class _Threaded:
         self._loop.call(operations.rebalance, self._nodes, group)
 
     def fence_producer(self, transactional_id: str) -> None:
-        """Fence the producer of a transactional id, as a second instance of it would."""
+        """Fence the producer of a transactional id, as a second producer with this id would."""
         self._loop.call(operations.fence_producer, self._nodes, transactional_id)
 
     def reset(self) -> None:
-        """Delete all topics, groups and transactions, and settings changed at run time.
+        """Delete all topics, groups and transactions, and undo changes of settings at run time.
 
-        Faults and the record of requests are cleared too.
-        Connections of clients stay open.
+        Faults and the record of requests are cleared too. Clients stay connected.
         """
         self._loop.call(self._nodes.reset)
 
     def save_snapshot(self, name: str) -> None:
-        """Save the topics, records, groups and settings under a name, also one in use.
+        """Save the topics, records, groups and settings under a name, replacing an earlier copy.
 
-        All nodes restart for it, so that clients have to connect again.
+        All nodes restart, so clients have to reconnect.
         """
         self._loop.call(self._nodes.save_snapshot, name)
 
     def restore_snapshot(self, name: str) -> None:
-        """Return to what :meth:`save_snapshot` saved; faults and the record of requests go too.
+        """Restore what :meth:`save_snapshot` saved; clear the faults and the record of requests.
 
-        All nodes restart, stopped ones start. The clock stays where it is. Clients should be new
-        ones: those of before have seen what does not exist any more.
+        All nodes restart, including stopped ones. The clock keeps its time. Use new clients: old
+        clients have seen records that no longer exist.
         """
         self._loop.call(self._nodes.restore_snapshot, name)
 
@@ -232,10 +232,11 @@ class Broker(_Threaded):
     """One broker: ``with Broker(num_partitions=4) as broker: ...``.
 
     The keyword arguments are Kafka's settings, with underscores for dots. ``data`` is the directory
-    of the data, which is kept; by default they are in memory, and removed. ``port`` 0 is any free
-    port. A ``secure`` one encrypts, asks for log-ins and checks ACLs; its clients need
-    :meth:`client_settings`. With ``max_versions="3.7"``, clients see the APIs and versions of that
-    release. Raises BrokerError with the reason if the broker cannot start.
+    of the data, which is kept; by default, the data are in memory and removed at the end. ``port``
+    0 means any free port. A ``secure`` broker encrypts connections, requires log-ins and enforces
+    ACLs; its clients need :meth:`client_settings`. With ``max_versions="3.7"``, clients see the
+    APIs and versions of that release. Raises BrokerError with the reason if the broker cannot
+    start.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class Broker(_Threaded):
         self._loop.call(self._nodes.kill)
 
     def start(self) -> None:
-        """Start the broker again, after :meth:`stop` or :meth:`kill`."""
+        """Restart the broker after :meth:`stop` or :meth:`kill`."""
         self._loop.call(self._nodes.start)
 
     def restart(self) -> None:
@@ -274,11 +275,11 @@ class Broker(_Threaded):
         self._loop.call(self._nodes.restart)
 
     def pause(self) -> None:
-        """Accept requests of clients without answering them, until :meth:`resume`."""
+        """Accept requests of clients, but do not answer them until :meth:`resume`."""
         self._loop.call(self._nodes.pause)
 
     def resume(self) -> None:
-        """Let the requests of clients go on that wait since :meth:`pause`."""
+        """Answer the clients' requests that have waited since :meth:`pause`, and later ones."""
         self._loop.call(self._nodes.resume)
 
 
@@ -314,7 +315,7 @@ class Cluster(_Threaded):
         self._loop.call(self._nodes.kill, node)
 
     def start(self, node: int) -> None:
-        """Start a node again, after :meth:`stop` or :meth:`kill`."""
+        """Restart a node after :meth:`stop` or :meth:`kill`."""
         self._loop.call(self._nodes.start, node)
 
     def restart(self, node: int) -> None:
@@ -322,14 +323,14 @@ class Cluster(_Threaded):
         self._loop.call(self._nodes.restart, node)
 
     def pause(self, node: int) -> None:
-        """Let a node accept requests of clients without answering them, until :meth:`resume`.
+        """Have a node accept requests of clients, but not answer them until :meth:`resume`.
 
         Nodes still answer each other, so a paused leader remains leader.
         """
         self._loop.call(self._nodes.pause, node)
 
     def resume(self, node: int) -> None:
-        """Let the requests of clients go on that wait since :meth:`pause`."""
+        """Answer the clients' requests that have waited since :meth:`pause`, and later ones."""
         self._loop.call(self._nodes.resume, node)
 
     def move_leader(self, topic: str, node: int, partition: int = 0) -> None:

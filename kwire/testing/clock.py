@@ -33,7 +33,7 @@ class MockTime:
         return self._suspended_s
 
     def suspend(self, seconds: float) -> None:
-        """Let time pass for the world but not for :meth:`now`, as if the machine were suspended."""
+        """Advance the time of the world but not :meth:`now`, as if the machine were suspended."""
         self._suspended_s += seconds
         self._zero_ms += int(seconds * 1000)
 

@@ -1,9 +1,9 @@
 """Faults that a test arranges: which requests of clients go wrong, how often, and how.
 
 Pure. Rules: the oldest fault that matches a request and is not used up applies, and no other. A
-fault about a topic or a partition concerns only these in a request that names others too. A fault
-that has not happened as often as the test wanted is an error at the end of the test, because the
-test has not tested what it says.
+fault about a topic or a partition affects only these, even if a request names others too. If a
+fault has not happened as often as the test wanted, that is an error at the end of the test, because
+the test did not test what it claims to.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Subjects(NamedTuple):
     """The partitions and groups that a request names."""
 
     partitions: frozenset[tuple[str, int | None]] = frozenset()
-    """Topics with the index of a partition; None where a request names a topic as a whole."""
+    """Topics with the index of a partition, or None where a request names a topic as a whole."""
     groups: frozenset[str] = frozenset()
 
 
@@ -33,7 +33,7 @@ Action = Literal["fail", "delay", "drop", "cut", "throttle", "duplicate", "corru
 
 @attrs.define(kw_only=True, eq=False)
 class Fault:
-    """One kind of request that goes wrong; created by the methods of :class:`Faults`.
+    """A fault for one kind of request; the methods of :class:`Faults` create it.
 
     :class:`Conditions` describes the fields from ``topic`` to ``times``.
     """
@@ -57,7 +57,7 @@ class Fault:
     times: int | None = 1
     match_count: int = 0
     hit_count: int = 0
-    """The number of requests that went wrong so far."""
+    """The number of requests to which the fault has applied."""
 
     def __str__(self) -> str:
         names = ("topic", "partition", "group", "client_id", "node")
@@ -77,7 +77,7 @@ class Fault:
 
     @property
     def is_unused(self) -> bool:
-        """True if it has not happened as often as the test wanted; at least once."""
+        """True if the fault happened less often than the test wanted, which is at least once."""
         return self.hit_count < (self.times or 1)
 
     def names(self, api: str, client_id: str, node: int) -> bool:
@@ -99,15 +99,15 @@ class Fault:
 
     @property
     def has_partitions(self) -> bool:
-        """True if the fault concerns certain topics or partitions only."""
+        """True if the fault affects only certain topics or partitions."""
         return (self.topic, self.partition) != (None, None)
 
     def picks(self, topic: str, index: int | None) -> bool:
-        """Return whether the fault concerns this partition; None is a topic as a whole."""
+        """Return whether the fault affects this partition; None means a topic as a whole."""
         return self.topic in (None, topic) and self.partition in (None, index)
 
     def take(self) -> bool:
-        """Count a matching request; return whether it goes wrong."""
+        """Count a matching request; return whether the fault applies to it."""
         self.match_count += 1
         if self.match_count < self.nth:
             return False
@@ -115,13 +115,13 @@ class Fault:
         return True
 
     def give_back(self) -> None:
-        """Let a later request go wrong instead of the last one, which had nothing to damage."""
+        """Undo the last :meth:`take`, because that request had nothing to damage."""
         self.match_count -= 1
         self.hit_count -= 1
 
 
 class Conditions(TypedDict, total=False):
-    """The requests that a fault is about: all conditions must hold, and each may be left out."""
+    """The requests that a fault applies to: all conditions must hold, and each is optional."""
 
     topic: str
     partition: int
@@ -129,40 +129,40 @@ class Conditions(TypedDict, total=False):
     client_id: str
     node: int
     nth: int
-    """The first matching request that goes wrong, counted from 1; 1 by default."""
+    """The first matching request to which the fault applies, counted from 1; 1 by default."""
     times: int | None
-    """The number of requests that go wrong, 1 by default; None for all from the ``nth`` on."""
+    """The number of requests affected, 1 by default; None for all from the ``nth`` onwards."""
 
 
 @attrs.define(eq=False, repr=False)
 class Faults:
-    """The faults of one test broker, for its clients' requests; see :class:`Conditions`."""
+    """The faults of one test broker for its clients' requests; see :class:`Conditions`."""
 
     faults: list[Fault] = attrs.field(factory=list)
-    """The faults in the order of their arrangement, including used ones."""
+    """The faults in the order in which they were arranged, including used ones."""
 
     _ids: "count[int]" = attrs.field(factory=lambda: count(1))
 
     def fail(self, api: str, error: str, **conditions: Unpack[Conditions]) -> Fault:
         """Answer requests with an error and do not carry them out.
 
-        ``error`` is Kafka's name, as NOT_LEADER_OR_FOLLOWER. With a topic or a partition among the
-        conditions, only these fail in a request that names others too, where the API has an error
-        code for each.
+        ``error`` is Kafka's name, such as NOT_LEADER_OR_FOLLOWER. If the conditions name a topic or
+        a partition, only these fail even if a request names others too, provided that the API has
+        an error code for each.
         """
         if error not in _BY_NAME:
             raise BrokerError(f"{error} is not one of Kafka's errors, such as REQUEST_TIMED_OUT")
         return self._add(Fault(action="fail", api=api, error=_BY_NAME[error], **conditions))
 
     def delay(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
-        """Carry requests out ``seconds`` later; the connection's later requests wait behind."""
+        """Carry requests out ``seconds`` later; later requests of the connection also wait."""
         return self._add(Fault(action="delay", api=api, seconds=_time(seconds), **conditions))
 
     def drop(self, api: str, *, after: bool = False, **conditions: Unpack[Conditions]) -> Fault:
         """Close the connection instead of answering.
 
-        With ``after`` the request is carried out before that, so that a client that repeats it
-        repeats what has happened.
+        With ``after``, the request is carried out first, so a client that retries it repeats its
+        effect.
         """
         return self._add(Fault(action="drop", api=api, after=after, **conditions))
 
@@ -171,7 +171,7 @@ class Faults:
         return self._add(Fault(action="cut", api=api, **conditions))
 
     def throttle(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
-        """Carry requests out and answer with a throttle time, as for a quota that is exceeded.
+        """Carry requests out and answer with a throttle time, as if a quota were exceeded.
 
         The broker reads nothing more from the connection for this time.
         """
@@ -184,7 +184,7 @@ class Faults:
     def corrupt(self, api: str, **conditions: Unpack[Conditions]) -> Fault:
         """Flip a bit in the records of a Produce request or of the response to a Fetch.
 
-        A Fetch that returns no records of the partitions does not count.
+        A Fetch whose response has no records of the partitions does not count.
         """
         if api not in _WITH_RECORDS:
             raise BrokerError(f"{api} has no records to corrupt; {' and '.join(_WITH_RECORDS)} do")

@@ -1,8 +1,8 @@
 """The partitions of a connection's fetch session (KIP-227), as faults need them. Pure.
 
 A Fetch in a session names only the partitions that have changed, but fetches all of them. Rule: a
-session belongs to the connection that began it, as with Kafka's clients; one that is continued on
-another connection has the partitions that it names there.
+session belongs to the connection that began it, as with Kafka's clients; if a session is continued
+on another connection, only the partitions named there count.
 """
 
 import attrs
@@ -17,13 +17,13 @@ _NEW_SESSION = (0, -1)
 
 @attrs.define(eq=False, repr=False)
 class FetchedPartitions:
-    """The partitions that the newest Fetch of one connection is about."""
+    """The partitions that the newest Fetch of a connection fetches."""
 
     partitions: set[tuple[str | bytes, int]] = attrs.field(factory=set)
     """Topics as the client names them, by name or by id, with the index of a partition."""
 
     def follow(self, request: Body) -> None:
-        """Take over the partitions of a Fetch request."""
+        """Update the partitions from a Fetch request."""
         if request.session_epoch in _NEW_SESSION:
             self.partitions.clear()
         for topic in request.topics:

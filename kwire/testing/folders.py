@@ -1,7 +1,7 @@
-"""The directory of a test broker's data: in memory where the system has such a file system.
+"""The directory of a test broker's data: in memory where the system offers that.
 
 Rules: the owner of a folder holds a lock on a file in it. The next test broker removes the folders
-whose owner was killed, which would fill the memory of the machine otherwise.
+whose owner was killed, because they would fill the machine's memory.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _OWNER: Final = "owner"
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Create a folder and remove it at the end; raise BrokerError if that is not possible."""
+    """Create a folder and remove it at the end; raise BrokerError if that fails."""
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
     _remove_abandoned(Path(place))
     try:
@@ -43,7 +43,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove the folders that are locked by no process any more."""
+    """Remove the folders that are no longer locked by any process."""
     for path in place.glob(f"{_PREFIX}*/{_OWNER}"):
         with suppress(OSError):  # It is in use, of another user, or removed meanwhile.
             owner = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
 """The seam between a test broker's listener for clients and its node.
 
-It records every request and makes those go wrong that the test wants. The node's own code has
-nothing of it: its listeners get other objects that answer the requests of a connection.
+It records every request and applies the test's faults. The node's own code does not know of it: its
+listeners get different objects to answer the requests of a connection.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -44,7 +44,7 @@ _SIZE_BYTES: Final = 4
 
 @attrs.define(eq=False, repr=False)
 class Pause:
-    """A pause in which the requests of clients wait, as at a broker that hangs."""
+    """A pause during which requests of clients wait, as with a broker that hangs."""
 
     is_on: bool = False
     _end: Signal = attrs.field(factory=Signal)
@@ -60,7 +60,7 @@ class Pause:
 
 @attrs.frozen(eq=False, repr=False)
 class Interception:
-    """The record and the faults of the requests to one node."""
+    """The record of the requests to one node, and their faults."""
 
     node: int
     faults: Faults
@@ -107,11 +107,11 @@ class Interception:
 
 @attrs.define(eq=False, repr=False)
 class InterceptedRequests:
-    """The requests of one connection of a client, some of which go wrong."""
+    """The requests of a client's connection, to some of which a fault applies."""
 
     interception: Interception
     requests: ConnectionRequests
-    """Answers the requests that do not go wrong."""
+    """Answers the requests to which no fault applies."""
     _fetched: FetchedPartitions = attrs.field(factory=FetchedPartitions)
 
     @property
@@ -164,7 +164,7 @@ class InterceptedRequests:
 
 
 class InterceptedLogin(InterceptedRequests, LoginRequired):
-    """The same of a client that must log in before it is served."""
+    """The intercepted requests of a client that must log in first."""
 
     def limit(self, framer: Framer, guests: Guests) -> None:
         assert isinstance(self.requests, LoginRequired)
@@ -185,7 +185,7 @@ def _join(parts: Sequence[Part]) -> bytes:
 
 @attrs.define(eq=False, repr=False)
 class InterceptingListeners:
-    """The listeners of a node, of which those for clients are intercepted."""
+    """The listeners of a node; those for clients are intercepted."""
 
     interception: Interception
     for_clients: Set[str]

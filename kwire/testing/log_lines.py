@@ -1,9 +1,9 @@
-"""The log of a test broker, apart from the log of the program that tests.
+"""The log lines of a test broker, kept out of the log of the program under test.
 
-A context variable tells the brokers of one process apart: the tasks and threads of a node inherit
-it. While a test broker runs, the logger "kwire" has no parent, so that its lines do not appear
-among those of the application under test; its own handlers still get them. Its attribute
-``propagate`` would not do: pytest captures the loggers that do not propagate.
+A context variable, which the tasks and threads of a node inherit, tells the brokers of one process
+apart. While a test broker runs, the logger "kwire" has no parent, so its lines do not appear in the
+program's log; its own handlers still get them. Its attribute ``propagate`` cannot be used for this,
+because pytest captures loggers that do not propagate.
 """
 
 import logging

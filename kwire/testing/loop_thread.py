@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 @attrs.define(eq=False, repr=False)
 class LoopThread(Generic[T]):
-    """The thread; created by :meth:`start`, ended by :meth:`stop`."""
+    """The thread; :meth:`start` creates it, :meth:`stop` ends it."""
 
     open: Callable[[], AbstractAsyncContextManager[T]]
     """Opens the context, in the thread's loop."""
@@ -33,7 +33,7 @@ class LoopThread(Generic[T]):
     _thread: threading.Thread | None = None
     _opened: "Future[T]" = attrs.field(factory=Future)
     _calls: trio.Nursery | None = None
-    """The calls of other threads; None before and after they are possible."""
+    """Runs the calls of other threads; None while calls are not possible."""
     _token: trio.lowlevel.TrioToken | None = None
     _stop: trio.Event = attrs.field(factory=trio.Event)
 

@@ -1,7 +1,7 @@
 """One node of a test broker: the product's own node, started, stopped and killed in this process.
 
-Rules: ``make_node`` builds it, as for ``kwire serve``. A restart uses the same port and data. A
-killed node closes its sockets and writes nothing more, as after ``kill -9``.
+Rules: ``make_node`` builds the node, as for ``kwire serve``. A restart uses the same port and data.
+A killed node closes its sockets and writes nothing more, as after ``kill -9``.
 """
 
 from collections.abc import Callable
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 Resp = TypeVar("Resp")
 _SUPER_USER: Final = Principal("User", ADMIN)
-"""The user of requests without a connection, whom the ACLs of a protected node do not bind."""
+"""The user of requests without a connection, who is not subject to a protected node's ACLs."""
 
 
 @attrs.define(eq=False, repr=False)
 class LocalNode:
-    """One node and the directory with its data, which outlives a stop."""
+    """One node and the directory of its data, which remain when the node stops."""
 
     id: int
     address: Address
-    """The clients' address; after the first start it keeps the port, also if that was 0."""
+    """The clients' address; after the first start the port is fixed, even if it was 0."""
     config_on: Callable[[int], BrokerConfig]
     """Returns the configuration with this port for clients."""
     environment: Callable[[], Environment]
@@ -61,7 +61,7 @@ class LocalNode:
     cluster_id: str | None = None
     """The id of a new cluster; None for a random one."""
     secure: "SecureFolder | None" = None
-    """The files of a protected node; None for one that serves everybody."""
+    """The files of a protected node; None for a node that is open to everybody."""
     release: Release | None = None
     """The older release of Kafka that clients see; None for the newest."""
     pause: Pause = attrs.field(factory=Pause)
@@ -84,7 +84,7 @@ class LocalNode:
 
     @property
     def directories(self) -> list[Path]:
-        """The directories of the node's data, also while it is stopped."""
+        """The directories of the node's data, even while it is stopped."""
         config = self.config_on(self.address.port)
         names = dict.fromkeys((*config.data_directories, config.metadata_directory))
         return [Path(name) for name in names]
@@ -116,7 +116,7 @@ class LocalNode:
     def _intercept(self, config: BrokerConfig) -> Environment:
         """Return the environment with listeners that record requests and apply the faults.
 
-        The brokers' own listener has no faults, unless clients have no other one.
+        The listener between brokers has no faults, unless it is also the clients' only listener.
         """
         environment = self.environment()
         names = {endpoint.name for endpoint in config.broker_endpoints}
@@ -153,17 +153,17 @@ class LocalNode:
             self._ended.set()
 
     def stop(self) -> None:
-        """Begin a clean shutdown, if the node runs; see :meth:`wait_ended`."""
+        """Begin a clean shutdown if the node is running; see :meth:`wait_ended`."""
         if self.server is not None:
             self.server.stop()
 
     def kill(self) -> None:
-        """End the node without a shutdown, if it runs; see :meth:`wait_ended`."""
+        """End the node without a shutdown if it is running; see :meth:`wait_ended`."""
         if self.server is not None:
             self._scope.cancel()
 
     async def wait_ended(self) -> None:
-        """Wait until the node has released its port and its data, if it runs."""
+        """Wait until the node has released its port and its data, if it is running."""
         if self.server is not None:
             await self._ended.wait()
 

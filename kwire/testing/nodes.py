@@ -1,7 +1,7 @@
 """The nodes of a test broker in this trio loop: :func:`open_broker` and :func:`open_cluster`.
 
 Rules: the nodes are ready when every one of them can answer every request and knows all others.
-Whatever happens in the context, the nodes are ended and their temporary data are removed.
+However the context ends, the nodes are ended and their temporary data are removed.
 """
 
 import errno
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 READY_S: Final = 30.0
 """The time limit of a cluster's start; it takes about half a second."""
 SETTLING_S: Final = 0.2
-"""The time limit for the tasks whose deadlines have passed, if clients keep the nodes busy."""
+"""The time limit for tasks whose deadlines have passed, in case clients keep the nodes busy."""
 ADVANCE_MAX_S: Final = 10 * 366 * 86400
 _ATTEMPTS: Final = 3
-"""Starts of a cluster, if another program takes one of the ports that were free."""
+"""The attempts to start a cluster, in case another program takes one of its ports."""
 _TOPIC_TIMEOUT_MS: Final = 30_000
 
 
@@ -58,7 +58,7 @@ class LocalCluster:
     """The nodes of one test broker. A broker is a cluster of one node; its id is 1."""
 
     nodes: Mapping[int, LocalNode]
-    """The nodes by id, whether or not they run."""
+    """The nodes by id, whether or not they are running."""
     log: LogLines
     faults: Faults
     """The faults that the test arranges for its clients' requests."""
@@ -80,7 +80,7 @@ class LocalCluster:
         return ",".join(f"{host}:{port}" for host, port in self.addresses)
 
     def client_settings(self, library: str = "confluent-kafka") -> dict[str, str]:
-        """Return the settings of a client: the addresses, and the admin's if it is protected.
+        """Return a client's settings; for a protected broker, they log in as the admin.
 
         ``library`` is confluent-kafka or kafka-python; raises BrokerError for another one.
         """
@@ -121,7 +121,7 @@ class LocalCluster:
     async def _start_node(
         self, node: LocalNode, starting: trio.Nursery, errors: list[BrokerError]
     ) -> None:
-        """Start a node; give up the starts of the others if it fails."""
+        """Start a node; if that fails, cancel the starts of the others."""
         try:
             await node.start(self._nursery)
         except BrokerError as error:
@@ -149,12 +149,12 @@ class LocalCluster:
             await each.wait_ended()
 
     async def restart(self, node: int | None = None) -> None:
-        """Stop one node or all of them, and start them again with the same data and ports."""
+        """Stop one node or all of them, and restart them with the same data and ports."""
         await self.stop(node)
         await self.start(node)
 
     async def pause(self, node: int | None = None) -> None:
-        """Let one node, or all, accept requests of clients without answering; see :meth:`resume`.
+        """Have one node, or all, accept requests of clients without answering; see :meth:`resume`.
 
         Nodes still answer each other, so a paused leader remains leader.
         """
@@ -162,7 +162,7 @@ class LocalCluster:
             each.pause.is_on = True
 
     async def resume(self, node: int | None = None) -> None:
-        """Let the requests of clients go on that wait since :meth:`pause`."""
+        """Answer the clients' requests that have waited since :meth:`pause`, and later ones."""
         for each in self._select(node):
             each.pause.end()
 
@@ -190,7 +190,7 @@ class LocalCluster:
 
     # Time -----------------------------------------------------------------------------------
     async def advance(self, seconds: float) -> int:
-        """Move the nodes' time forward at once, let them notice, and return the wall clock's time.
+        """Move the nodes' time forward at once, let them notice, and return the wall-clock time.
 
         Sessions, transactions, retention and everything else that is due in this time expire.
         Sessions of brokers expire too, so the nodes first find each other again.
@@ -235,7 +235,7 @@ class LocalCluster:
         await self.wait_everywhere(lambda image: image.topic(name) is not None)
 
     async def delete_topics(self, *names: str) -> None:
-        """Delete topics; one that does not exist is skipped."""
+        """Delete topics; topics that do not exist are skipped."""
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
         request = DeleteTopicsRequest(topics=states, timeout_ms=_TOPIC_TIMEOUT_MS)
         for result in (await self.running[0].call(request, 6)).responses:
@@ -245,10 +245,10 @@ class LocalCluster:
         await self.wait_everywhere(lambda image: all(image.topic(name) is None for name in names))
 
     async def reset(self) -> None:
-        """Delete all topics, groups and transactions, and settings and quotas set at run time.
+        """Delete all topics, groups and transactions, and undo changes of settings and quotas.
 
-        Groups and transactions go with the internal topics that store them. Faults and the record
-        of requests are cleared too. Connections of clients stay open.
+        Groups and transactions are deleted with the internal topics that store them. Faults and the
+        record of requests are cleared too. Clients stay connected.
         """
         image = self.running[0].image
         await self.delete_topics(*image.topic_ids)
@@ -263,9 +263,9 @@ class LocalCluster:
                 raise_for(entry.error_code, entry.error_message, "reset the quotas")
 
     async def save_snapshot(self, name: str) -> None:
-        """Save the topics, records, groups and settings under a name, also one in use.
+        """Save the topics, records, groups and settings under a name, replacing an earlier copy.
 
-        All nodes restart for it, so that clients have to connect again.
+        All nodes restart, so clients have to reconnect.
         """
         self._require_all_running()
         await self.stop()
@@ -275,10 +275,10 @@ class LocalCluster:
             await self.start()
 
     async def restore_snapshot(self, name: str) -> None:
-        """Return to what :meth:`save_snapshot` saved; faults and the record of requests go too.
+        """Restore what :meth:`save_snapshot` saved; clear the faults and the record of requests.
 
-        All nodes restart, stopped ones start. The clock stays where it is. Clients should be new
-        ones: those of before have seen what does not exist any more.
+        All nodes restart, including stopped ones. The clock keeps its time. Use new clients: old
+        clients have seen records that no longer exist.
         """
         self.snapshots.check(name)
         await self.kill()
@@ -324,10 +324,11 @@ async def open_broker(
     """Run a broker in this trio loop during the context.
 
     ``settings`` are Kafka's, with underscores: ``num_partitions=4``. ``data`` is the directory of
-    the data, which is kept; by default they are in memory, and removed. With ``clock``, which must
-    also be trio's clock, the test controls the broker's time. With ``secure``, it encrypts, asks
-    for log-ins and checks ACLs: see :meth:`LocalCluster.client_settings`. With ``max_versions``,
-    such as "3.7", clients see the APIs and versions of that release. Raises BrokerError.
+    the data, which is kept; by default, the data are in memory and removed at the end. With
+    ``clock``, which must also be trio's clock, the test controls the broker's time. A ``secure``
+    broker encrypts connections, requires log-ins and enforces ACLs: see
+    :meth:`LocalCluster.client_settings`. With ``max_versions``, such as "3.7", clients see the APIs
+    and versions of that release. Raises BrokerError.
     """
     release = None if max_versions is None else parse_release(max_versions)
     nodes = open_nodes(
@@ -366,9 +367,9 @@ async def open_nodes(
     secure: bool = False,
     release: Release | None = None,
 ) -> AsyncIterator[LocalCluster]:
-    """Run nodes as :func:`open_broker` does; ``data`` is the directory of a single one.
+    """Run nodes as :func:`open_broker` does; ``data`` is only for a single node.
 
-    ``port`` is that of the first node; the others have those after it.
+    ``port`` is the first node's; the others get the following ports.
     """
     if not 1 <= count <= NODES_AT_MOST:
         raise BrokerError(f"a cluster has from 1 to {NODES_AT_MOST} nodes, not {count}")
@@ -427,7 +428,7 @@ def _config(
 
 
 def _format(plan: Plan, member: Member, config: BrokerConfig) -> None:
-    """Format the data directory of a node as one of a quorum of several nodes."""
+    """Format the data directory of one node of a quorum of several nodes."""
     own_id = uuid_bytes(plan.directory_ids[member.id])
     lines = format_node(
         config,
@@ -441,7 +442,7 @@ def _format(plan: Plan, member: Member, config: BrokerConfig) -> None:
 
 
 def _plan(count: int, port: int) -> Plan:
-    """Return new nodes; only the ports of several controllers must be decided before they run."""
+    """Return new nodes; only several controllers need their ports to be decided before they run."""
     controller_ports = free_ports(count) if count > 1 else (0,)
     members = tuple(
         Member(i + 1, port + i if port else 0, number) for i, number in enumerate(controller_ports)
@@ -451,7 +452,7 @@ def _plan(count: int, port: int) -> Plan:
 
 
 async def _start(new_nodes: Callable[[int], LocalCluster]) -> LocalCluster:
-    """Start nodes; try again if another program has taken one of the free ports meanwhile."""
+    """Start nodes; retry if another program has taken one of the free ports in the meantime."""
     attempt = 0
     while True:
         cluster = new_nodes(attempt)

@@ -1,7 +1,7 @@
 """Changes that a test makes to a running cluster: leaders, coordinators, rebalances, producers.
 
-Rules: each goes through the nodes' own requests and decisions, as a tool or another client could
-cause it, and returns once it is in force on every running node.
+Rules: each change uses the nodes' own requests and decisions, so that a tool or another client
+could cause it too. A function returns once its change is in force on every running node.
 """
 
 from functools import partial
@@ -101,7 +101,7 @@ def _rebalance(group_id: str, shard: GroupShard, moment: Moment, ticket: int) ->
 
 
 async def fence_producer(cluster: LocalCluster, transactional_id: str) -> None:
-    """Fence the producer of a transactional id, as a second instance of it would.
+    """Fence the producer of a transactional id, as a second producer with this id would.
 
     A transaction in progress is aborted.
     """

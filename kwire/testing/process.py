@@ -1,6 +1,6 @@
 """A broker in its own process: for tests that kill it, or that must not share its process.
 
-The process ends with the context in which it was started; its whole log output is kept.
+The process ends with the context in which it was started; all its log lines are kept.
 """
 
 import signal

@@ -1,17 +1,17 @@
 """The pytest plugin: fixtures with brokers, which need no conftest.
 
-``kafka`` is the session's broker, ``kafka_fresh`` a test's own one, ``kafka_cluster`` the session's
-three nodes, ``kafka_secure`` a broker that encrypts and asks for log-ins. ``kafka_topic`` and
-``kafka_topic_factory`` create topics with unique names and delete them, ``kafka_registry`` is a
-test's own schema registry. The report of a failed test
-shows what its brokers logged meanwhile.
+``kafka`` is the session's broker, ``kafka_fresh`` a test's own broker, ``kafka_cluster`` the
+session's cluster of three nodes, ``kafka_secure`` a broker that encrypts and requires log-ins.
+``kafka_topic`` and ``kafka_topic_factory`` create topics with unique names and delete them,
+``kafka_registry`` is a test's own schema registry. The report of a failed test shows what its
+brokers logged during the test.
 
 Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
-used. With pytest-xdist each worker has brokers of its own.
+used. With pytest-xdist, each worker has its own brokers.
 
 pytest rewrites the assert statements of every module in the distribution of a plugin. A broker's
 modules then take 1.7 s to load, 3.6 s the first time, instead of 0.6 s. So kwire's modules are
-found before pytest's own finder sees them.
+found by a finder that comes before pytest's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKAGES: Final = ("kwire", "kwire_pipeline")
 
 
 class UnchangedModules(MetaPathFinder):
-    """Finds this distribution's modules as Python itself does."""
+    """A finder of this distribution's modules that leaves their source unchanged."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -71,7 +71,7 @@ class Brokers:
             self._counts[broker] = broker.log_line_count
 
     def check_faults(self, *, has_failed: bool) -> None:
-        """Remove the faults of the test; raise BrokerError for one that has not happened."""
+        """Remove the test's faults; raise BrokerError if one has not happened."""
         for broker in self._counts:
             if has_failed:
                 broker.faults.clear()

@@ -1,8 +1,8 @@
 """The last versions that older releases of Apache Kafka advertise to clients, by API.
 
-Written by scripts/release_versions.py. An entry ``3.7=10`` is the last version from that release
-onwards, ``-`` that the release does not have the API. An API without an entry for a release has
-that of the release before it, and none if there is no earlier entry.
+Written by scripts/release_versions.py. An entry ``3.7=10`` gives the last version from that release
+onwards; ``-`` means that the release does not have the API. Without an entry for a release, the
+entry of the release before it applies; without an earlier entry, the release does not have the API.
 """
 
 from collections.abc import Mapping

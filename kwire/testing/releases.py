@@ -1,8 +1,8 @@
 """Older releases of Kafka, as which a test broker or the proxy can appear to clients.
 
-Pure. Rules: clients see the APIs, versions and features that a new cluster of the release has, as
-far as the broker has them too; a request in any other version gets what the release answers. What
-an API does is not changed, only which versions of it there are.
+Pure. Rules: clients see the APIs, versions and features of a new cluster of the release, as far as
+the broker has them too; a request in any other version is answered as the release would answer it.
+Only the available versions of an API change, not its behaviour.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Release:
     def alter(
         self, head: RequestHead, frame: memoryview, course: Alteration | None
     ) -> Alteration | None:
-        """Return the course of a request as the release has it; ``course`` is that by a fault."""
+        """Return how the release treats a request; ``course`` is how a fault treats it, if any."""
         if head.api_key != API_VERSIONS:
             return course
         if head.api_version > self.last_versions[API_VERSIONS]:
@@ -63,7 +63,7 @@ class Release:
         return attrs.evolve(course, end=end_limited)
 
     def _refuse_version(self, head: RequestHead) -> bytes:
-        """Return the answer to an unknown version of ApiVersions, which lists only that API."""
+        """Return the answer to an unknown version of ApiVersions, which lists only ApiVersions."""
         api = ApiVersionsResponse.ApiVersion(
             api_key=API_VERSIONS, min_version=0, max_version=self.last_versions[API_VERSIONS]
         )

@@ -1,4 +1,4 @@
-"""The bodies of requests, as faults need them: what a request names, and how it fails. Pure."""
+"""The bodies of requests: what a request names, and its error response. Pure."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -25,7 +25,7 @@ _GROUP_KEYS: Final = 0
 def read_request(frame: memoryview, head: RequestHead, body: int) -> Body:
     """Return a request in its newest shape; ``body`` is the position behind its header.
 
-    Raises Disconnect for one that the node would not answer either.
+    Raises Disconnect for a request that the node would not answer either.
     """
     api = BY_KEY[head.api_key]
     widen = getattr(import_module(f"kwire.codec.messages.{api.module}"), "widen_request", None)
@@ -46,7 +46,7 @@ def refuse(frame: memoryview, error: KafkaError) -> list[Part] | None:
 
 
 def refusal(request: Body, head: RequestHead, error: KafkaError) -> Body | None:
-    """Return the message by which a broker answers that the whole request has failed."""
+    """Return the response that rejects the whole request."""
     api = BY_KEY[head.api_key]
     response = handler_of(api, ListenerType.BROKER).refuse(request, error)
     narrow = getattr(import_module(f"kwire.codec.messages.{api.module}"), "narrow_response", None)
@@ -56,7 +56,7 @@ def refusal(request: Body, head: RequestHead, error: KafkaError) -> Body | None:
 
 
 def subjects_of(request: Body, topic_name: TopicName) -> Subjects:
-    """Return the partitions and groups that a request names, in whatever fields."""
+    """Return the partitions and groups that a request names, whichever fields name them."""
     partitions: set[tuple[str, int | None]] = set()
     groups: set[str] = set()
     for message in messages_in(request):
@@ -74,7 +74,7 @@ def subjects_of(request: Body, topic_name: TopicName) -> Subjects:
 
 
 def topic_of(message: Body, topic_name: TopicName) -> str | None:
-    """Return the name of the topic that a structure is about; None if it is about none."""
+    """Return the name of the topic that a structure describes; None if it describes none."""
     topic = next((t for n in _TOPIC_FIELDS if (t := getattr(message, n, None))), None)
     if topic is None and (topic_id := getattr(message, "topic_id", None)) is not None:
         topic = topic_name(topic_id)
@@ -92,7 +92,7 @@ def messages_in(message: Body) -> Iterator[Body]:
 
 
 def index_of(item: object) -> int | None:
-    """Return the index of the partition that an element of a topic is; None if it is none."""
+    """Return the index of the partition that an element describes; None if it describes none."""
     if isinstance(item, Message):
         item = next((getattr(item, n) for n in _PARTITION_FIELDS if hasattr(item, n)), None)
     return item if isinstance(item, int) else None

@@ -9,7 +9,7 @@ REQUESTS_MAX: Final = 10_000
 
 
 class ReceivedRequest(NamedTuple):
-    """One request of a client; the requests of brokers to each other are not recorded."""
+    """A request of a client; requests between brokers are not recorded."""
 
     api: str
     """Kafka's name of the API, such as Produce."""
@@ -22,7 +22,7 @@ class ReceivedRequest(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class RequestLog:
-    """The newest 10,000 requests, the oldest first."""
+    """The newest 10,000 requests, oldest first."""
 
     _requests: deque[ReceivedRequest] = attrs.field(factory=lambda: deque(maxlen=REQUESTS_MAX))
 
@@ -30,7 +30,7 @@ class RequestLog:
         self._requests.append(request)
 
     def clear(self) -> None:
-        """Forget the requests so far."""
+        """Clear the record."""
         self._requests.clear()
 
     def of(self, api: str | None = None, *, client_id: str | None = None) -> list[ReceivedRequest]:

@@ -10,7 +10,7 @@ from kwire.raftmeta.metadata.image import MetadataImage
 
 _SET: Final = 0
 _DELETE: Final = 1
-"""Operations of IncrementalAlterConfigs; the second one restores the default."""
+"""Operations of IncrementalAlterConfigs; DELETE restores the default."""
 
 Configs = Mapping[tuple[int, str], Mapping[str, str]]
 """Settings by the type and the name of their resource."""
@@ -19,8 +19,8 @@ Configs = Mapping[tuple[int, str], Mapping[str, str]]
 def reset_configs(image: MetadataImage, initial: Configs) -> IncrementalAlterConfigsRequest | None:
     """Return the request that restores the initial settings; None if none is needed.
 
-    Settings of topics go with the topics. A new cluster begins with a setting that it does not let
-    clients delete (KIP-966), so only what differs may be named.
+    Settings of topics are deleted with the topics. A new cluster has a setting that clients may not
+    delete (KIP-966), so the request names only settings that differ.
     """
     shape = IncrementalAlterConfigsRequest.AlterConfigsResource
     resources = []

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def open_folder(data: Path) -> "SecureFolder":
-    """Return the files of a broker with this data, beside it; raise BrokerError."""
+    """Return the files of a broker, in a folder beside its data; raise BrokerError."""
     from kwire.clock import SystemClock
     from kwire.secure.folder import SecureFolder
     from kwire.secure.location import default_folder
@@ -25,7 +25,7 @@ def open_folder(data: Path) -> "SecureFolder":
 
 
 def client_settings(bootstrap: str, folder: "SecureFolder | None", library: str) -> dict[str, str]:
-    """Return the settings of a client, in the form of a library; raise BrokerError."""
+    """Return a client's settings in the form that a library expects; raise BrokerError."""
     if library not in ("confluent-kafka", "kafka-python"):
         raise BrokerError(
             f"there are no settings for {library}: name confluent-kafka or kafka-python"

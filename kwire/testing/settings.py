@@ -1,7 +1,7 @@
 """The settings of test brokers: keyword arguments with Kafka's names, underscores for dots.
 
-Pure. Rules: a name that Kafka does not have is an error, because a typo must not pass as a test.
-What the test broker decides itself (addresses, roles, directories) cannot be set.
+Pure. Rules: a name that Kafka does not have is an error, so that a typo does not go unnoticed.
+Settings that the test broker decides itself (addresses, roles, directories) cannot be set.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kwire.secure.folder import SecureFolder
 
 CLIENTS: Final = "PLAINTEXT"
-"""The listener for clients. Brokers use another among themselves, so faults hit clients only."""
+"""The listener for clients. Brokers use another one, so that faults affect clients only."""
 SECURE_CLIENTS: Final = "SASL_SSL"
 """The same listener of a protected broker."""
 _BROKERS: Final = "INTERNAL"
@@ -43,7 +43,7 @@ _FOR_TESTS: Final[Mapping[str, str]] = {
 
 
 def kafka_settings(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings that keyword arguments name; raise BrokerError for an unknown name."""
+    """Return the settings given as keyword arguments; raise BrokerError for an unknown name."""
     for argument in arguments:
         name = _name(argument)
         if name in _OWN:
@@ -56,7 +56,7 @@ def kafka_settings(arguments: Mapping[str, object]) -> dict[str, str]:
 
 
 def setting_texts(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the names and values that keyword arguments stand for, in Kafka's form."""
+    """Return names and values in Kafka's form, given as keyword arguments."""
     return {_name(argument): _text(value) for argument, value in arguments.items()}
 
 
@@ -84,7 +84,8 @@ def node_config(
 ) -> BrokerConfig:
     """Return the configuration of one node; raise BrokerError for an invalid setting.
 
-    ``port`` is the clients' port, 0 for any free one. ``secure`` has the files of a protected node.
+    ``port`` is the clients' port; 0 means any free port. ``secure`` has the files of a protected
+    node.
     """
     listeners = [f"{CLIENTS}://{HOST}:{port}", f"CONTROLLER://{HOST}:{member.controller_port}"]
     if len(plan.members) > 1:

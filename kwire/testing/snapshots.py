@@ -26,7 +26,7 @@ class Snapshots:
     _folders: dict[str, Path] = attrs.field(factory=dict)
 
     def save(self, name: str, directories: Sequence[Path]) -> None:
-        """Copy directories, in place of an earlier snapshot of that name; raise BrokerError."""
+        """Copy directories, replacing an earlier snapshot of that name; raise BrokerError."""
         unfinished = self.folder / _UNFINISHED
         with _broker_error(f"save the snapshot {name}"):
             _clear(unfinished)
@@ -43,7 +43,7 @@ class Snapshots:
             raise BrokerError(f"there is no snapshot {name}; saved so far: {names}")
 
     def restore(self, name: str, directories: Sequence[Path]) -> None:
-        """Put a snapshot in place of what is in the directories; raise BrokerError."""
+        """Replace the contents of the directories by a snapshot; raise BrokerError."""
         self.check(name)
         with _broker_error(f"restore the snapshot {name}"):
             for number, directory in enumerate(directories):
@@ -52,7 +52,7 @@ class Snapshots:
 
 
 def _clear(directory: Path) -> None:
-    """Remove what is in a directory, but not the directory, which may be a mount point."""
+    """Remove the contents of a directory, but not the directory, which may be a mount point."""
     directory.mkdir(parents=True, exist_ok=True)
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():

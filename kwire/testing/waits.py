@@ -1,6 +1,6 @@
-"""Waits for what a test needs of a broker: topics, leaders, groups, lag, ends of transactions.
+"""Waits for conditions that tests need: topics, leaders, groups, lag, ends of transactions.
 
-Rules: a wait asks the nodes themselves, without a connection. It looks again every few
+Rules: a wait asks the nodes themselves, without a connection. It checks again every few
 milliseconds, and its time-out says what it saw last.
 """
 
@@ -35,7 +35,7 @@ _EARLIEST: Final = -2
 
 
 class NotYet(Exception):
-    """The state that is waited for has not come yet; the text says what the state is."""
+    """The awaited state has not been reached; the text says what the current state is."""
 
 
 async def wait_until(what: str, look: Callable[[], Awaitable[None]], timeout: float) -> None:
@@ -54,7 +54,7 @@ async def wait_until(what: str, look: Callable[[], Awaitable[None]], timeout: fl
 async def wait_topic(
     cluster: LocalCluster, name: str, partitions: int | None = None, timeout: float = TIMEOUT_S
 ) -> None:
-    """Wait until every node has the topic, with leaders; ``partitions`` None is any number."""
+    """Wait until every node has the topic, with leaders and ``partitions`` partitions if given."""
 
     async def look() -> None:
         for node in cluster.running:
@@ -123,7 +123,7 @@ async def wait_in_sync(
 async def wait_group(
     cluster: LocalCluster, group: str, members: int = 1, timeout: float = TIMEOUT_S
 ) -> None:
-    """Wait until a group of exactly ``members`` members has its assignment; 0: it is empty."""
+    """Wait until all ``members`` members of a group have an assignment; 0: until it is empty."""
 
     async def look() -> None:
         for node in cluster.running:
@@ -151,7 +151,7 @@ async def wait_lag(
 ) -> None:
     """Wait until a group has committed all but ``lag`` offsets of every partition.
 
-    Without ``topic`` these are the partitions for which the group has committed any offset. A
+    Without ``topic``, these are the partitions for which the group has committed any offset. A
     partition of ``topic`` without a committed offset counts from its first record.
     """
 
@@ -197,7 +197,7 @@ async def _committed_offsets(cluster: LocalCluster, group: str) -> dict[TopicPar
 
 
 async def _offset(cluster: LocalCluster, partition: TopicPartition, timestamp: int) -> int:
-    """Return the first or the end offset of a partition, from its leader."""
+    """Return the first or the end offset of a partition, as its leader reports it."""
     image = cluster.running[0].image.partition(*partition)
     leader = None if image is None else cluster.nodes.get(image.leader)
     if leader is None or leader.server is None:
@@ -217,7 +217,7 @@ async def _offset(cluster: LocalCluster, partition: TopicPartition, timestamp: i
 async def wait_transaction_end(
     cluster: LocalCluster, transactional_id: str, timeout: float = TIMEOUT_S
 ) -> str:
-    """Wait until no transaction of the id is in progress; return the state, as CompleteCommit."""
+    """Wait until no transaction of the id is in progress; return the state, e.g. CompleteCommit."""
     states: list[str] = []
 
     async def look() -> None:

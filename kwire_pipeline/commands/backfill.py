@@ -1,9 +1,9 @@
-"""`kwire-pipeline backfill`: read a range of offsets or times, and write what the tables lack.
+"""`kwire-pipeline backfill`: write the records of a range of offsets or times that the tables lack.
 
-A record is written only if neither table has its offset. So a range may overlap what is there, and
-a backfill that ended early is simply repeated. Changes by key need a sequence, by which an older
-change does not overwrite a newer one. The checkpoint's lease keeps runs away meanwhile, and records
-that the checkpoint has not reached are left to them.
+A record is written only if neither table has its offset. So a range may overlap records in the
+tables, and a backfill that ended early is simply repeated. Changes by key need a sequence, so that
+an older change does not overwrite a newer one. A backfill holds the checkpoint's lease, so no run
+writes at the same time. Records after the checkpoint's offsets are left to the next run.
 """
 
 import json
@@ -78,7 +78,7 @@ def backfill_range(
 ) -> tuple[int, int, int]:
     """Return the numbers of records, and of those that were written as rows and as letters.
 
-    Of changes by key, those count that were compared with the rows of their keys.
+    For a table changed by key, the second number counts the changes compared with the table's rows.
     """
     set_session(spark)
     check_supported(pipeline)
@@ -103,7 +103,7 @@ def backfill_range(
 
 
 def check_supported(pipeline: Pipeline) -> None:
-    """Raise Refusal for a pipeline whose tables do not show which records they have."""
+    """Raise Refusal for a pipeline whose tables cannot show which records they have."""
     if pipeline.table.format is TableFormat.PARQUET:
         raise Refusal("backfill adds rows that belong to no batch: table.format iceberg or delta")
     if pipeline.dead_letters.topic is not None:
@@ -154,7 +154,7 @@ def resolve(
 
 
 def check_same(first: Start, end: Start) -> None:
-    """Raise Refusal if only one of two bounds names a partition, which would not be read."""
+    """Raise Refusal if only one of the two bounds names a partition, which could not be read."""
     if first.offsets is None or end.offsets is None:
         return
     for topic, partition in sorted(partitions_of(first.offsets) ^ partitions_of(end.offsets)):
@@ -180,7 +180,7 @@ def partitions_of(offsets: Offsets) -> set[tuple[str, int]]:
 def offsets_at(
     cluster: Cluster, topics: dict[str, Topic], bound: Start, beginnings: Offsets
 ) -> Offsets:
-    """Return the offsets of a bound; those of a file name some partitions only."""
+    """Return the offsets of a bound; offsets given by the user may name only some partitions."""
     if bound.offsets is not None:
         return bound.offsets
     if bound.at_end:
@@ -216,7 +216,7 @@ def pieces(ranges: Ranges, limit: int) -> Iterator[Range]:
 
 
 def verify_start(stored: Identity, ranges: Ranges) -> Offsets | None:
-    """Return where `verify` begins, now that a range is there that may join what was there."""
+    """Return where `verify` begins after a backfill, whose range may join the earlier range."""
     begin = stored.verify_from
     first = {t: dict(p) for t, p in (stored.start if begin is None else begin).items()}
     joined = False

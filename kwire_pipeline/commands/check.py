@@ -33,7 +33,7 @@ WITHOUT_BROKERS: Final = ("pyspark", "java", "transform", REGISTRY)
 """The checks for a command that uses neither brokers nor tables."""
 STANDALONE: Final = "spark://"
 Check: TypeAlias = Callable[[], str]
-"""Returns a description of what is right; raises Refusal or Failure."""
+"""A check: returns a description of the valid set-up; raises Refusal or Failure."""
 
 
 def check(loaded: Loaded, environment: Mapping[str, str], write: Callable[[str], object]) -> int:
@@ -56,11 +56,7 @@ def check(loaded: Loaded, environment: Mapping[str, str], write: Callable[[str],
 def preflight(
     loaded: Loaded, environment: Mapping[str, str], *, needs_brokers: bool = True
 ) -> None:
-    """Raise a set-up's first problem at once, instead of having Spark find it after a minute.
-
-    A command that does not need brokers does not need the master, the folders and the tables
-    either.
-    """
+    """Raise the first problem of a set-up at once, instead of after Spark's start."""
     for name, run in checks(loaded, environment):
         if needs_brokers or name in WITHOUT_BROKERS:
             run()
@@ -69,7 +65,8 @@ def preflight(
 def checks(loaded: Loaded, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:
     """Yield the checks in the order in which a run would meet their problems.
 
-    Those of one of many tables are not among them, because the others do not depend on it.
+    Checks of single tables of a file for many are not included, because the other tables do not
+    depend on them.
     """
     pipeline = common_of(loaded)
     yield "pyspark", lambda: check_pyspark(pipeline)
@@ -157,7 +154,7 @@ def check_broker(pipeline: Pipeline) -> str:
 
 
 def check_brokers(template: Template) -> str:
-    """Return a description of the brokers, whatever topics they have."""
+    """Return a description of the brokers, whichever topics they have."""
     brokers = look_up(all_topics(template))
     if brokers.cluster_id is None:
         return f"{brokers.address} accepts connections ({brokers.untried} was not tried)"

@@ -35,7 +35,7 @@ PLACEHOLDERS: Final = {
 def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> list[str]:
     """Write a file that does not exist yet and return notes for its author.
 
-    The schema of JSON values is inferred from the newest records, if a broker answers. Raises
+    If a broker answers, the schema of JSON values is inferred from the newest records. Raises
     Refusal if the file exists, or if a flag is wrong.
     """
     path = Path(file)

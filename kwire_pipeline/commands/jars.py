@@ -1,4 +1,4 @@
-"""The command `jars`: puts a pipeline's jars in a folder, and shows how Spark uses them there."""
+"""The command `jars`: puts a pipeline's jars in a folder and prints how Spark uses them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,9 +1,10 @@
 """`kwire-pipeline maintain`: compact small files, expire snapshots, remove orphan files.
 
-It takes the checkpoint's lease, so it is refused while a run writes, and a run is refused while it
-works: it would consider the uncommitted files of a run orphans, and rows that a run changes cannot
-be compacted. It is also refused while a batch is half done. The newest snapshot of each writer of a
-table is tagged, so that it does not expire: a writer reads from it which batch was the last.
+It takes the checkpoint's lease, so `maintain` is refused while a run writes, and a run is refused
+while `maintain` works. Otherwise it would remove a run's uncommitted files as orphans, and rows
+that a run changes cannot be compacted. It is also refused while a batch is half done. It tags the
+newest snapshot of each writer of a table, so that the snapshot does not expire: a writer reads the
+number of its last batch from it.
 """
 
 import datetime

@@ -2,9 +2,9 @@
 
 Letters that now fit are appended to the table and then deleted from the dead letters. A letter
 whose offset is already in the table (because a replay ended between the two steps) is only deleted,
-so each record stays in exactly one of the tables. In a table that is changed by key, letters are
-changes, and one that is older than the last change of its key is only deleted. Letters from other
-topics belong to other pipelines, and stay.
+so each record stays in exactly one of the tables. In a table that is changed by key, letters become
+changes; a letter that is older than the last change of its key is only deleted. Letters from other
+topics belong to other pipelines and stay in the table of dead letters.
 """
 
 import attrs
@@ -86,8 +86,9 @@ def replay_letters(
         topics = list(state.identity.topics)
         for topic, other in other_writers((table, letters), pipeline.name, topics).items():
             raise Refusal(
-                f"pipeline {other} writes topic {topic} to the tables of {pipeline.name} as well, "
-                "and its dead letters look like these: replay is not possible"
+                f"pipeline {other} also writes topic {topic} to the tables of {pipeline.name}, and "
+                "its dead letters cannot be told from those of this pipeline: replay is not "
+                "possible"
             )
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
         check_tables(pipeline, state.destinations, is_new_start=False)
@@ -118,7 +119,7 @@ def replay_letters(
 
 @attrs.frozen
 class Later:
-    """The records of the topics after some offsets, up to the checkpoint's."""
+    """The records of the topics from given offsets up to the checkpoint's."""
 
     spark: SparkSession
     pipeline: Pipeline
@@ -146,7 +147,7 @@ class Later:
 
 
 def append_letters(batch: DataFrame, shape: Shape, pipeline: Pipeline, state: State) -> DataFrame:
-    """Append the letters that are rows now, and return the spots of all rows."""
+    """Append the letters that are rows now, and return the topics and offsets of all rows."""
     table, transform = state.destinations.table, state.destinations.transform
     rows = frames.rows(batch, shape)
     rows = rows if transform is None else transform(rows)

@@ -36,9 +36,9 @@ def run(
 ) -> int:
     """Run a pipeline in its own session, and print its progress and tally.
 
-    Return 0, also after a requested stop of a run at an interval, which normally ends that way.
-    Return the signal's code if a run until the end of the topics has left offsets unread. Raise
-    the problem of a pipeline, or at the end those of many.
+    Return 0, also if a signal stopped a run at an interval, which normally ends that way. Return
+    the signal's exit code if a run to the end of the topics left offsets unread. Raise a pipeline's
+    problem; with many tables, raise their problems at the end.
     """
     intent = intent_of(adopt=adopt, from_start=from_start)
     order = Order(table, intent, given_up_of(give_up, intent))
@@ -153,14 +153,14 @@ def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Server]:
 def intent_of(*, adopt: bool, from_start: bool) -> Intent:
     """Return the user's answer to a refusal; raise Refusal if there are two."""
     if adopt and from_start:
-        raise Refusal("--adopt and --from-start exclude each other: choose one")
+        raise Refusal("--adopt and --from-start cannot be used together: choose one")
     if adopt:
         return Intent.ADOPT
     return Intent.FROM_START if from_start else Intent.CONTINUE
 
 
 def given_up_of(text: str | None, intent: Intent) -> Ranges:
-    """Return the offsets that the user gives up; raise Refusal if nothing could use them."""
+    """Return the offsets that the user gives up; raise Refusal if the run could not use them."""
     if text is not None and intent is Intent.CONTINUE:
         raise Refusal(f"{GIVE_UP} is for --adopt and --from-start: add one of them")
     return parse_given_up(text)

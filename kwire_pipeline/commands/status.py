@@ -38,14 +38,14 @@ class Status:
     batch_id: int | None
     """The last completed batch; None before the first one."""
     is_half_done: bool
-    """True if a run has begun another batch."""
+    """True if a run began another batch and did not finish it."""
     rows: int
     files: int
     bytes: int
     dead_letters: Mapping[str, int]
     """The dead letters by reason."""
     problem: str | None = None
-    """The reason for which the last run of many tables did not write this one."""
+    """The reason why the last run of many tables did not write this table."""
 
     def words(self) -> list[str]:
         """Return the lines for a human reader."""
@@ -84,7 +84,7 @@ def show_status(result: Status, pipeline: Pipeline, *, as_json: bool) -> None:
 
 
 def show_chosen(spark: SparkSession, common: Pipeline, chosen: Chosen, *, as_json: bool) -> int:
-    """Print the status of one of many tables; a table that was never written has its problem."""
+    """Print the status of one of many tables; for a table that was never written, its problem."""
 
     def act(spark: SparkSession, pipeline: Pipeline) -> int:
         result = attrs.evolve(read_status(spark, pipeline), problem=chosen.problem)

@@ -1,7 +1,7 @@
-"""The tables that a command is for: that of the file, one of many, or all of many in one session.
+"""The tables of a command: the file's only table, one of many, or all of many in one session.
 
-Rules of this file: a table with which a command fails does not keep the others from their turn; the
-exit code is that of the worst one. A topic without a checkpoint has nothing to inspect yet.
+Rules of this file: if a command fails for one table, it continues with the others, and the highest
+exit code counts. A topic without a checkpoint has nothing to inspect yet.
 """
 
 import sys
@@ -35,7 +35,7 @@ class Chosen:
     plan: TablePlan
     is_started: bool
     problem: str | None = None
-    """The reason for which the last run did not write it."""
+    """The reason why the last run did not write the table."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def session_of(loaded: Loaded) -> Iterator[SparkSession]:
 
 
 def check_name(pipeline: Pipeline, table: str | None) -> None:
-    """Raise Refusal if the flag `--table` names another table than that of the file."""
+    """Raise Refusal if the flag `--table` names a table that is not the file's."""
     if table not in (None, pipeline.table.name):
         raise Refusal(f"--table {table}: the table of this file is {pipeline.table.name}")
 

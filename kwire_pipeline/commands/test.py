@@ -1,7 +1,8 @@
 """`kwire-pipeline test FILE SAMPLES`: try a pipeline on samples of records, without brokers.
 
-Each sample prints one line, and one for each difference. Samples run in one local session, one
-after the other; nothing is written but, with ``--write``, results that a sample does not name.
+Each sample prints one line, and another for each difference. Samples run in one local session, one
+after the other. Nothing is written, except that ``--write`` adds the results that a sample does not
+name to its file.
 """
 
 import tempfile

@@ -33,7 +33,7 @@ from kwire_pipeline.tables.table import other_writers
 
 
 def verify(loaded: Loaded, *, table: str | None = None) -> int:
-    """Compare topics and tables and print the results; 0 only if each offset is there once."""
+    """Compare topics and tables and print the results; 0 only if each offset appears once."""
     return on_tables(loaded, table, verify_table)
 
 
@@ -91,7 +91,7 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
 
 
 def made_by_transform(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame | None:
-    """Return the number of rows that the transform makes of each record; None without one."""
+    """Return the number of rows that the transform makes of each record; None if there is none."""
     transform = state.destinations.transform
     if transform is None:
         return None
@@ -105,8 +105,8 @@ def with_drops(
 ) -> DataFrame:
     """Return the offsets of records, and whether the pipeline drops or ignores each record.
 
-    ``row_counts`` has the number of rows by record, if there is a transform, which may make none.
-    If old dead letters may have expired, also return whether the record is a dead letter.
+    ``row_counts`` has the number of rows of each record, if there is a transform; a record may have
+    no rows. If old dead letters may have expired, also return whether the record is a dead letter.
     """
     drops = any(each.action is Action.DROP for each in pipeline.expectations.values())
     letters = state.destinations.dead_letters
@@ -218,7 +218,7 @@ def written_of(
 ) -> DataFrame:
     """Return the offsets and timestamps in the table and the dead letters.
 
-    ``row_counts`` has the number of rows by record, if there is a transform; ``compacted`` are
+    ``row_counts`` has the number of rows of each record, if there is a transform; ``compacted`` are
     topics that may lack records.
     """
     table, letters = state.destinations.table, state.destinations.dead_letters

@@ -31,7 +31,7 @@ LOGICAL: Final = {
     "decimal": "DECIMAL",
 }
 NUMBERS: Final = ({"INT", "BIGINT"}, {"FLOAT", "DOUBLE"})
-"""The types in unions that Spark reads as the wider of the two."""
+"""The pairs of number types that Spark reads as one type, if a union has both."""
 
 
 def parse_avro(text: str) -> Type:
@@ -47,7 +47,7 @@ def parse_avro(text: str) -> Type:
 
 
 class _Parser:
-    """One reading of a schema; a name is known from its definition onwards."""
+    """One pass over a schema, which knows each name from its definition onwards."""
 
     def __init__(self) -> None:
         self.names: dict[str, Type | None] = {}
@@ -123,7 +123,7 @@ class _Parser:
         names = [field.name.lower() for field in read]
         for field in read:
             if names.count(field.name.lower()) > 1:
-                raise ValueError(f"{field.name} is there twice")
+                raise ValueError(f"{field.name} appears twice")
         self.names[name] = kind = Type("STRUCT", fields=tuple(read))
         return kind
 

@@ -21,7 +21,7 @@ SIMPLE: Final = frozenset(
 SIZED: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "TIME", "TIMESTAMP"})
 """The types that may have numbers in parentheses."""
 TEXTS: Final = frozenset({"CHAR", "CHARACTER", "VARCHAR"})
-"""The types that Spark has for tables but does not read from JSON."""
+"""The types that Spark allows in tables but cannot read from JSON."""
 TOKEN: Final = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
     r"|(?P<word>\w+)|(?P<sign>[<>(),:]))"
@@ -115,7 +115,7 @@ def _fields(tokens: _Tokens, end: str) -> tuple[Field, ...]:
             tokens.expect(",")
         field = _field(tokens)
         if find_field(fields, [field.name]) is not None:
-            raise ValueError(f"{field.name} is there twice")
+            raise ValueError(f"{field.name} appears twice")
         fields.append(field)
     return tuple(fields)
 

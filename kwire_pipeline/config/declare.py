@@ -374,7 +374,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def read_option(value: Plain) -> str:
-    """Return the value of a library's option, which may be empty: some are switched off so."""
+    """Return the value of a library's option; an empty value may turn the option off."""
     if isinstance(value, str):
         return value
     raise ValueError(f"expected a text, not {_shape(value)}")
@@ -386,7 +386,7 @@ def read_options(value: Plain) -> dict[str, str]:
 
 
 def reveal(values: Mapping[str, Plain], cls: type) -> dict[str, Plain]:
-    """Return a section's values in which those of public keys are no secrets."""
+    """Return a section's values, with `Secret` removed from the values of public keys."""
     own = own_keys(cls)
     return {name: _reveal(value, own.get(name)) for name, value in values.items()}
 
@@ -407,7 +407,7 @@ def choices(values: Sequence[str]) -> str:
 
 
 def _shape(value: Plain) -> str:
-    """Return the words for a value in an error; a secret is not shown."""
+    """Return words for a value in an error message; a secret is not shown."""
     match value:
         case Secret():
             return "this secret"

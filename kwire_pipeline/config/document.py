@@ -24,7 +24,7 @@ NULLS: Final = ("", "~", "null")
 
 
 class ConfigError(Refusal):
-    """A file or flag that is wrong: where, which key, and what is expected."""
+    """An error in the file or a flag: where, which key, and what is expected."""
 
 
 @attrs.frozen
@@ -93,7 +93,7 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"{self.name}:{line}: a key is a text, not a list or mapping")
             if key.value in values:
-                raise ConfigError(f"{self.name}:{line}: {key.value}: this key is there twice")
+                raise ConfigError(f"{self.name}:{line}: {key.value}: this key appears twice")
             self.lines[(*path, key.value)] = line
             values[key.value] = self.read(value, (*path, key.value))
         return values

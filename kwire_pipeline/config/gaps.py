@@ -1,7 +1,8 @@
-"""The keys and values of the file that no command supports yet: rejected by name, and listed.
+"""The keys and values of the file that no command supports yet; they are rejected by name.
 
-Rules of this file: whatever the model has and the engine does not is listed here, so that a value
-without effect is never silently accepted. Delete a line together with its gap.
+Rules of this file: each key or value that the model accepts but the engine does not support has a
+line here, so that a value without effect is never silently accepted. Delete the line once the
+engine supports it.
 """
 
 from collections.abc import Iterator
@@ -15,13 +16,13 @@ from kwire_pipeline.config.model import Pipeline
 
 @attrs.frozen
 class Gap:
-    """One value of a key, or every value but the default."""
+    """An unsupported value of a key, or every value except the default."""
 
     key: str
     value: str | None = None
-    """None for every value but the default."""
+    """None means every value except the default."""
     reason: str = ""
-    """The reason, if it lies outside the pipeline; else empty."""
+    """The reason, if the pipeline cannot change it; otherwise empty."""
 
     def __str__(self) -> str:
         return self.key if self.value is None else f"{self.key}: {self.value}"

@@ -1,7 +1,7 @@
-"""Keys that have no effect given the values of others: rejected, so that none is silently idle.
+"""Keys without effect because of other keys' values: rejected, so that none is silently ignored.
 
 Rules of this file: a key is in use if it differs from its default; a rule yields one problem for
-each key that is in use but that nothing reads.
+each key that is in use but has no effect.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from kwire_pipeline.config.values import (
 )
 
 Section: TypeAlias = Security | RecordFormat | Registry | Catalog | Metrics
-"""A section that has a default for each key."""
+"""A section in which each key has a default."""
 LOGIN: Final = ("mechanism", "username", "password")
 FILES: Final = ("ca_file", "cert_file", "key_password")
 

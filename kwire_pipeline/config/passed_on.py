@@ -89,12 +89,12 @@ def _twice(options: Mapping[str, str]) -> Iterator[Problem]:
     names: set[str] = set()
     for option in options:
         if option.lower() in names:
-            yield "source.options", f"{option} is there twice: Spark ignores the case of options"
+            yield "source.options", f"{option} appears twice: Spark ignores the case of options"
         names.add(option.lower())
 
 
 def _files_and_login(security: Security) -> Iterator[tuple[str, str]]:
-    """Yield the options that the pipeline sets for the values in the section, with their keys."""
+    """Yield the options that the pipeline sets itself, each with the key of the file it is for."""
     tls = security.protocol in (Protocol.SSL, Protocol.SASL_SSL)
     if security.username is not None:
         yield "kafka.sasl.jaas.config", "source.security.username"

@@ -43,7 +43,7 @@ from kwire_pipeline.config.values import (
 )
 
 OBJECT_STORES: Final = {*ONE_PUT, "abfs", "abfss", "wasb", "wasbs", "adl"}
-"""The schemes of stores in which a rename does not fail if its target exists."""
+"""The schemes of stores where a rename onto an existing file does not fail."""
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, each prefixed with `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
@@ -53,7 +53,7 @@ SCHEMA_HINTS: Final = {
     Format.AVRO: "",
     Format.AVRO_REGISTRY: "; kwire-pipeline init writes the newest one of the registry",
 }
-"""The formats that have a schema, each with a hint where to get one."""
+"""The formats that have a schema, each with a hint about where to get one."""
 MOMENTS: Final = {"TIMESTAMP", "TIMESTAMP_LTZ"}
 """The types of fields whose numbers have a unit."""
 TIMES: Final = {*MOMENTS, "DATE", "TIMESTAMP_NTZ"}
@@ -275,7 +275,7 @@ def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _place(pipeline: Pipeline, name: str) -> Column | None:
-    """Return the place of a column that is not the value's own, by its name in any case."""
+    """Return the place of a column that does not come from the value, by its name in any case."""
     places = {key.lower(): place for key, place in pipeline.columns.items()}
     return places.get(name.lower())
 
@@ -319,7 +319,7 @@ def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _folders(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield what lies in the folder of a table, where `maintain` would take it for orphans."""
+    """Yield settings that place other files in a table's folder, which `maintain` would remove."""
     names, checkpoint = _names(pipeline), posixpath.normpath(pipeline.checkpoint)
     for key, name in names.items():
         for other in names.values():
@@ -381,7 +381,7 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
         if name in origin:
             yield (
                 "table.origin_prefix",
-                f"the column {name} is there twice; choose another prefix, or omit the field",
+                f"the column {name} appears twice; choose another prefix, or omit the field",
             )
     for name, column in pipeline.columns.items():
         path = ".".join(column.path)
@@ -404,7 +404,7 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
-    """Yield what prevents undeclared fields from reaching their column."""
+    """Yield problems that keep undeclared fields from reaching their column."""
     name, envelope = pipeline.table.rescue_column, pipeline.table.envelope
     if pipeline.value.format is not Format.JSON:
         yield "table.evolution", f"{pipeline.value.format.value} has no fields to rescue; json has"
@@ -413,7 +413,7 @@ def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
     if not IDENTIFIER.fullmatch(name):
         yield "table.rescue_column", f"{name!r} is not a column name"
     elif find_field(fields, [name]) is not None or name in pipeline.columns:
-        yield "table.rescue_column", f"the column {name} is there twice; choose another name"
+        yield "table.rescue_column", f"the column {name} appears twice; choose another name"
 
 
 RAW_FORMATS: Final = (Format.RAW, Format.STRING)

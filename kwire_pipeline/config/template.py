@@ -1,8 +1,8 @@
 """A file for many tables: `{topic}` in its table's name makes a pipeline of each topic.
 
-Rules of this file: the pipeline of a topic is what a file for this topic alone would be, with every
-rule of such a file; a problem of one topic is no problem of the others. Topics are data here: the
-brokers are asked elsewhere.
+Rules of this file: the pipeline of a topic is the same as that of a file for this topic alone, with
+every rule of such a file; a problem with one topic does not affect the others. Topics are data
+here: another module asks the brokers.
 """
 
 import re
@@ -39,10 +39,10 @@ TABLES: Final = "tables"
 
 @attrs.frozen
 class Template:
-    """The file of many tables."""
+    """A file for many tables."""
 
     common: Pipeline
-    """The keys that do not depend on the topic; in the others `{topic}` stands for it."""
+    """The keys that do not depend on the topic; in the others, `{topic}` stands for its name."""
     _document: Document
 
     @classmethod
@@ -99,7 +99,7 @@ Loaded: TypeAlias = Pipeline | Template
 
 
 def common_of(loaded: Loaded) -> Pipeline:
-    """Return what all tables of a file have in common."""
+    """Return the settings that all tables of a file have in common."""
     return loaded.common if isinstance(loaded, Template) else loaded
 
 
@@ -113,7 +113,7 @@ def load_any(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -
 
 
 def identifier(topic: str) -> str:
-    """Return a topic's name as a part of a table's name, which has neither dots nor hyphens."""
+    """Return a topic's name as a part of a table's name, without dots and hyphens."""
     return NO_IDENTIFIER.sub("_", topic)
 
 
@@ -143,7 +143,7 @@ def _text_at(top: Mapping[str, Plain], path: tuple[str, str]) -> str:
 
 
 def _start_of(top: Mapping[str, Plain], topic: str) -> Plain:
-    """Return where a topic begins; one without an offset in the file begins at its first record."""
+    """Return where a topic begins: without an offset in the file, at its first record."""
     section = top.get("source")
     start = section.get("start") if isinstance(section, Mapping) else None
     if not isinstance(start, Mapping):

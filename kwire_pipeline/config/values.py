@@ -118,7 +118,7 @@ class Mechanism(enum.Enum):
     OAUTHBEARER = "OAUTHBEARER"
     GSSAPI = "GSSAPI"
     AWS_MSK_IAM = "AWS_MSK_IAM"
-    """That of Amazon's library, which has to be in `spark.packages`."""
+    """The mechanism of Amazon's library, which has to be in `spark.packages`."""
 
 
 WITH_USER: Final = (Mechanism.PLAIN, Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)
@@ -161,7 +161,7 @@ class Root(enum.Enum):
 
 
 IS_EXPRESSION: Final = re.compile(r"""(?!headers\.).*[\s()'"+*/|<>=]""", re.DOTALL)
-"""The beginning of a text that is no place: one with a sign that only expressions have."""
+"""Matches the text of an expression: it contains a character that only expressions have."""
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 """One batch: parsed once, counted, judged, then written to the table and the dead letters.
 
 Counting comes before the first write, because ``max_bad_share`` and an expectation with ``fail``
-must reject a batch of which nothing is written yet. The classified batch is therefore persisted:
+must reject a batch before any of it is written. The classified batch is therefore persisted:
 counting reads the topic and parses, and the writes read what was persisted. A batch that an earlier
 run began has marks in the tables; what is marked is not written again, so the order of the writes
 does not matter for exactness.
@@ -65,7 +65,7 @@ class Tolerance:
     max_bad_share: float
     """The highest share of the records; 0 accepts no dead letter at all."""
     min_bad_records: int
-    """Fewer dead letters are accepted at any share above 0: one in a batch of one is no trend."""
+    """Fewer dead letters than this are accepted at any share above 0, because of small batches."""
 
     def is_exceeded(self, dead_letters: int, records: int) -> bool:
         has_enough = dead_letters >= self.min_bad_records or self.max_bad_share == 0
@@ -80,11 +80,11 @@ class Writer:
     destinations: Destinations
     tolerance: Tolerance
     by_rows: bool
-    """True if a row with one of a batch's offsets proves that the batch is written."""
+    """True if a row with one of a batch's offsets proves that the whole batch is written."""
     mark: Callable[[int], Mark]
     """Returns the mark of a batch by its id, without the number of its dead letters."""
     lag: Callable[[Mark], int]
-    """Returns the offsets left to read after a batch; if it fails, the batch stays written."""
+    """Returns the offsets left to read after a batch. If it fails, the batch is still written."""
     check_lease: Callable[[], None]
     """Raises Failure if another run writes; counting before a write can take minutes."""
     faults: Faults = NO_FAULTS
@@ -133,7 +133,7 @@ class Writer:
         return Result(mark, figures, reasons)
 
     def _lag(self, mark: Mark) -> int | None:
-        """Return the lag after a written batch; None if it is not known."""
+        """Return the lag after a written batch; None if it is unknown."""
         try:
             return self.lag(mark)
         except (Failure, Refusal, ValueError, Py4JError):
@@ -143,8 +143,8 @@ class Writer:
     def _output_of(self, batch: DataFrame, counts: Counts) -> Iterator["Output"]:
         """Make the rows, or changes by key, during a block.
 
-        What a transform makes is kept and counted, because it may make no row of a record, or
-        several. Without one, each good record is a row.
+        A transform's rows are persisted and counted, because it may make no row of a record, or
+        several. Without a transform, each good record is a row.
         """
         transform = self.destinations.transform
         if self.shape.changes.keys:
@@ -211,7 +211,7 @@ class Output:
     frame: DataFrame
     row_count: int
     omitted: int
-    """The good records of which there is no row."""
+    """The number of good records that have no row."""
 
 
 @attrs.frozen
@@ -227,7 +227,7 @@ class Result:
 def judge(
     counts: Counts, ranges: Ranges, shape: Shape, tolerance: Tolerance, *, has_letters: bool
 ) -> None:
-    """Raise Permanent for records that the configuration does not accept; nothing is written yet.
+    """Raise Permanent for records that the configuration does not accept, before any write.
 
     ``has_letters`` is false if dead letters have no destination.
     """
@@ -252,7 +252,7 @@ def judge(
 def rejections(
     expectations: Mapping[str, tuple[str, Action]], unmet: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield the words for each expectation with ``fail`` that some rows do not meet.
+    """Yield a description of each expectation with ``fail`` that some rows do not meet.
 
     ``unmet`` has the number of these rows by the expectation's name.
     """
@@ -278,7 +278,7 @@ def count(batch: DataFrame, shape: Shape) -> Counts:
 
 
 def count_rows(output: DataFrame, shape: Shape) -> tuple[int, int]:
-    """Return the numbers of rows that a transform made, and of the records that they are from."""
+    """Return the number of rows that a transform made, and the number of records they come from."""
     rows = output.where(~F.col(DELETES)) if DELETES in output.columns else output
     spot = [F.col(f"`{name}`") for name in shape.origin[:3]]
     row = rows.agg(F.count(F.lit(1)), F.count_distinct(*spot)).collect()[0]

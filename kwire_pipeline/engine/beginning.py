@@ -31,9 +31,9 @@ class Beginning:
     given_up: Ranges
 
     def start(self, begin: Begin) -> Offsets:
-        """Return the offsets of the first batch, which are then kept.
+        """Return the offsets of the first batch, which the identity then stores.
 
-        Raise Refusal if records would be lost that are not given up.
+        Raise Refusal if records would be lost that the user has not given up.
         """
         described = list(self.topics.values())
         beginnings = self.cluster.beginnings(described)
@@ -61,7 +61,7 @@ class Beginning:
         return offsets.with_absent(present, beginnings)
 
     def _choice(self, beginnings: Offsets) -> Offsets:
-        """Return the offsets that the file chooses, for those partitions that it does."""
+        """Return the offsets that the file chooses, for the partitions that it names."""
         start = self.pipeline.source.start
         described = list(self.topics.values())
         if start.at_end:

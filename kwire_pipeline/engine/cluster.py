@@ -1,7 +1,7 @@
 """The brokers as the pipeline needs them: cluster id, topic ids and offsets.
 
-The client is that of Spark's connector, in Spark's JVM: settings that connect the source also work
-here.
+The client is the one of Spark's connector, in Spark's JVM, so settings that work for the source
+also work here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,11 +21,11 @@ from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import is_denied, sentence
 
 TIMEOUTS: Final = {"request.timeout.ms": "5000", "default.api.timeout.ms": "10000"}
-"""Fail a run within seconds if a broker is down; the source's own client tries for minutes."""
+"""Timeouts that fail a run within seconds if a broker is down; the source's client tries longer."""
 
 
 class Denied(Refusal):
-    """The brokers do not let this client do what it asked for."""
+    """The brokers do not authorize this client for a request."""
 
 
 @attrs.frozen
@@ -88,7 +88,7 @@ class Cluster:
         return str(self._call(lambda: self._admin.describeCluster().clusterId().get()))
 
     def matching(self, pattern: str, former: Iterable[str] = ()) -> list[str]:
-        """Return the names of the topics, and of ``former`` ones, that match a Java pattern."""
+        """Return the names of topics, current or ``former`` ones, that match a Java pattern."""
         try:
             matches = self._jvm.java.util.regex.Pattern.compile(pattern)
         except IllegalArgumentException as error:
@@ -115,9 +115,10 @@ class Cluster:
         }
 
     def existing(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Describe those of the topics that exist, with one request for all.
+        """Describe the topics that exist, with one request for all.
 
-        A topic may be deleted between the two requests, so an error is one of a single topic.
+        A topic may be deleted between the two requests, so an error about one topic leaves the
+        others.
         """
         listed = self._call(lambda: self._admin.listTopics().names().get())
         names = [name for name in names if listed.contains(name)]
@@ -139,13 +140,13 @@ class Cluster:
     def topics_with_compaction(self, names: Iterable[str]) -> list[str]:
         """Return the topics from which compaction removes records.
 
-        Empty if the brokers do not let this client see configurations.
+        The list is empty if this client may not see configurations.
         """
         policies = self.topic_settings(names, "cleanup.policy")
         return sorted(name for name, policy in policies.items() if "compact" in policy)
 
     def topic_settings(self, names: Iterable[str], key: str) -> dict[str, str]:
-        """Return a setting of topics; empty if the brokers do not let this client see it."""
+        """Return a setting of each topic; empty if this client may not see settings."""
         resources = self._jvm.org.apache.kafka.common.config
         kind = getattr(resources, "ConfigResource$Type").TOPIC
         listed = self._jvm.java.util.ArrayList()
@@ -169,7 +170,7 @@ class Cluster:
     def known_ends(self, topics: Iterable[Topic]) -> Offsets:
         """Return the end offsets of the topics whose leaders all answer, with one request.
 
-        The client waits for the other leaders as long as for one, `TIMEOUTS`.
+        Leaders that do not answer delay the request by `TIMEOUTS`, however many they are.
         """
         topics = list(topics)
         parts = self._parts(topics)

@@ -4,8 +4,8 @@ A half-done batch was classified with the definition of the run that began it. W
 definition, a record could end up in both tables or in neither, so only the original definition may
 finish the batch.
 
-Rules of this file: plain data only. A key that is new in a later version is left out while it has
-its default, so that an upgrade does not change the definition.
+Rules of this file: plain data only. A key that a later version adds is left out while it has its
+default, so that an upgrade does not change the definition.
 """
 
 import hashlib

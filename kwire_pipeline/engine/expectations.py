@@ -1,4 +1,4 @@
-"""The check that SQL of the file has the same result for a record in every rerun.
+"""The check that SQL in the file has the same result for a record in every rerun.
 
 The run that finishes a half-done batch classifies it again. A record that was a dead letter and is
 now a row would be in neither table, because the rows are already written; the reverse would put it
@@ -28,7 +28,7 @@ PATTERNS: Final = ("CURRENT_LIKE", "PLAN_EXPRESSION", "WINDOW_EXPRESSION")
 """Spark's names for expressions that read the clock or session, other tables or other records."""
 CHECKED: Final = f"{OWN}checked"
 KEEPING: Final = ("Project", "Window")
-"""Spark's operators from which each record comes out once."""
+"""Spark's operators that return each record exactly once."""
 TIME_LITERAL: Final = re.compile(
     r"""\b(?:date|timestamp\w*)\s*r?["']\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE
 )
@@ -136,14 +136,14 @@ def _is_repeatable(frame: DataFrame, plan: JavaObject, sql: str) -> bool:
 
 
 def _has_time(optimizer: JavaPackage, plan: JavaObject) -> bool:
-    """Return whether Spark puts the current time in place of a text, such as ' Now '."""
+    """Return whether Spark replaces a text, such as ' Now ', by the current time."""
     return not optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan)
 
 
 def _encrypts_by_chance(plan: JavaObject) -> bool:
-    """Return whether a text is encrypted with a random initialization vector.
+    """Return whether the plan encrypts a text with a random initialization vector.
 
-    Spark takes such an expression for deterministic.
+    Spark considers such an expression deterministic.
     """
     nodes = (node for expression in _each(plan.expressions()) for node in _tree(expression))
     calls = (node for node in nodes if node.getClass().getSimpleName() == "StaticInvoke")
@@ -151,7 +151,7 @@ def _encrypts_by_chance(plan: JavaObject) -> bool:
 
 
 def _draws(arguments: JavaObject) -> bool:
-    """Return whether a call of aesEncrypt has neither ECB mode nor a vector."""
+    """Return whether a call of aesEncrypt draws a vector, having neither ECB mode nor a vector."""
     mode, vector = arguments.apply(2), arguments.apply(4)
     if mode.foldable() and str(mode.eval(None)).upper() == "ECB":
         return False

@@ -18,7 +18,7 @@ class Place(enum.Enum):
 
 
 class Faults(Protocol):
-    """A test's action at a place: raise, or end the process."""
+    """The faults of a test: at a place, they raise an error or end the process."""
 
     def reach(self, place: Place) -> None: ...
 

@@ -57,20 +57,20 @@ class Identity:
     """Created anew by each adoption or new start; the marks in tables carry it."""
     cluster_id: str
     topics: Mapping[str, str]
-    """The topic ids by name."""
+    """The topic ids, by topic name."""
     deleted_topics: Mapping[str, str] = attrs.field(factory=dict)
-    """The ids of topics that were deleted, and with which the pipeline has gone on, by name."""
+    """The ids of topics that were deleted while the pipeline continued, by topic name."""
     table: str
     table_id: str
     dead_letters: str | None
     schema: str
-    """The value's schema as DDL, empty without one; this pins an inferred schema."""
+    """The value's schema as DDL, or empty; an inferred schema is pinned by this."""
     start: Offsets
     """The offsets of the first batch, resolved once."""
     letter_topic: str | None = None
     """The dead-letter topic; None if dead letters go to a table, or nowhere."""
     definition: str = ""
-    """The hash of what decided about each record in the last run; empty if unknown."""
+    """The hash of the definition in the last run; empty if unknown."""
     transform_hash: str = ""
     """The hash of the transform's file in the last run; empty without one, or if unknown."""
     former_id: str | None = None
@@ -78,19 +78,19 @@ class Identity:
     pending_deletion: tuple[str, ...] = ()
     """The topics whose rows must be deleted from the tables before the first batch."""
     verify_from: Offsets | None = None
-    """The first offsets that the tables should have; None if they are those in ``start``.
+    """The first offsets that the tables should have; None if they are the offsets in ``start``.
 
-    An adoption changes ``start`` but not these.
+    An adoption changes ``start`` but not ``verify_from``.
     """
     has_replaced_topic: bool = False
     """True if the table has rows of an earlier topic of the same name.
 
-    In that case, a row with one of a batch's offsets does not prove that the batch is written.
+    Then a row with one of a batch's offsets does not prove that the batch is written.
     """
 
     @property
     def known_topics(self) -> Mapping[str, str]:
-        """The ids of the topics that there are or were, by name."""
+        """The ids of current and deleted topics, by name."""
         return {**self.deleted_topics, **self.topics}
 
     def dump(self) -> str:
@@ -264,9 +264,9 @@ def has_replacement(stored: Identity | None, facts: Facts) -> bool:
 
 
 def changed_topics(name: str, stored: Identity | None, facts: Facts) -> set[str]:
-    """Return the topics that may not be those from which the tables have rows.
+    """Return the topics that may differ from those whose records are in the tables.
 
-    ``name`` is that of the pipeline.
+    ``name`` is the pipeline's.
     """
     is_other = stored is not None and (
         stored.cluster_id != facts.cluster_id or stored.has_replaced_topic
@@ -308,9 +308,9 @@ def check_cluster(
     for topic, topic_id in sorted(stored.known_topics.items()):
         if topics.get(topic, topic_id) != topic_id:
             raise Permanent(
-                f"topic {topic} was deleted and recreated, so the checkpoint's offsets are not "
-                f"its own: run with {ADOPT}, which reads the new one from its beginning, or "
-                f"{FROM_START}"
+                f"topic {topic} was deleted and recreated, so the checkpoint's offsets are those "
+                f"of the deleted topic: run with {ADOPT}, which reads the new topic from its "
+                f"beginning, or {FROM_START}"
             )
 
 
@@ -322,7 +322,7 @@ def _refuse_letters(name: str, table: str, batch: int) -> NoReturn:
 
 
 def with_topics(stored: Identity, topics: Mapping[str, str]) -> Identity:
-    """Return the identity with the topics that there are now; those that are gone are noted."""
+    """Return the identity with the current topics; topics that no longer exist are recorded."""
     return attrs.evolve(stored, topics=topics, deleted_topics=deleted_topics(stored, topics))
 
 

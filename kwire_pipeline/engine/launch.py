@@ -1,7 +1,7 @@
-"""The start of Spark's JVM, with a copy of what it writes to standard error.
+"""The start of Spark's JVM, with a copy of its standard error.
 
 Rules of this file: only this copy distinguishes a wrong option from an unreachable Maven, because
-pyspark only reports that the JVM has ended. What a JVM writes after this process has ended is lost.
+pyspark only reports that the JVM has ended. Output of the JVM after this process has ended is lost.
 """
 
 import os

@@ -6,11 +6,11 @@ is in the same boot of the same kernel and in the same container; otherwise it w
 If the beat increases, the writer is alive and the newcomer is refused; if not, the writer ended
 without cleaning up, and its lease is taken over. Clocks of two hosts are never compared.
 
-The file is replaced only while it is as its reader found it. So on S3 one of two newcomers takes a
-lease over, and a writer that was paused does not beat over its successor's lease. A writer checks
-its own lease before each batch and each write, so a writer that was paused for longer ends itself.
-But it can be paused right after such a check: then only the table can refuse its commit, as Iceberg
-and Delta do and Parquet does not.
+The file is replaced only if it is unchanged since its reader read it. So on S3 only one of two
+newcomers takes a lease over, and a writer that was paused does not overwrite its successor's lease.
+A writer checks its own lease before each batch and each write, so a writer that was paused for
+longer ends itself. It may also be paused right after such a check; then only the table can refuse
+its commit, as Iceberg and Delta do and Parquet does not.
 """
 
 import json
@@ -100,7 +100,7 @@ def this_machine() -> str:
 
 
 class Files(Protocol):
-    """The folder of a lease, as `kwire_pipeline.engine.storage.Folder`."""
+    """The folder of a lease; `kwire_pipeline.engine.storage.Folder` implements it."""
 
     @property
     def url(self) -> str: ...
@@ -163,7 +163,7 @@ class Lease:
         return cls(folder, holder, clock, makes_folder=makes_folder)
 
     def beat(self) -> None:
-        """Raise the beat if it is due; raise Failure if another run has taken over the lease."""
+        """Increment the beat if it is due; raise Failure if another run has taken over."""
         if self._clock() - self._last_beat_s >= BEAT_S:
             beaten = attrs.evolve(self._holder, beat=self._holder.beat + 1)
             if not self._folder.swap(FILE, self._holder.dump(), beaten.dump()):
@@ -191,7 +191,7 @@ class Lease:
 
 
 def wait_poll(ended: threading.Event) -> bool:
-    """Wait until the next look at the clock; return whether the block has ended."""
+    """Wait before looking at the clock again; return whether the block has ended."""
     return ended.wait(POLL_S)
 
 
@@ -204,8 +204,8 @@ def hold(
 ) -> Iterator[Lease]:
     """Hold a lease during a block that may take hours in one call.
 
-    A thread raises the beat. If it cannot, the block continues; if another run has taken over the
-    lease, `check` reports it.
+    A thread increments the beat. If that fails, the block continues; if another run has taken over
+    the lease, `check` reports it.
     """
     lease = Lease.take(folder, clock=clock)
     ended = threading.Event()
@@ -232,7 +232,7 @@ def is_alive(other: Holder) -> bool:
 
 
 def _beats(folder: Files, other: Holder, sleep: Callable[[float], None]) -> bool:
-    """Return whether a run that is not visible here raises its beat within the allowed time."""
+    """Return whether a run that is not visible here increments its beat within the allowed time."""
     sleep(PATIENCE_S)
     text = folder.read(FILE)
     return text is not None and Holder.parse(text) != other

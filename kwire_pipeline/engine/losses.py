@@ -39,12 +39,12 @@ def wanted_offsets(
     former: Offsets,
     is_same: Mapping[str, bool],
 ) -> Offsets:
-    """Return the offsets at which an adoption has to continue to skip nothing.
+    """Return the offsets at which an adoption has to continue so that it skips nothing.
 
-    These are the ``positions`` of the tables. A partition that the tables lack begins as ``chosen``
-    in the file, else where the ``former`` checkpoint began. If that is not known either, it begins
-    at 0, like a partition added during a run, unless the tables lack the whole topic, which then
-    begins at its beginning. A recreated topic begins at 0.
+    These are the ``positions`` of the tables. A partition that the tables lack begins at the offset
+    ``chosen`` in the file, otherwise where the ``former`` checkpoint began. If that is unknown too,
+    the partition begins at 0, like a partition added during a run. If the tables lack the whole
+    topic, it begins at its first record. A recreated topic begins at 0.
     """
 
     def resume_at(topic: str, partition: int, first: int) -> int:
@@ -65,7 +65,7 @@ def wanted_offsets(
 
 
 def check_skipped(resume: Offsets, beginnings: Offsets, given_up: Ranges) -> Offsets:
-    """Return the offsets at which an adoption continues; raise Refusal if it would skip others."""
+    """Return the offsets at which an adoption continues; raise Refusal if it would skip records."""
     start = later(resume, beginnings)
     lost = Ranges.between(resume, start)
     if not covers(given_up, lost):
@@ -117,8 +117,8 @@ def unrefillable(
 ) -> Ranges:
     """Return the offsets whose rows a new start at ``start`` deletes and does not write again.
 
-    ``rows`` are ranges that contain the offsets of all rows and dead letters. ``topics`` are those
-    whose rows are deleted; ``unreliable`` are those of them that may lack any record of their rows.
+    ``rows`` are ranges that contain the offsets of all rows and dead letters. The rows of
+    ``topics`` are deleted; the ``unreliable`` topics among them may lack any record of their rows.
     """
     by_partition: dict[tuple[str, int], Range] = {}
     for part in rows:
@@ -137,7 +137,7 @@ def unrefillable(
 
 
 def check_deleted(lost: Ranges, given_up: Ranges) -> None:
-    """Raise Refusal if a new start would delete rows for good that are not given up."""
+    """Raise Refusal if a new start would lose rows for good that the user has not given up."""
     if not covers(given_up, lost):
         refuse(
             f"the rows of {lost.dump()} would be deleted and not written again, because the topics "

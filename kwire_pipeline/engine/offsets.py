@@ -1,6 +1,6 @@
 """Offsets of topic partitions, and Spark's log of them. Plain data only.
 
-An offset is that of the next record to read, so ends are exclusive.
+An offset names the next record to read, so ends are exclusive.
 """
 
 import json

@@ -127,7 +127,7 @@ def _letters(spark: SparkSession, pipeline: Pipeline) -> Letters | None:
 def _table(
     spark: SparkSession, pipeline: Pipeline, name: str, origin: Origin, *, is_plain: bool
 ) -> Table:
-    """Return a table in the pipeline's format; a plain one has no partitions and no order."""
+    """Return a table in the pipeline's format; a plain table has no partitions or sort order."""
     table = pipeline.table
     partition_by = () if is_plain else table.partition_by
     if table.format is TableFormat.ICEBERG:
@@ -176,7 +176,7 @@ def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) 
 
 
 def transform_hash(place: str | None) -> str:
-    """Return the hash of the files that make up the user's function; empty without any."""
+    """Return the hash of the files that make up the user's function; empty if there are none."""
     if place is None:
         return ""
     transform_of(place)

@@ -1,4 +1,4 @@
-"""The tables before a run: created, or changed as far as the configuration allows."""
+"""The preparation of tables before a run: creation, and the changes that the file allows."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from kwire_pipeline.tables.table import Table
 
 
 def check_tables(pipeline: Pipeline, destinations: Destinations, *, is_new_start: bool) -> None:
-    """Raise Refusal if rows cannot be deleted for a new start, or if deletions are gone.
+    """Raise Refusal if a new start cannot delete rows, or if the table of deletions is missing.
 
     Without the table of deletions, late changes would write deleted rows again.
     """
@@ -74,7 +74,7 @@ def _fit(table: Table, rows: StructType, pipeline: Pipeline, name: str) -> None:
 
 
 def check_mode(table: Table, rule: Sequence[str], name: str) -> None:
-    """Raise Refusal if earlier runs wrote the table in another mode, or by another rule."""
+    """Raise Refusal if earlier runs wrote the table in another mode, or by other keys."""
     former = table.keys()
     if former == rule or (not former and not table.owners()):
         return

@@ -115,10 +115,10 @@ def with_timestamps_of(written: DataFrame, records: DataFrame) -> tuple[DataFram
 
 
 def made_of(rows: DataFrame) -> DataFrame:
-    """Return the number of rows that a transform makes of each record, as ``made``.
+    """Return a column ``made``: the number of rows that a transform makes of each record.
 
-    ``rows`` are those of its result, by topic, partition and offset. A record without rows is not
-    among them.
+    ``rows`` has the topic, partition and offset of each row that the transform made. Records
+    without rows are not in the result.
     """
     return rows.groupBy(*SPOT).agg(F.count(F.lit(1)).alias("made"))
 
@@ -126,9 +126,9 @@ def made_of(rows: DataFrame) -> DataFrame:
 def per_record(rows: DataFrame, row_counts: DataFrame, compacted: Sequence[str] = ()) -> DataFrame:
     """Return one row for each record whose rows a table has completely, and two if it has more.
 
-    A record of which the table has too few rows gets none. A record that is not in ``row_counts``
-    would become no row today, so each of its rows counts, unless its topic is ``compacted`` and may
-    have removed it.
+    A record whose rows are incomplete gets no row. A record that is not in ``row_counts`` would
+    become no row today, so each of its rows is returned, unless its topic is ``compacted`` and may
+    have removed the record.
     """
     copies = rows.groupBy(*SPOT, "timestamp").agg(F.count(F.lit(1)).alias("copies"))
     number = (
@@ -146,8 +146,8 @@ def per_record(rows: DataFrame, row_counts: DataFrame, compacted: Sequence[str] 
 def compare(records: DataFrame, written: DataFrame, compacted: Sequence[str] = ()) -> Proof:
     """Compare the topic's records with the offsets in the tables.
 
-    ``records`` has a column ``dropped``, and ``expired`` where letters may have reached their
-    retention. ``compacted`` are topics that may lack records that the tables have.
+    ``records`` has a column ``dropped``, and a column ``expired`` if dead letters may have passed
+    their retention. ``compacted`` are topics that may lack records that the tables have.
     """
     if "expired" not in records.columns:
         records = records.withColumn("expired", F.lit(False))

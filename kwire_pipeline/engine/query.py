@@ -52,13 +52,13 @@ from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import Letters, Mark, other_writers
 
 PATIENCE_S: Final = 300
-"""The longest wait for brokers between two batches of a run at an interval."""
+"""The longest wait for brokers between two batches of a run at an interval, in seconds."""
 PARTITIONS: Final = (
     "spark.sql.shuffle.partitions",
     "spark.databricks.delta.snapshotPartitions",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 )
-"""The numbers of tasks for a shuffle, for reading Delta's log, and for listing files."""
+"""The settings with the numbers of tasks: shuffles, reads of Delta's log, and listing files."""
 
 
 class Stopped(Exception):
@@ -66,7 +66,7 @@ class Stopped(Exception):
 
 
 class Adapted(Exception):
-    """The end of a query after a written batch: the next one is to have another limit."""
+    """The end of a query after a batch, because the next query is to have another limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +79,7 @@ class Control:
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
     upkeep: Schedule | None = None
-    """The schedule of maintenance, if it outlives the run; else a run makes its own."""
+    """The schedule of maintenance, if it outlives the run; otherwise the run creates its own."""
 
 
 def run_pipeline(
@@ -93,7 +93,7 @@ def run_pipeline(
     """Run until everything available is written, or a stop is requested; return the tally.
 
     An adoption may skip the ``given_up`` offsets, and a new start may delete their rows. ``shared``
-    is the client of the brokers, if several runs share it.
+    is the brokers' client if several runs share one.
     """
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
@@ -111,7 +111,7 @@ def run_pipeline(
 
 
 def set_session(spark: SparkSession) -> None:
-    """Set what results depend on: a failing SQL expression is null, times are in UTC.
+    """Set the options that affect results: a failing SQL expression is null, times are in UTC.
 
     If a name occurs twice in a JSON object, the last value counts, also in variants.
 
@@ -128,8 +128,9 @@ def set_session(spark: SparkSession) -> None:
 def set_parallelism(spark: SparkSession) -> None:
     """Set the numbers of tasks that the user has not set to the number of cores.
 
-    The executors of a cluster arrive after the start, so each batch sets the numbers again, in the
-    session of its frame: Spark's checkpoint would keep those of the first batch.
+    Executors of a cluster may join after the start, so each batch sets the numbers again. It does
+    so in the session of its frame, because Spark's checkpoint would restore those of the first
+    batch.
     """
     context = spark.sparkContext
     for key in PARTITIONS:
@@ -139,7 +140,7 @@ def set_parallelism(spark: SparkSession) -> None:
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """A pipeline that may begin: its identity agrees with the brokers and tables."""
+    """A pipeline that may begin, because its identity agrees with the brokers and tables."""
 
     folder: Folder
     identity: Identity
@@ -214,7 +215,7 @@ def facts_of(
 def lost_batches(
     name: str, stored: Identity | None, folder: Folder, destinations: Destinations
 ) -> tuple[int | None, int | None]:
-    """Return a batch that the table had and no longer has, and the same for the dead letters."""
+    """Return a batch that the table has lost, and one that the dead letters have lost, or None."""
     written = Written.read(folder)
     by_rows = stored is not None and not stored.has_replaced_topic
 
@@ -342,10 +343,10 @@ def finish_letters(spark: SparkSession, folder: Folder, shape: Shape, beginning:
 
 
 def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Identity:
-    """Write the identity, change the tables as it says, and return it without these tasks.
+    """Write the identity, make its pending changes to the tables, and return it without them.
 
-    The file records what a run leaves undone, and the next run does it. So there is never a table
-    without its rows beside a checkpoint that continues after them.
+    The file records the changes that a run leaves undone, and the next run makes them. So a
+    checkpoint never continues after rows that the table does not have.
     """
     folder.write(identity.FILE, current.dump())
     for table in tables:
@@ -412,7 +413,7 @@ class Run:
     def run(self) -> Tally:
         """Run the query to its end; raise the error that made a batch fail.
 
-        A run at an interval starts the query again after errors that a rerun may cure.
+        A run at an interval restarts the query after errors that a rerun may cure.
         """
         self._commit_start()
         while not self._control.is_stopping():
@@ -451,14 +452,14 @@ class Run:
         return self._tally
 
     def _beat(self) -> None:
-        """Raise the lease's beat; if the store does not take it, the next batch looks at it."""
+        """Increment the lease's beat; if the store rejects it, the next batch checks the lease."""
         with suppress(Py4JError):
             self._lease.beat()
 
     def _waits_after(self, error: Exception, started_s: float) -> bool:
-        """Wait after an error that a rerun may cure; return whether the query is to start again.
+        """Wait after an error that a rerun may cure; return whether to restart the query.
 
-        Spark would log the same stack at each try, so it logs only the first one.
+        Spark would log the same stack trace at each try, so only the first is logged.
         """
         problem = error if isinstance(error, Failure) else problem_of(error)
         is_final = isinstance(error, Py4JNetworkError) or not isinstance(problem, Failure)
@@ -527,14 +528,14 @@ class Run:
             raise
 
     def _note(self, result: Result) -> None:
-        """Note the batch as written, so that the next run misses it if it is gone."""
+        """Record the batch as written, so that the next run notices if the table loses it."""
         written = self._written.after(result, self._opened.destinations)
         if written != self._written:
             written.write(self._opened.folder)
             self._written = written
 
     def _adapt(self, batch: Batch) -> None:
-        """Note the size of records; raise Adapted if the query has a limit that is far off."""
+        """Record the size of records; raise Adapted if the query's limit is far off."""
         limits = self._pipeline.limits
         if limits.max_bytes_per_trigger is None or (pace := self._pace.after(batch)) == self._pace:
             return
@@ -598,7 +599,7 @@ class Run:
         return topics_of(self._pipeline, self._cluster)
 
     def _check_topics(self) -> None:
-        """Raise Refusal if a topic was recreated; store which topics match the pattern now."""
+        """Raise Refusal if a topic was recreated; store the topics that match the pattern now."""
         # Nothing repeats a run at an interval, and brokers may restart during it.
         patience_s = 0 if self._pipeline.trigger.available_now else PATIENCE_S
         self._topics = patiently(self._topics_now, patience_s)
@@ -634,9 +635,9 @@ class Run:
 
 
 def log_errors(spark: SparkSession, *, is_on: bool) -> None:
-    """Let Spark and py4j log errors, or not: an exception is the only way to skip a batch.
+    """Turn the error logs of Spark and py4j on or off.
 
-    Both would log that exception's stack.
+    Only an exception can skip a batch, and both would log its stack trace.
     """
     spark.sparkContext.setLogLevel("ERROR" if is_on else "OFF")
     logging.getLogger("py4j.clientserver").disabled = not is_on

@@ -1,4 +1,4 @@
-"""The schema of the rows compared with that of the table. Plain data only."""
+"""The comparison of the rows' schema with the table's. Plain data only."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -32,7 +32,7 @@ def parse_ddl(ddl: str, key: str) -> StructType:
 
 
 def sql_column(field: StructField) -> str:
-    """Return a column's name and type as SQL; the name may contain any sign."""
+    """Return a column's name and type as SQL; the name may contain any character."""
     return f"{_quote(field.name)} {sql_type(field.dataType)}"
 
 
@@ -77,7 +77,7 @@ class Difference:
 
 
 def difference(table: StructType, rows: StructType) -> Difference:
-    """Compare by name, ignoring case; columns that only the table has get null."""
+    """Compare by name, ignoring case; rows have null in columns that only the table has."""
     columns = {field.name.lower(): field for field in table.fields}
     added, widened, conflicts = [], [], []
     for field in rows.fields:

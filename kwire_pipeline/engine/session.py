@@ -2,7 +2,8 @@
 
 Rules of this file: pyspark starts the JVM with its configuration on the command line, which every
 user of the machine can read, so secrets are passed later, through py4j, once the JVM runs. Spark
-hides options by their names, in its event log, its pages and `SET`; it is told the names of all.
+hides options by their names, in its event log, its pages and `SET`; the configuration lists the
+names of all secrets.
 """
 
 import re
@@ -69,7 +70,7 @@ def configuration(pipeline: Pipeline, pyspark: str, *, connector: bool = True) -
 
 
 def redaction(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the option that names all secrets, if there are any; the user's names come first."""
+    """Return the option that names all secrets, if there are any, after the user's own pattern."""
     names = [re.escape(key) for key, text in chosen.items() if isinstance(text, Secret)]
     return {REDACTION: "|".join([chosen.get(REDACTION, SECRET_NAMES), *names])} if names else {}
 

@@ -1,7 +1,7 @@
 """The modules of the user's function, sent to the executors.
 
 Python workers on other machines, and those of a pipeline file in another folder, do not have the
-folder of the file among their modules, so a UDF of the function could not be read there.
+file's folder on their module path, so they could not load a UDF of the function.
 """
 
 import os
@@ -19,7 +19,7 @@ ZIP: Final = "kwire_transform.zip"
 
 
 def ship(spark: SparkSession, transform: str | None) -> None:
-    """Give the executors the module of a function, and what it imports from its own folder."""
+    """Send the executors the module of a function, and the modules it imports from its folder."""
     if transform is None:
         return
     files = own_files(transform.partition(":")[0])

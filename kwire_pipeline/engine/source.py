@@ -20,7 +20,7 @@ MSK_LOGIN: Final = {
     "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
     "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
-"""The login that Amazon's documentation of its library gives; options may replace it."""
+"""The login settings from the documentation of Amazon's library; options may replace them."""
 
 
 def client(source: Source) -> dict[str, str]:

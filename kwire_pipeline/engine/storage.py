@@ -1,9 +1,9 @@
 """A folder in any file system that Spark can reach: local, HDFS, an object store.
 
-Rules of this file: a reader sees the whole of a file, old or new, at every moment, also after a
-crash; names are relative to the folder. Local files use the raw local file system: Hadoop's default
-one keeps a checksum beside each file and renames the two one after the other, so a crash in between
-makes the file unreadable.
+Rules of this file: a reader always sees a complete file, old or new, also after a crash; names are
+relative to the folder. Local files use the raw local file system: Hadoop's default one keeps a
+checksum beside each file and renames the two one after the other, so a crash in between makes the
+file unreadable.
 """
 
 from collections.abc import Iterator
@@ -128,8 +128,8 @@ class Folder:
     def create(self, name: str, text: str) -> bool:
         """Write a file unless one of that name exists; return whether it was written.
 
-        Of two writers at the same time, S3 refuses the second. Other object stores may let both
-        write; the file is then that of the last one.
+        If two writers create the file at the same time, S3 refuses the second. Other object stores
+        may let both write; then the last one wins.
         """
         files, path = self._at(name)
         if files.exists(path):
@@ -153,7 +153,7 @@ class Folder:
         """Replace a file whose text is ``old``; return whether it was replaced.
 
         If another process replaces the file at the same time, S3 refuses the second of the two.
-        Elsewhere the file is then that of the last one.
+        Elsewhere the last one wins.
         """
         files, path = self._at(name)
         if has_conditional_writes(files):
@@ -255,10 +255,10 @@ def _scheme(path: JavaObject) -> str:
 
 
 def _deletes_first(path: JavaObject) -> bool:
-    """Return whether the replacement of a file by a rename takes two steps."""
+    """Return whether a rename that replaces a file first deletes the old file."""
     return _scheme(path) not in (*ONE_RENAME, *ONE_PUT)
 
 
 def _hidden_name(name: str, suffix: str) -> str:
-    """Return the name of a file beside another one, which `names` and `files` leave out."""
+    """Return the name of a file beside another one; `names` and `files` leave such files out."""
     return f".{name}{suffix}"

@@ -1,7 +1,7 @@
 """A pipeline's rules applied to a sample of records, without brokers and tables.
 
 The records become one batch; classification, expectations, the transform and the changes by key are
-those of a run. The table is taken for empty.
+the same as in a run. The table counts as empty.
 """
 
 import json
@@ -30,7 +30,7 @@ _LETTER_FIELDS: Final = ("topic", "partition", "offset", "reason", "key", "value
 
 
 def without_tables(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline for a session of this machine that needs no jars of a table format."""
+    """Return the pipeline for a local session, which needs no jars of a table format."""
     table = attrs.evolve(pipeline.table, format=TableFormat.PARQUET)
     spark = attrs.evolve(pipeline.spark, master="local[2]")
     return attrs.evolve(pipeline, table=table, spark=spark)
@@ -123,7 +123,7 @@ def _letters(batch: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _letter(row: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return a dead letter with its key and value as texts, or in Base64 if they are none."""
+    """Return a dead letter with its key and value as text, or in Base64 if they are not UTF-8."""
     return {n: value for n, value in row.items() if n in _LETTER_FIELDS or value is not None}
 
 

@@ -1,9 +1,9 @@
-"""The maintenance of tables: small files are joined, old snapshots and orphan files removed.
+"""The maintenance of tables: join small files, remove old snapshots and orphan files.
 
-Rules of this file: no batch is being written meanwhile, because files that are not committed yet
-look like orphans, and rows that change cannot be compacted. A batch that is written but not yet
-done in Spark's checkpoint keeps its mark, since the newest mark of each writer does not expire.
-Deletions of keys are forgotten here only, so that a batch is the same in every rerun.
+Rules of this file: no batch may be written during maintenance, because files that are not committed
+yet look like orphans, and rows that change cannot be compacted. A batch that is written but not yet
+recorded in Spark's checkpoint keeps its mark, because the newest mark of each writer does not
+expire. Deletions of keys are forgotten only here, so that a batch is the same in every rerun.
 """
 
 import datetime
@@ -16,7 +16,7 @@ from kwire_pipeline.tables.table import Upkeep
 
 
 def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
-    """Return the limits of maintenance at a time."""
+    """Return the limits of maintenance that begins now."""
     return Upkeep(
         now=now,
         forget_before=now - settings.forget_deletions_after,
@@ -49,14 +49,14 @@ def maintain(
 
 
 class Schedule:
-    """The times at which something is due that is done every so often, first after that time."""
+    """A schedule for work at a fixed interval, for the first time one interval from now."""
 
     def __init__(self, every: datetime.timedelta | None, now_s: float) -> None:
         self._every_s = None if every is None else every.total_seconds()
         self._last_s = now_s
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether it is due; the next time is counted from now then."""
+        """Return whether it is due; if so, the next interval begins now."""
         if self._every_s is None or now_s - self._last_s < self._every_s:
             return False
         self._last_s = now_s

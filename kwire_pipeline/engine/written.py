@@ -1,8 +1,8 @@
-"""The newest batches that a run wrote, noted beside the checkpoint.
+"""The newest batches that a run wrote, recorded in a file beside the checkpoint.
 
-Spark's checkpoint does not say which batches have rows. With this note the next run notices that a
-table lags its checkpoint, because it was rolled back or restored from a backup. The note is written
-after the batch, so it never names a batch that the tables did not have.
+Spark's checkpoint does not say which batches have rows. From this file, the next run notices that a
+table was rolled back or restored from a backup, and lags its checkpoint. The file is written after
+the batch, so it never names a batch that the tables did not have.
 """
 
 import json
@@ -27,7 +27,7 @@ class Written:
 
     @classmethod
     def read(cls, folder: Files) -> "Written":
-        """Read the note; it is empty if there is none, or if it is damaged."""
+        """Read the file; the result is empty if the file is missing or damaged."""
         try:
             marks = {
                 str(name): mark_of(summary)
@@ -42,7 +42,7 @@ class Written:
         folder.write(FILE, json.dumps(plain, indent=1) + "\n")
 
     def after(self, result: Result, destinations: Destinations) -> "Written":
-        """Return the note after a batch; a batch without rows for a table leaves no mark there."""
+        """Return the newest batches after one more batch, which may lack rows for a table."""
         figures, letters = result.figures, destinations.dead_letters
         marks = dict(self.marks)
         if figures.rows or figures.deletions:

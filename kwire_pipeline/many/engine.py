@@ -1,7 +1,7 @@
 """Spark, the brokers and the store for many tables: one client, a session for each thread.
 
-Rules of this file: what is asked about all topics is one look-up, not one for each; each thread has
-a session of its own, because some statements take their settings from the session.
+Rules of this file: one look-up asks about all topics, instead of one look-up for each; each thread
+has its own session, because some statements take their settings from the session.
 """
 
 import json
@@ -31,7 +31,7 @@ from kwire_pipeline.many.notes import TOPICS, first_topics, written_topics
 from kwire_pipeline.many.state import Look, Problem
 
 PROBLEMS: Final = "problems.json"
-"""The file below the checkpoint that names the tables which the last run could not write."""
+"""The file below the checkpoint that names the tables that the last run could not write."""
 
 
 class SparkEngine:
@@ -62,7 +62,7 @@ class SparkEngine:
         self._folder.write(TOPICS, json.dumps(sorted(topics), indent=1) + "\n")
 
     def topics(self, started: Collection[str]) -> list[str]:
-        """Return the topics of the file, with those that are gone before all was read."""
+        """Return the topics of the file, including deleted ones that a run must not skip."""
         if self._source.pattern is None:
             return list(self._source.topics)
         former = started if self._source.fail_on_data_loss else ()
@@ -94,7 +94,7 @@ class SparkEngine:
             return {}
 
     def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
-        """Store the problems, without secrets; return whether the store took them."""
+        """Store the problems, without secrets; return whether this succeeded."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         secrets = secrets_of(self._common)
         plain = {

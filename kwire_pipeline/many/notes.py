@@ -1,6 +1,6 @@
-"""The files from which a run of many tables, and `status`, know what earlier runs did.
+"""The files from which a run of many tables, and `status`, learn what earlier runs did.
 
-Rules of this file: a file that is not there, or damaged, never keeps a table from being written.
+Rules of this file: a missing or damaged file never keeps a table from being written.
 """
 
 import json
@@ -11,11 +11,11 @@ from kwire_pipeline.config.template import TABLES
 from kwire_pipeline.engine import identity
 
 TOPICS: Final = "topics.json"
-"""The file below the checkpoint that names the topics which the first run found first."""
+"""The file below the checkpoint that names the topics of the first run's first look."""
 
 
 class Notes(Protocol):
-    """The folder of the checkpoints, as `kwire_pipeline.engine.storage.Folder` is one."""
+    """The folder of the checkpoints; `kwire_pipeline.engine.storage.Folder` implements it."""
 
     def names(self, name: str) -> list[str]: ...
 
@@ -25,16 +25,17 @@ class Notes(Protocol):
 def written_topics(folder: Notes) -> set[str]:
     """Return the topics that have a checkpoint.
 
-    A run that ended before it chose its first offsets may leave a folder with a lease alone.
+    A run that ended before it chose its first offsets may leave a folder that has only a lease.
     """
     topics = folder.names(TABLES)
     return {t for t in topics if folder.read(f"{TABLES}/{t}/{identity.FILE}") is not None}
 
 
 def first_topics(folder: Notes, started: Collection[str]) -> Collection[str] | None:
-    """Return the topics that the first run found first; None if there was no run.
+    """Return the topics of the first run's first look; None if there was no run.
 
-    Without its file those count that have a checkpoint: all others may have appeared later.
+    If the file is missing, the topics that have a checkpoint are returned: the others may have
+    appeared later.
     """
     try:
         return {str(topic) for topic in json.loads(folder.read(TOPICS) or "null")}

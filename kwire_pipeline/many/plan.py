@@ -1,8 +1,8 @@
-"""The plan of a file for many tables: topics and the file in, pipelines of one table out.
+"""The plan of a file for many tables: a pipeline of one table for each topic.
 
-Rules of this file: no I/O but the files that the pipeline's file names; a topic that cannot have a
-pipeline gets a problem, and the others are not concerned; a topic that has a checkpoint keeps its
-table.
+Rules of this file: no I/O except for the files that the pipeline's file names; a topic that cannot
+have a pipeline gets a problem, which does not affect the others; a topic that has a checkpoint
+keeps its table.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,10 +39,10 @@ def plan_tables(
 ) -> list[TablePlan]:
     """Return the table of each topic, sorted by topic.
 
-    ``started`` are the topics that have a checkpoint, ``planned`` those that a run writes already,
-    and ``first`` those of the first look; None if this is it. A topic that is none of these
-    appeared later, and is read from its first record, wherever the others began. A topic that is
-    gone keeps its table.
+    ``started`` are the topics that have a checkpoint, ``planned`` the topics that a run already
+    writes, and ``first`` the topics of the first look (None if this is the first). Any other topic
+    appeared later, and is read from its first record, wherever the others began. A deleted topic
+    keeps its table.
     """
     plans = {}
     tables: dict[str, str] = {}
@@ -108,7 +108,7 @@ def _collisions(template: Template, topic: str, tables: dict[str, str]) -> Itera
 
 
 def select(plans: list[TablePlan], table: str | None) -> list[TablePlan]:
-    """Return the plans of the table that a command is for; of all tables if it names none."""
+    """Return the plans of the table that a command names, or of all tables if it names none."""
     chosen = [plan for plan in plans if table in (None, plan.table)]
     if not chosen:
         names = ", ".join(plan.table for plan in plans) or "none"

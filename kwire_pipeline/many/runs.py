@@ -1,9 +1,9 @@
-"""The run of many tables: looks at all topics, and runs each table that has something to do.
+"""The run of many tables: looks at all topics, and runs each table that has new records.
 
-Rules of this file: one thread, that of `TableRuns.run`, decides; the others each run one table and
-touch nothing else but the time of
-its start. A table that fails stops only itself; only the end of the JVM, or brokers that
-do not answer a run until the end of the topics, end the whole run.
+Rules of this file: the thread of `TableRuns.run` decides; each other thread runs one table, and
+changes nothing else except the time of its start. A failing table does not stop the others. Only
+the end of the JVM ends the whole run, or, in a run to the end of the topics, brokers that do not
+answer.
 """
 
 import time
@@ -32,7 +32,7 @@ from kwire_pipeline.many.state import Look, Problem, TableState
 from kwire_pipeline.patience import POLL_S, Outage
 
 SLICE_S: Final = 60.0
-"""The longest turn of a table in a run at an interval; it ends with the batch then."""
+"""The longest turn of a table in a run at an interval, in seconds; its last batch is finished."""
 Finished: TypeAlias = tuple[Tally, Place | None]
 
 
@@ -43,10 +43,10 @@ class Engine(Protocol):
         """Return the topics that have a checkpoint."""
 
     def first_topics(self, started: Collection[str]) -> Collection[str] | None:
-        """Return the topics that the first run found first; None if there was no run."""
+        """Return the topics of the first run's first look; None if there was no run."""
 
     def note_first(self, topics: Collection[str]) -> None:
-        """Store the topics that the first run found first."""
+        """Store the topics of the first run's first look."""
 
     def topics(self, started: Collection[str]) -> list[str]:
         """Return the topics of the file; raise Failure if no broker answers."""
@@ -64,12 +64,12 @@ class Engine(Protocol):
         """Return the table and the problem of each topic that failed when the last run ended."""
 
     def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
-        """Store the table and the problem of each topic for `status`; return whether it is done."""
+        """Store each topic's problem, with its table, for `status`; return whether that worked."""
 
 
 @attrs.frozen(kw_only=True)
 class Outside:
-    """A run's connection to the outside; each table has a control of its own."""
+    """A run's connection to the outside; each table has its own control."""
 
     control_of: Callable[[Pipeline], Control]
     warn: Callable[[str], None] = lambda text: None
@@ -134,7 +134,7 @@ class TableRuns:
     _topics: set[str] = attrs.field(factory=set)
     """The topics of the last plan."""
     _former: Mapping[str, tuple[str, Problem]] = attrs.field(factory=dict)
-    """The problems that the last run left; each counts until a run of its table ends well."""
+    """The problems of the last run; each counts until a run of its table succeeds."""
     _first: Collection[str] | None = None
     """The topics of the first look of all runs; None before it."""
     _outage: Outage = attrs.field(init=False)
@@ -186,7 +186,7 @@ class TableRuns:
 
     # Looks ---------------------------------------------------------------------------------
     def _look_around(self) -> None:
-        """Ask the brokers about all topics at once, if it is time."""
+        """Ask the brokers about all topics at once, if the next look is due."""
         now_s = self.clock()
         interval = self.template.common.trigger.interval
         if self._look is not None and (interval is None or now_s < self._next_look_s):
@@ -215,7 +215,7 @@ class TableRuns:
         self._next_look_s = now_s + (0.0 if interval is None else interval.total_seconds())
 
     def _plan(self, topics: Collection[str]) -> None:
-        """Add topics that are new, and try those again that had a problem."""
+        """Plan new topics, and retry topics that had a problem."""
         planned = {topic: s.pipeline for topic, s in self._states.items() if s.pipeline is not None}
         if not topics and not self._is_endless:
             pattern = self.template.common.source.pattern
@@ -373,7 +373,7 @@ class TableRuns:
         }
 
     def _note_problems(self) -> None:
-        """Store the problems if they changed, and keep those of tables that are not run."""
+        """Store the problems if they changed, and keep the problems of tables that are not run."""
         problems = self._problems()
         if self.order.table is not None:
             problems = {t: p for t, p in self._former.items() if t not in self._states} | problems

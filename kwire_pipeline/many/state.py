@@ -1,9 +1,8 @@
 """The state of one table in a run of many: whether it is due, and what comes after a failure.
 
-Rules of this file: plain decisions; what the brokers have, where the checkpoint is, and the time
-are arguments. A table is due only if its topic has something new, so a quiet topic costs nothing.
-A look says only what is new in a topic: once a run has ended after it, the run knows the rest
-better.
+Rules of this file: plain decisions; the brokers' offsets, the checkpoint's place and the time are
+arguments. A table is due only if its topic has new records, so a quiet topic costs nothing. A look
+shows only whether a topic has new records; a run that ended after the look knows the topic better.
 """
 
 from collections.abc import Mapping
@@ -43,7 +42,7 @@ class Look:
 
 @attrs.frozen
 class Problem:
-    """The reason for which a table is not written."""
+    """The reason why a table is not written."""
 
     text: str
     code: int
@@ -63,23 +62,23 @@ class TableState:
     pipeline: Pipeline | None
     """None while the file has a problem with this topic."""
     intent: Intent
-    """The user's answer to a refusal, until a run of this table has acted on it."""
+    """The user's answer to a refusal, until a run of this table has used it."""
     outage: Outage
     upkeep: Schedule
     outdated: Look | None = None
-    """The look that the brokers gave before the last run ended; the run has seen more."""
+    """The look from before the last run ended; the run has seen more."""
     gone_since: Look | None = None
-    """The look that shows a topic which was deleted during a run after it."""
+    """The look that still shows a topic that was deleted during a later run."""
     place: Place | None = None
-    """The place of the checkpoint; None if a run has to find out, or to finish a batch."""
+    """The place of the checkpoint; None if a run has to find it, or to finish a batch."""
     problem: Problem | None = None
     is_stopped: bool = False
-    """True if this run does not write the table any more."""
+    """True if this run no longer writes the table."""
     is_running: bool = False
     former_id: str | None = None
-    """The id in the checkpoint's identity before a run with an answer; None if unknown."""
+    """The checkpoint's pipeline id before a run with the user's answer; None if unknown."""
     refusals: int = 0
-    """The refusals since the last run that ended well."""
+    """The number of refusals since the last successful run."""
     retry_at_s: float = 0.0
     started_s: float = 0.0
 
@@ -108,7 +107,7 @@ class TableState:
 
     @property
     def is_without_hope(self) -> bool:
-        """True if this run does not write the table unless somebody changes something."""
+        """True if this run no longer writes the table unless somebody changes something."""
         return self.is_stopped or self.refusals > 0
 
     def on_start(self, now_s: float) -> None:
@@ -116,7 +115,7 @@ class TableState:
         self.started_s = now_s
 
     def on_end(self, place: Place | None, look: Look | None) -> None:
-        """Note that a run ended well after a look, and where the checkpoint is now."""
+        """Record that a run succeeded after a look, and the checkpoint's current place."""
         self.is_running = False
         self.intent = Intent.CONTINUE
         self.problem = None
@@ -125,7 +124,7 @@ class TableState:
         self.outdated = look
 
     def on_gone(self, look: Look | None) -> None:
-        """Note that the topic, which may be deleted, was deleted after a look."""
+        """Record that the topic, which may be deleted, was deleted after a look."""
         self.is_running = False
         self.place = None  # If the topic is recreated, a run says what is wrong.
         self.problem = None
@@ -133,15 +132,15 @@ class TableState:
         self.gone_since = look
 
     def on_identity(self, pipeline_id: str | None) -> None:
-        """Note the identity after a run that failed; a new one is what an answer asks for.
+        """Record the identity after a failed run; if it is new, the user's answer has been used.
 
-        Another run with the answer would delete rows again, or read them again.
+        Another run with the same answer would delete rows again, or read them again.
         """
         if pipeline_id is not None and pipeline_id != self.former_id:
             self.intent = Intent.CONTINUE
 
     def on_failure(self, error: Refusal | Failure, now_s: float, *, is_endless: bool) -> None:
-        """Note why a run of the table failed; it is tried again, or stopped for good."""
+        """Record why a run of the table failed; the table is retried later, or stopped for good."""
         self.is_running = False
         self.place = None
         self.problem = Problem.of(error)

@@ -1,6 +1,6 @@
 """Avro in a record, decoded by Spark's own `from_avro`.
 
-`from_avro` ignores bytes after the datum, and returns nulls for a datum that it cannot decode. So
+`from_avro` ignores bytes after the datum and returns nulls for a datum that it cannot decode. So
 the datum is decoded as the first field of an enclosing record whose last field is a hash of the
 bytes. If the hash is not read back, the bytes are not exactly one datum of the writer's schema.
 
@@ -38,7 +38,7 @@ class AvroFields:
     reader: str
     """The schema of the rows, as Avro's JSON."""
     writers: Mapping[int, str] | None = None
-    """The writers' schemas by id; None without ids, when the writer's is the reader's schema."""
+    """The writers' schemas by id; None if records have no ids and use the reader's schema."""
     problems: Mapping[int, str] = attrs.field(factory=dict)
     """The reason why each of these ids has no schema, in words."""
 

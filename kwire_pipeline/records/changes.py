@@ -46,13 +46,13 @@ class Changes:
     """The rules by which records change rows; by default, rows are appended."""
 
     keys: tuple[str, ...] = ()
-    """The columns that identify a row; none if rows are appended."""
+    """The columns that identify a row; empty if rows are appended."""
     envelope: Envelope = Envelope.NONE
     tombstones: Tombstones = Tombstones.DEAD_LETTER
     sequence: tuple[str, ...] = ()
-    """The columns that order changes of a key before their offsets do."""
+    """The columns that order changes of a key; changes with equal values are ordered by offset."""
     unavailable: str | None = None
-    """The text that stands for an unchanged value that the record leaves out."""
+    """The text that stands for an unchanged value that the record omits."""
 
     @property
     def has_deletions(self) -> bool:
@@ -99,7 +99,7 @@ def open_envelope(envelope: Column, *, has_source: bool = False) -> Column:
 
 
 def source_field(envelope: Column, name: str) -> Column:
-    """Return a field of an envelope's source; null if it is absent, or is no number but should."""
+    """Return a field of an envelope's source; null if it is absent or not the expected number."""
     text = envelope.getField(SOURCE).getField(name)
     return text.cast(NUMBERS[name]) if name in NUMBERS else text
 

@@ -3,9 +3,9 @@ r"""Numbers of JSON text whose exponents are so large that a DECIMAL of them wou
 Java would write out the digits: 1e600000000 keeps a processor busy for hours, also in quotes, which
 Spark accepts for a DECIMAL. No such number fits a DECIMAL, so its text is not parsed at all.
 
-Rules of this file: the same characters in other strings, such as "sha256:4e1234", are no number. A
-quoted number counts only as the value of a DECIMAL field, in any spelling of its name and with any
-escapes, since a hostile record may have both. The patterns mean the same to Java and to Python.
+Rules of this file: the same characters in other strings, such as "sha256:4e1234", are not a number.
+A quoted number counts only as the value of a DECIMAL field, in any spelling of its name and with
+any escapes, since a hostile record may have both. The patterns mean the same to Java and to Python.
 """
 
 import re
@@ -19,16 +19,16 @@ DIGIT: Final = r"[^\x00-+\--/:-\x7f]"
 """A digit of any script; Java skips commas."""
 NOT_ZERO: Final = r"[^\x00-+\--0:-\x7f]"
 EXPONENT: Final = f"[eE][+-]?0*{NOT_ZERO}{DIGIT}{{3}}"
-"""An exponent of four or more digits."""
+"""An exponent of at least four digits."""
 SUSPECT: Final = rf"[eE][+-]?{DIGIT}*(?:{DIGIT}{{4}}|\\u)|\\u00(?:2[bBdD]|3[0-9]|[46]5)"
-"""A part of every number below: one quick search finds most texts harmless."""
+"""A part of every number below: a quick search for it finds most texts harmless."""
 ESCAPED: Final = r"(?s)\\."
 STRING: Final = "\"[^\"]*\"|'[^']*'"
 """A string without escapes; Spark also accepts the second form."""
 BARE: Final = rf"[:\[,]\s*-?[0-9]+(?:\.[0-9]+)?{EXPONENT}"
 """A number outside strings."""
 QUOTED: Final = rf"""["'](?:[0-9.eE+-]*\\u|[+-]?(?:{DIGIT}|\.)*{EXPONENT}{DIGIT}*["'])"""
-"""A string that is such a number, or may be one once it is unescaped."""
+"""A string that is such a number, or may be such a number after unescaping."""
 
 
 def has_decimal(kind: DataType) -> bool:

@@ -5,8 +5,8 @@ is lost: each is in exactly one class, and the classes' counts add up to the bat
 
 Rules of this file: the frame's own columns have names that begin with ``__``, which no table column
 may. The raw key, value and headers are carried only for misfits. Columns are built once per shape
-and kept, because building them takes thousands of calls to the JVM, which cost a small batch more
-than its records do.
+and cached, because building them takes thousands of calls to the JVM, which cost a small batch more
+time than its records.
 """
 
 from collections.abc import Mapping
@@ -120,7 +120,7 @@ class Shape:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names of the columns that order the changes of a key."""
+        """The names of the columns by which the changes of a key are ordered."""
         topic, partition, offset, _ = self.origin
         return (*self.changes.sequence, partition, offset, topic)
 
@@ -170,7 +170,7 @@ def classify(raw: DataFrame, shape: Shape) -> DataFrame:
 
 
 def inputs(raw: DataFrame, shape: Shape) -> DataFrame:
-    """Return the frame over whose columns the expressions of columns are."""
+    """Return the frame whose columns the expressions of `table.columns` may use."""
     return take(raw, (*_envelope_steps(shape), _parts_step(shape)))
 
 
@@ -216,7 +216,7 @@ def _expression_steps(shape: Shape) -> list[Step]:
 
 
 def _change_steps(shape: Shape) -> list[Step]:
-    """Reclassify changes without a key or sequence; those of a transform are not known here."""
+    """Reclassify changes without a key or sequence, as far as no transform makes the columns."""
     own = {name.lower(): F.col(f"`{name}`") for name in shape.names}
     is_change, column = F.col(CLASS).isin(GOOD, DELETION), F.col(CLASS)
     pairs = ((shape.changes.sequence, UNORDERED), (shape.changes.keys, KEYLESS))
@@ -227,7 +227,7 @@ def _change_steps(shape: Shape) -> list[Step]:
 
 
 def _raw(shape: Shape) -> list[Column]:
-    """Return the parts of the records in a classified frame; only dead letters have them all."""
+    """Return the parts of the records in a classified frame; only dead letters have all parts."""
     carried = [F.col(f"{OWN}{name}").alias(name) for name in CARRIED]
     return [*carried, *origin(shape)]
 
@@ -385,7 +385,7 @@ def _is_text(data: Column) -> Column:
 
 
 def _expectation_steps(shape: Shape) -> list[Step]:
-    """Add the names of the expectations that a fitting row does not meet, and their effect."""
+    """Add the names of the expectations that a valid row does not meet, and their effect."""
     if not shape.expectations:
         return []
     unmet = [

@@ -1,6 +1,6 @@
 """JSON text in a record, parsed once.
 
-Spark's parser stops after the first value, and would lose what follows it. So the text is parsed as
+Spark's parser stops after the first value, and ignores the text after it. So the text is parsed as
 the first element of an array whose second element is a mark. If the mark is not read back from
 there, the text was not exactly one value. Inside an object instead, a text such as
 ``{"id":1},"x":2`` would only add a name that is not read. If a key occurs twice, the last value
@@ -26,7 +26,7 @@ from kwire_pipeline.records import exponents, required, timestamps
 from kwire_pipeline.records.timestamps import Units
 
 ELEMENTS: Final = "(elements)"
-"""The array's field; a text that closes the array would have to name it to be read instead."""
+"""The array's field; a text that ends the array early could add fields only under this name."""
 VALUE: Final = "value"
 REST: Final = "rest"
 END: Final = "(end)"
@@ -147,7 +147,7 @@ def reason(
 
 
 def _is_left_out(text: Column, schema: StructType) -> Column:
-    """Return the condition that `parse` has skipped a text."""
+    """Return the condition that `parse` skipped a text."""
     return exponents.is_huge(text, schema) if exponents.has_decimal(schema) else F.lit(False)
 
 
@@ -157,7 +157,7 @@ def _is_no_object(first_value: Column) -> Column:
 
 
 def _misreading(kind: DataType, unit: TimestampUnit | None) -> str:
-    """Return the words for a value of this type that cannot be converted."""
+    """Return words for a value of this type that cannot be converted."""
     if "timestamp" not in kind.simpleString():
         return f"not {kind.simpleString()}"
     return "no timestamp" if unit is None else f"no timestamp in {unit.value}"

@@ -2,7 +2,7 @@
 
 They keep their place: a field below a struct is inside an object of the struct's name, and an array
 or map of structs has one entry for each element that has such a field; an array has null for its
-other elements. Everything else in the object is in columns, so it is left out.
+other elements. The declared fields are in columns, so they are left out.
 
 Rules of this file: the object arrives as a VARIANT, which keeps numbers, texts and booleans apart;
 if a name occurs twice, the last value counts (`engine/query.py` sets that for variants).

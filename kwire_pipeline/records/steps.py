@@ -1,6 +1,6 @@
 """Steps from one frame to another, whose columns are built once and work with any frame.
 
-A column is a description: the names in it refer to the columns of whatever frame it is used with.
+A column is only a description: its names refer to the columns of the frame that it is used with.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,12 +2,12 @@
 
 Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would end up in the year
 57,000. Here a TIMESTAMP field is first read as text (`parsed_type`) and then converted by its unit
-(`convert`); text that cannot be read in its unit becomes null, and `unread` finds it. Spark takes
-bare digits in a DATE field for days since 1970, so "20261101" would be in the year 57,000; a DATE
+(`convert`); text that cannot be read in its unit becomes null, and `unread` finds it. Spark reads
+bare digits in a DATE field as days since 1970, so "20261101" would be in the year 57,000; a DATE
 field is therefore also read as text.
 
-Spark's JSON parser takes 128 to 255 in a TINYINT field for unsigned bytes and turns them into -128
-to -1. So such a field is read as SMALLINT, and `unread` finds what is out of range.
+Spark's JSON parser reads 128 to 255 in a TINYINT field as unsigned bytes and turns them into -128
+to -1. So such a field is read as SMALLINT, and `unread` finds values that are out of range.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ LAST_MICROS: Final = 253_402_300_799_999_999
 
 
 def unit_of(units: Units, path: str) -> TimestampUnit | None:
-    """Return the unit that the file gives a field, if any; names are compared as in Spark."""
+    """Return the unit that the file sets for a field, if any; names are compared as in Spark."""
     return {name.lower(): unit for name, unit in units.items()}.get(path.lower())
 
 
@@ -81,7 +81,7 @@ def has_conversion(kind: DataType) -> bool:
 
 
 def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
-    """Convert a value that was read as its `parsed_type` to its own type."""
+    """Convert a value from its `parsed_type` to its own type."""
     if not has_conversion(kind):
         return column
     match kind:
@@ -111,7 +111,7 @@ def _is_tiny(number: Column) -> Column:
 
 
 def moment(text: Column, unit: TimestampUnit) -> Column:
-    """Return the time that a text means in a unit; null if it does not mean any."""
+    """Return the time that a text denotes in a unit; null if it denotes none."""
     if unit is TimestampUnit.ISO:
         return F.when(_has_date(text), text.try_cast("timestamp"))
     micros = (text.try_cast("decimal(28,6)") * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
@@ -130,12 +130,12 @@ def _has_date(text: Column) -> Column:
 
 
 def day(text: Column) -> Column:
-    """Return the date that a text means; null if it does not mean any, as for a bare number."""
+    """Return the date that a text denotes; null if it denotes none, as for a bare number."""
     return F.when(F.instr(text, "-") > 1, text.try_cast("date"))
 
 
 def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | None:
-    """Return the condition that part of a value cannot be converted; None if none needs it."""
+    """Return the condition that part of a value cannot be converted; None if nothing needs it."""
     if not has_conversion(kind):
         return None
     match kind:

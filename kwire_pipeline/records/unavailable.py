@@ -1,8 +1,8 @@
 """Values that a change record leaves out because they did not change.
 
-Postgres does not send an unchanged large value (TOAST). Debezium puts a placeholder in its place, a
-text that is converted to the type of the column. The row keeps its value then: the last one in the
-batch, else that of the table.
+Postgres does not send an unchanged large value (TOAST). Debezium sends a placeholder instead: a
+text, converted to the type of the column. The row then keeps its value: the last one in the batch,
+otherwise the table's.
 
 Rules of this file: pure functions of columns.
 """
@@ -27,11 +27,11 @@ from pyspark.sql.types import (
 )
 
 KEEPS: Final = "__keeps_"
-"""The prefix of a column that is true if the table's column of this name keeps its value."""
+"""The prefix of a column that is true if the table's column with the rest of the name is kept."""
 
 
 def placeholders(kind: DataType, text: str) -> Iterator[Column]:
-    """Yield the forms of the placeholder in a column of a type; none if it has no such form."""
+    """Yield the forms of the placeholder in a column of a type; nothing if the type has none."""
     whole, data = F.lit(text), F.lit(text.encode())
     match kind:
         case StringType():

@@ -1,1 +1,1 @@
-"""Tables in Iceberg, Delta or Parquet, each of which appends a batch exactly once."""
+"""Tables in Iceberg, Delta or Parquet; each format appends a batch exactly once."""

@@ -1,10 +1,10 @@
 """A Delta table in a folder of the warehouse: a batch is one version of its log.
 
 The version carries the batch as a Delta transaction (the pipeline's id and the batch number), so
-Delta itself skips a repeated one, and the offsets as user metadata. The transaction also fences: of
-two runs that write a batch at the same time, Delta refuses the second. Delta keeps the last
-transaction of each id in its checkpoints forever: neither vacuum nor the expiry of old versions
-removes it. A partition by time is a generated column, which Delta also uses to skip files.
+Delta itself skips a repeated batch. The offsets are in the user metadata. The transaction also
+fences runs: if two runs write a batch at the same time, Delta refuses the second. Delta keeps the
+last transaction of each id in its checkpoints forever: neither vacuum nor the expiry of old
+versions removes it. A partition by time is a generated column, which Delta also uses to skip files.
 """
 
 import datetime
@@ -56,7 +56,7 @@ WIDENING: Final = "delta.enableTypeWidening"
 
 
 class DeltaTable(Atomic):
-    """A Delta table, which is identified by its folder."""
+    """A Delta table, identified by its folder."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class DeltaTable(Atomic):
         return str(self._detail()["id"])
 
     def columns(self) -> StructType:
-        """Return the columns of rows, without those that only name a partition."""
+        """Return the columns of rows, without those that exist only for partitions."""
         generated = {name for name, _, expression in self._partitions if expression != name}
         return StructType([f for f in self.read().schema.fields if f.name not in generated])
 
@@ -156,7 +156,7 @@ class DeltaTable(Atomic):
         """Do nothing: a version is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        """Return the last batch in the log; RESTORE does not take it back."""
+        """Return the last batch in the log, even if RESTORE has undone it."""
         version = self._snapshot().transactions().get(pipeline_id)
         return int(version.get()) if version.isDefined() else None
 
@@ -236,7 +236,7 @@ class DeltaTable(Atomic):
         return f"{metrics['numFilesRemoved']} files became {metrics['numFilesAdded']}"
 
     def expire(self, upkeep: Upkeep) -> list[str]:
-        """Remove files that no version since the earlier of the two limits needs."""
+        """Remove files that no version newer than the earlier of the two limits needs."""
         oldest = min(upkeep.expire_before, upkeep.orphans_before)
         hours = max(0.0, (upkeep.now - oldest).total_seconds() / 3600)
         before = self._file_count()
@@ -257,7 +257,7 @@ class DeltaTable(Atomic):
         self._set_property(key, discarded_ids(former, ids, self.marks(pipeline)))
 
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
-        """Return a writer of rows in the table's types, with null in columns that they lack."""
+        """Return a writer of rows in the table's types; columns that the rows lack are null."""
         names = {name.lower() for name in frame.columns}
         columns = []
         for field in self.columns().fields:
@@ -320,7 +320,7 @@ def _mark(text: str | None) -> Mark | None:
 
 
 def partition_column(partition: Partition) -> tuple[str, str, str]:
-    """Return a partition column's name, type and expression; its own name if it is a column."""
+    """Return a partition column's name, type and expression; for a plain column, just its name."""
     name = partition.column
     match partition.transform:
         case Transform.IDENTITY:
@@ -334,6 +334,6 @@ def partition_column(partition: Partition) -> tuple[str, str, str]:
         case Transform.HOURS:
             return f"{name}_hour", "STRING", f"DATE_FORMAT(`{name}`, 'yyyy-MM-dd-HH')"
     raise Refusal(
-        f"table.partition_by: {partition} is not for Delta: use a column, or years, months, days "
-        "or hours of one"
+        f"table.partition_by: Delta does not support {partition}: use a column, or years(COLUMN), "
+        "months(COLUMN), days(COLUMN) or hours(COLUMN)"
     )

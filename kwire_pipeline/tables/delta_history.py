@@ -32,7 +32,7 @@ class Version:
 
 
 def current(history: Sequence[Version]) -> list[Version]:
-    """Return the versions that make up the newest one, oldest first.
+    """Return the versions that make up the current state, oldest first.
 
     ``history`` is in order; it may lack old versions.
     """

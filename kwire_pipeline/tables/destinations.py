@@ -1,4 +1,4 @@
-"""The tables to which a pipeline writes, and the transformation of rows on their way."""
+"""The tables to which a pipeline writes, and the transform that is applied to rows."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from kwire_pipeline.tables.table import Letters, Table
 
 @attrs.frozen(kw_only=True)
 class Destinations:
-    """The tables of a batch, and the transformation of rows on their way."""
+    """The tables of a batch, and the transform that is applied to rows."""
 
     table: Table
     dead_letters: Letters | None

@@ -60,27 +60,27 @@ PROPERTIES: Final = {
 """Old metadata files are deleted, so that a table of thousands of small batches stays small."""
 
 TRIES: Final = 20
-"""The number of tries to append while other writers append as well."""
+"""The number of attempts to append while other writers append as well."""
 CONFLICTS: Final = (
     "Found conflicting files",
     "Cannot determine history between starting snapshot",
 )
-"""Iceberg's words when rows were added, or when the snapshot to compare with has expired."""
+"""Iceberg's error messages if rows were added, or if the snapshot to compare with has expired."""
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 """The prefix of settings that a SQL statement adds to its snapshot's summary."""
 HADOOP_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
-"""The class by which a table's files are reached with Hadoop's file systems."""
+"""The class that accesses a table's files through Hadoop's file systems."""
 POSITION: Final = 1
-"""The content of a file that deletes rows by position, in Iceberg's metadata."""
+"""In Iceberg's metadata, the content type of a file that deletes rows by position."""
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
-"""The summary keys in which writers that look for their last commit store their id."""
+"""The summary keys in which writers store their id, to find their last commit."""
 
 TAG: Final = "writer-"
 """The beginning of the names of tags that keep the newest snapshot of a writer."""
 
 
 def former_ids(pipeline_ids: Set[str], owners: Set[str]) -> Set[str]:
-    """Return the ids in marks that no run looks for: later ids of the same pipelines have marks.
+    """Return the ids in marks that no run needs: later ids of the same pipelines have marks.
 
     ``owners`` are the ids with which pipelines write the table now. While one of them has no mark,
     a former id may be that pipeline's.
@@ -149,7 +149,7 @@ class IcebergTable(Atomic):
             )
 
     def check_partitions(self) -> None:
-        """Do nothing: an Iceberg table keeps its spec, which other tools may have changed."""
+        """Do nothing: the table keeps its partition spec, which other tools may have changed."""
 
     def table_id(self) -> str:
         return str(self._table().uuid().toString())
@@ -193,7 +193,7 @@ class IcebergTable(Atomic):
         return newest if newest is not None and (last is None or last < newest) else None
 
     def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether a batch that was written is gone, as far as marks or rows show it."""
+        """Return whether a written batch is gone, as far as marks or rows show."""
         missing = is_missing(self._table(), mark)
         if missing is not None:
             return missing
@@ -294,7 +294,7 @@ class IcebergTable(Atomic):
     def protect_marks(self) -> None:
         """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots.
 
-        Former ids of pipelines lose their tags, so that the data of their snapshots is freed.
+        The tags of former ids of pipelines are removed, so that their snapshots can expire.
         """
         table = self._table()
         newest: dict[str, int] = {}
@@ -403,7 +403,7 @@ class IcebergTable(Atomic):
 def ancestors(table: JavaObject) -> Iterator[JavaObject]:
     """Yield the current snapshot and those before it, newest first, up to the last expiry.
 
-    Snapshots that were rolled back, or are on another branch, are not among them.
+    Snapshots that were rolled back or are on another branch are not included.
     """
     snapshot = table.currentSnapshot()
     while snapshot is not None:
@@ -415,8 +415,8 @@ def ancestors(table: JavaObject) -> Iterator[JavaObject]:
 def current(table: JavaObject) -> Iterator[JavaObject]:
     """Yield the snapshots that make up the current state, newest first.
 
-    Where expiry has removed the rest of the ancestors, older snapshots that a tag has kept count as
-    ancestors too.
+    Older snapshots that a tag has kept also count as ancestors, if the ones in between have
+    expired.
     """
     oldest = None
     for oldest in ancestors(table):

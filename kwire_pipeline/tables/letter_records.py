@@ -1,8 +1,8 @@
 """A dead letter as a record of a topic, and back: functions from frame to frame.
 
-The record has the original record's key and value. Its headers are the original ones, followed by
-those of `HEADERS` in order, each a text. An original header with one of these names is not a
-problem, because the last headers are the letter's own.
+The record has the original record's key and value. Its headers are the original headers, followed
+by `HEADERS` in order, each a text. An original header may have one of these names, because the last
+headers are always the letter's own.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ HEADER_OVERHEAD_BYTES: Final = 8
 
 @attrs.frozen
 class Owner:
-    """The pipeline whose letters count, identified by the names in their headers."""
+    """The pipeline whose letters count, as the headers name it."""
 
     pipeline: str
     table: str

@@ -1,7 +1,7 @@
 """The application of changes by key to a table, as one MERGE.
 
-With an order, a change is applied only if it is newer than the row. So the same changes can be
-applied again, and in any order, and the newest one is left.
+With an order, a change is applied only if it is newer than the row. So changes can be applied
+repeatedly and in any order: the newest one remains.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,8 +39,8 @@ def merge_statement(
 ) -> str:
     """Return the MERGE statement for changes with one row per key.
 
-    Columns that only the table has keep their values, as do those in ``kept_names`` where the
-    changes say so. With columns in ``order``, rows that are not older than their change stay.
+    Columns that only the table has keep their values, and so do the columns in ``kept_names`` where
+    a change says so. With columns in ``order``, a row that is not older than its change stays.
     """
     is_newer = f" AND ({is_older(order, 'own', 'change')})" if order else ""
 
@@ -64,7 +64,7 @@ def merge_statement(
 def is_older(order: Sequence[str], first: str, second: str) -> str:
     """Return the SQL condition that one row or change is older than another one.
 
-    The columns in ``order`` count one after the other; null is before every value.
+    The columns in ``order`` are compared one after the other; null comes before every value.
     """
     condition = "false"
     for name in reversed(order):

@@ -122,7 +122,7 @@ class ParquetTable(Atomic):
         self._meta.write(FILE, attrs.evolve(self._read(), columns=StructType(fields).json()).dump())
 
     def check_partitions(self) -> None:
-        """Check the folder layout, as readers accept only one; earlier versions stored none."""
+        """Check that the folder layout is the file's, because readers accept only one layout."""
         own = self._read().partitions
         if own is not None:
             refuse_partitions(self.name, own, [*self._partitions])
@@ -301,7 +301,7 @@ def _target(path: str, folder: str, number: int) -> str:
 def partition_column(
     partition: Partition,
 ) -> tuple[str, tuple[IntegerType | DateType | StringType, Column | None]]:
-    """Return a folder column's name, type and derivation; None for the column itself."""
+    """Return a folder column's name, type and derivation; None as derivation for a plain column."""
     name = f"`{partition.column}`"
     match partition.transform:
         case Transform.IDENTITY:

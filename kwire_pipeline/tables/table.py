@@ -30,16 +30,16 @@ OWNER: Final = "kwire.pipeline."
 DISCARDED: Final = "kwire.discarded."
 """The prefix of the table property with the ids whose rows a new start has deleted."""
 FORGOTTEN: Final = "kwire.forgotten-before"
-"""The property of a table of deletions with the time before which they may be forgotten."""
+"""The property of a table of deletions: the time before which deletions may be forgotten."""
 REMEMBERED: Final = "__remembered_at"
-"""The column of a table of deletions with the time at which a run wrote the row."""
+"""The column of a table of deletions: the time at which a run wrote the row."""
 KEYS: Final = "kwire.keys"
-"""The table property with the rule by which records change rows: keys, and ``by`` its sequence."""
+"""The table property with the rule of changes: the keys, then ``by`` and the sequence."""
 
 
 @attrs.frozen
 class Mark:
-    """The identity of one batch; a table has the rows of a mark at most once."""
+    """The identity of one batch; a table has the rows of a batch with this mark at most once."""
 
     pipeline_id: str
     batch_id: int
@@ -189,7 +189,7 @@ def owners_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def positions_of_rows(rows: DataFrame, origin: Origin) -> Offsets:
-    """Return the offset after the last one in the rows, by topic and partition."""
+    """Return the offset after the last row of each partition."""
     last = (
         rows.where(f"`{origin.offset}` IS NOT NULL")
         .groupBy(f"`{origin.topic}`", f"`{origin.partition}`")
@@ -238,7 +238,7 @@ def listed_properties(properties: Mapping[str, str]) -> str:
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Apply, during a block, settings that a SQL statement can only take from its session."""
+    """Set session settings during a block, for SQL statements that read them from the session."""
     for key, text in settings.items():
         spark.conf.set(key, text)
     try:
@@ -268,7 +268,7 @@ class Letters(Protocol):
     def exists(self) -> bool: ...
 
     def check_ready(self) -> None:
-        """Raise Refusal if its current state does not permit a run; called before any write."""
+        """Raise Refusal if the current state does not permit a run; called before any write."""
 
     def create(self, schema: StructType) -> None:
         """Create the table with its partitions; called only if it does not exist."""
@@ -295,13 +295,13 @@ class Letters(Protocol):
         """Return the last batch with a mark of the pipeline; None without such a mark."""
 
     def rolled_back(self, pipeline_id: str) -> int | None:
-        """Return a batch of the pipeline that was rolled back, as far as the table shows it."""
+        """Return a batch of the pipeline that was rolled back, as far as the table shows that."""
 
     def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether a batch that was written is no longer there."""
+        """Return whether a batch that was written is no longer in the table."""
 
     def has_all_letters(self, mark: Mark) -> bool:
-        """Return whether all dead letters of a batch are there."""
+        """Return whether all dead letters of a batch are in the table or topic."""
 
     def has_letters(self, pipeline: str, topics: Collection[str]) -> bool:
         """Return whether there are dead letters of a pipeline from one of these topics."""
@@ -316,7 +316,7 @@ class Letters(Protocol):
         """Append rows that belong to no batch."""
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
-        """Append the missing letters of a batch, when `has_batch` says that some are there."""
+        """Append the missing letters of a batch of which `has_batch` has found some."""
 
     def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
         """Raise Refusal if a letter is too large to be written."""
@@ -325,16 +325,16 @@ class Letters(Protocol):
         """Delete the dead letters of some records; return their number."""
 
     def positions(self) -> Offsets:
-        """Return the offset after the last one in the table, by topic and partition."""
+        """Return the offset after the last row of each partition."""
 
     def read(self) -> DataFrame:
-        """Return the rows; letters in a topic only once each."""
+        """Return the rows; letters in a topic without their duplicates."""
 
     def copies(self) -> int:
         """Return the number of letters that `read` leaves out as duplicates."""
 
     def may_lack_old(self) -> bool:
-        """Return whether letters can be missing because of their age."""
+        """Return whether letters may be missing because of their age."""
 
     def protect_marks(self) -> None:
         """Keep the newest mark of each writer from expiring."""
@@ -359,7 +359,7 @@ def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) ->
     """Return the topics that other pipelines write to this one's tables, with their names.
 
     ``own`` is the name of this pipeline. Only existing marks show this. A table that this pipeline
-    has not written yet is left out, because its rows may be from a former name.
+    has not written yet is left out, because its rows may be from an earlier name of the pipeline.
     """
     names: dict[str, str] = {}
     own_topics = set(topics)
@@ -389,8 +389,8 @@ def forget_deletions(
 ) -> None:
     """Delete the deletions that were written before a time.
 
-    The time is stored first, so that no run ends between the two with deletions that are gone and
-    seem to be there.
+    The time is stored first, so that a run that ends in between never leaves deletions that are
+    gone but not known to be gone.
     """
     older = older_deletions(before)
     if table.read().where(older).isEmpty():
@@ -427,21 +427,21 @@ class Table(Letters, Protocol):
     ) -> None:
         """Apply a batch's changes, one for each key, with its mark: all of them or none.
 
-        With columns in ``order``, only to rows that are older. Changes that belong to no batch have
-        no mark.
+        With columns in ``order``, changes apply only to older rows. Changes that belong to no batch
+        have no mark.
         """
 
     def forget(self, before: datetime.datetime) -> None:
-        """Delete the rows of a table of deletions that were written earlier, and store the time."""
+        """Delete deletions that were written before a time, and store the time."""
 
     def forgotten_before(self) -> datetime.datetime | None:
-        """Return the time before which deletions may be forgotten; None if all are there."""
+        """Return the time before which deletions may have been forgotten; None if none were."""
 
     def size(self) -> Size: ...
 
 
 class Atomic:
-    """The answers of a table, which has a batch completely or not at all."""
+    """The methods of a table that contains a batch completely or not at all."""
 
     def check_ready(self) -> None:
         """Do nothing: a run creates the table."""
@@ -460,7 +460,7 @@ class Atomic:
         return of_topics(self.read(), topics).limit(1).count() > 0
 
     def append_rest(self, letters: DataFrame, mark: Mark) -> None:
-        """Do nothing: if some letters of a batch are there, all of them are."""
+        """Do nothing: if the table has some letters of a batch, it has all of them."""
 
     def check_sizes(self, letters: DataFrame, mark: Mark) -> None:
         """Do nothing: rows may have any size."""

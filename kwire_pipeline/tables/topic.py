@@ -109,7 +109,7 @@ class LetterTopic:
         return None
 
     def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return False: retention may have removed the letters, which is no fault."""
+        """Return False: retention may have removed the letters, which is not an error."""
         return False
 
     def has_all_letters(self, mark: Mark) -> bool:
@@ -223,10 +223,10 @@ class LetterTopic:
             )
 
     def delete(self, topics: Sequence[str]) -> None:
-        """Do nothing: `check_delete` has found that there is nothing to delete."""
+        """Do nothing: `check_delete` has found no letters to delete."""
 
     def discard_marks(self, pipeline: str) -> None:
-        """Do nothing: the marks are in the letters, of which there are none."""
+        """Do nothing: the marks are in the letters, and there are no letters."""
 
     def _send(self, letters: DataFrame, mark: Mark) -> None:
         """Write letters; each is acknowledged by all in-sync replicas."""

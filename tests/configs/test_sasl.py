@@ -69,7 +69,7 @@ def test_listeners_own_setting_overrides_the_nodes() -> None:
         ({"listener.name.login.sasl.enabled.mechanisms": "X"}, "listener.name.login.sasl.enabled"),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
         ({JAAS: "secret"}, f"{JAAS} cannot be read"),
-        ({JAAS: 'other.Module required user_alice="secret";'}, "names another login module"),
+        ({JAAS: 'other.Module required user_alice="secret";'}, "names a login module that"),
         ({"sasl.jaas.config": f'{PLAIN} required user_alice="secret";'}, "sasl.jaas.config"),
         (
             {"plain.sasl.jaas.config": f'{PLAIN} required user_a="secret";'},
@@ -212,7 +212,7 @@ def test_tokens_are_validated_as_the_listeners_own_settings_say() -> None:
             {**SIGNED, **BROKERS, BROKERS_MECHANISM: "OAUTHBEARER", TOKENS_URL: "https://i/t"},
             "sasl.login.callback.handler.class",
         ),
-        ({**SIGNED, f"{TOKENS}sasl.jaas.config": f"{PLAIN} required;"}, "another login module"),
+        ({**SIGNED, f"{TOKENS}sasl.jaas.config": f"{PLAIN} required;"}, "a login module that"),
     ],
 )
 def test_tokens_that_cannot_be_validated_keep_a_node_from_starting(

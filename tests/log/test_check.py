@@ -146,5 +146,5 @@ def test_folder_without_a_log_is_refused_in_one_line(
         main(["check-log", str(tmp_path)])
     assert stopped.value.code == 2
     assert capsys.readouterr().err == (
-        f"kwire: {tmp_path} holds no log: name a data directory or a partition's folder\n"
+        f"kwire: {tmp_path} does not contain a log: name a data directory or a partition's folder\n"
     )

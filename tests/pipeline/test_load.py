@@ -219,7 +219,7 @@ def test_every_key_is_a_flag(key: object) -> None:
         ("available-now", f"{10**20} days", "7: trigger: expected available-now or an interval"),
         ("lake/checkpoint", "./lake/shop/orders/x", "6: checkpoint: it lies in the folder of shop"),
         ("available-now", "always", "7: trigger: expected available-now or an interval such as"),
-        ("name: shop", "evolution: rescue, rescue_column: item, name: shop", "item is there twi"),
+        ("name: shop", "evolution: rescue, rescue_column: item, name: shop", "item appears twice"),
         (
             "name: shop",
             "evolution: rescue, rescue_column: a-b, name: shop",
@@ -227,9 +227,9 @@ def test_every_key_is_a_flag(key: object) -> None:
         ),
         ("name: orders", "name: [orders]", "1: name: expected a text, not a list"),
         ("name: orders", "name: ' '", "1: name: expected a text, not ' '"),
-        ("order_id STRING", "kafka_offset STRING", "the column kafka_offset is there twice"),
+        ("order_id STRING", "kafka_offset STRING", "the column kafka_offset appears twice"),
         ("dead_letters: {table: shop.orders_dead}", "dead_letters: x", "5: dead_letters: expected"),
-        ("name: orders", "name: orders\nname: x", "2: name: this key is there twice"),
+        ("name: orders", "name: orders\nname: x", "2: name: this key appears twice"),
         ("name: orders", "name: &a orders\nomit: [", "not YAML"),
         ("name: orders", "name: *a", "not YAML: found undefined alias"),
     ],
@@ -355,7 +355,7 @@ def test_an_option_that_the_pipeline_sets_is_refused_in_any_case(option: str, re
 
 def test_an_option_is_there_once_in_any_case() -> None:
     flags = [("source.options", f"{name}=1") for name in ("kafka.client.id", "kafka.Client.id")]
-    assert "kafka.Client.id is there twice" in errors(SMALLEST, *flags)[0]
+    assert "kafka.Client.id appears twice" in errors(SMALLEST, *flags)[0]
 
 
 @pytest.mark.parametrize(

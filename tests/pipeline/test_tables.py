@@ -86,7 +86,7 @@ def test_partition_of_delta_by_time_is_a_generated_column() -> None:
     assert partition_column(Partition.parse("days(at)")) == ("at_day", "DATE", "CAST(`at` AS DATE)")
     assert partition_column(Partition.parse("months(at)"))[2] == "DATE_FORMAT(`at`, 'yyyy-MM')"
     assert partition_column(Partition.parse("country")) == ("country", "", "country")
-    with pytest.raises(Refusal, match="is not for Delta"):
+    with pytest.raises(Refusal, match="Delta does not support"):
         partition_column(Partition.parse("bucket(4, country)"))
 
 

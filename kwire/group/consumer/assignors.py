@@ -1,4 +1,4 @@
-"""The server's assignors `uniform` and `range`: which member shall have which partitions.
+"""The server's assignors `uniform` and `range`, which decide on the partitions of each member.
 
 Both are generators that yield after each small piece of work, so that a large group is assigned in
 slices. They depend only on their arguments, and return the partitions of each member. Members are
@@ -77,9 +77,9 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
 def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
     """Assign members that subscribe to the same topics.
 
-    Each member keeps partitions up to its quota; the members below their quota get the rest. A
-    member may have one partition more than the minimum only while there are such extras, which go
-    first to members that have one already.
+    Each member keeps partitions up to its quota; the members below their quota get the rest. If the
+    partitions do not divide evenly, some members get one more than the minimum; members that
+    already have one more come first.
     """
     topic_ids = members[0].topic_ids
     minimum, extra_count = divmod(sum(counts[topic_id] for topic_id in topic_ids), len(members))
@@ -123,8 +123,9 @@ def _frozen(owned: Mapping[bytes, set[int]]) -> Partitions:
 def _assign_by_subscription(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
     """Assign members that subscribe to different topics.
 
-    Members keep their partitions. Free partitions go to the subscriber with the fewest, topics with
-    the most partitions a subscriber first; then topics are balanced in rounds.
+    Members keep their partitions. Each free partition goes to the subscriber with the fewest
+    partitions, beginning with the topics that have the most partitions per subscriber. Then topics
+    are balanced in rounds.
     """
     subscribers: dict[bytes, list[int]] = {}
     for index, member in enumerate(members):
@@ -177,7 +178,7 @@ def _keep_partitions(
 def _assign_free(
     owners: list[int], subscribers: Sequence[int], sizes: list[int]
 ) -> Generator[None, None, None]:
-    """Give each free partition of a topic to the subscriber with the fewest partitions."""
+    """Give each free partition of a topic to the subscriber that has the fewest."""
     heap = [(sizes[index], index) for index in subscribers]
     heapify(heap)
     for number, owner in enumerate(owners):
@@ -195,8 +196,8 @@ def _balance(
 ) -> Generator[None, None, int]:
     """Move partitions of a topic from members with more to members with fewer; return how many.
 
-    A move helps if it leaves the two members at most as far apart as before, so that they differ by
-    two at least.
+    A partition moves only between members whose counts differ by at least two, so that a move never
+    widens the gap.
     """
     heap = [(sizes[index], index) for index in subscribers]
     heapify(heap)

@@ -1,8 +1,9 @@
 """Members of a consumer group that use the classic protocol.
 
-JoinGroup is their heartbeat that changes something: its response has the member epoch as the
-generation. SyncGroup returns the assignment of that epoch, and Heartbeat asks the member to rejoin
-when there is a newer one. A member that has to give up partitions rejoins once more without them.
+For these members, a JoinGroup makes the changes that a ConsumerGroupHeartbeat would make; its
+response has the member epoch as the generation. SyncGroup returns the assignment of that epoch, and
+Heartbeat asks the member to rejoin when there is a newer assignment. A member that has to give up
+partitions rejoins once more without them.
 """
 
 import logging
@@ -46,11 +47,11 @@ logger = logging.getLogger(__name__)
 
 
 BecomesClassic = ClassicGroup | LargeMigration[migration.Downgrade] | None
-"""The classic group that the group becomes, or the steps after which it is one."""
+"""The classic group that replaces the group, or the steps that replace it."""
 
 
 class OwnedByName(NamedTuple):
-    """The partitions of one topic that a subscription says its member owns."""
+    """The partitions of one topic that a member claims to own in its subscription."""
 
     topic_id: bytes
     partitions: list[int]
@@ -65,7 +66,7 @@ def join(
     fresh_id: str,
     attempts: int = 0,
 ) -> tuple[MemberUpdate | None, BecomesClassic]:
-    """Decide on a JoinGroup; return the member's update, and the classic group that may result.
+    """Decide on a JoinGroup; return the member's update, and the classic group if it becomes one.
 
     ``attempts`` counts those that failed because a large group changed meanwhile.
     """
@@ -135,7 +136,7 @@ def _join(
 def _subscription(
     group: ConsumerGroup, request: JoinGroupRequest
 ) -> "ConsumerProtocolSubscription":
-    """Return the member's subscription, if all members of the classic protocol support it."""
+    """Return the member's subscription, which all members of the classic protocol must support."""
     names = [protocol.name for protocol in request.protocols]
     count = group.classic_count
     if request.protocol_type != CONSUMER or not any(
@@ -237,8 +238,8 @@ def heartbeat(
 ) -> bool:
     """Answer a Heartbeat; return whether the member has to rejoin.
 
-    It does when there is a newer target, when it has to give up partitions, or when partitions that
-    it waits for are free.
+    It has to rejoin if there is a newer target, if it has to give up partitions, or if partitions
+    that it waits for are free.
     """
     member, _ = _require(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
@@ -254,7 +255,7 @@ def heartbeat(
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Return whether another member still owns a partition that this member shall have."""
+    """Return whether another member still owns a partition from this member's target."""
     return any(
         number not in member.assigned.get(topic_id, {})
         and group.owner_epoch(topic_id, number) != -1
@@ -284,7 +285,7 @@ def _check_generation(member: ConsumerMember, generation: int) -> None:
 def leave(
     builder: DecisionBuilder, group: ConsumerGroup, request: LeaveGroupRequest
 ) -> Sequence[ConsumerMember]:
-    """Answer a LeaveGroup, for each member alone; return the members that leave.
+    """Answer a LeaveGroup, with a result for each member; return the members that leave.
 
     An administrator may name members of either protocol by their instance ids.
     """

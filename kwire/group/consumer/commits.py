@@ -45,7 +45,7 @@ def check_commit(group: ConsumerGroup, request: OffsetCommitRequest) -> None:
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Reject a fetch by a member that does not name its present epoch.
+    """Reject a fetch by a member whose epoch is not the current one.
 
     A client that names no member, such as a tool, may always fetch.
     """
@@ -59,5 +59,5 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
 
 
 def _stale(member: ConsumerMember, text: str) -> KafkaError:
-    """Return the error for an epoch that is not the member's, by the member's protocol."""
+    """Return the error for an outdated epoch, which depends on the member's protocol."""
     return StaleMemberEpoch(text) if member.classic is None else IllegalGeneration(text)

@@ -1,8 +1,8 @@
 """The messages inside the classic protocol: the subscriptions and assignments of consumers.
 
 A consumer group reads them when a member uses the classic protocol, or when the group changes its
-protocol. The first two bytes are the version of what follows; a newer version is read as the newest
-that is known.
+protocol. The first two bytes are the message's version; a newer version than the newest known one
+is read as that one.
 """
 
 import struct
@@ -38,9 +38,9 @@ def read_subscription(message: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(message: bytes, topics: Topics) -> Partitions | None:
-    """Return the partitions of the topics that exist; None if other data would be lost.
+    """Return the partitions of existing topics; None if reading would lose other data.
 
-    A member that has never received an assignment has an empty one. Raises ValueError.
+    If a member has never received an assignment, the message is empty. Raises ValueError.
     """
     if not message:
         return {}

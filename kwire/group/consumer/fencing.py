@@ -20,13 +20,13 @@ def start_session(
 
 
 def start_revocation(builder: DecisionBuilder, group_id: str, member: ConsumerMember) -> None:
-    """Set the deadline until which the member has to give up its partitions."""
+    """Set the deadline by which the member has to give up its partitions."""
     name = ("revocation", group_id, member.member_id)
     builder.start_timer(name, member.rebalance_timeout_ms)
 
 
 def start_sync(builder: DecisionBuilder, group_id: str, member: ConsumerMember) -> None:
-    """Set the deadline until which a member of the classic protocol has to send a SyncGroup."""
+    """Set the deadline by which a member of the classic protocol has to send a SyncGroup."""
     builder.start_timer(("consumer-sync", group_id, member.member_id), member.rebalance_timeout_ms)
 
 
@@ -35,7 +35,7 @@ def end_sync(builder: DecisionBuilder, group_id: str, member: ConsumerMember) ->
 
 
 def start_rejoin(builder: DecisionBuilder, group_id: str, member: ConsumerMember) -> None:
-    """Set the deadline until which a member of the classic protocol has to rejoin."""
+    """Set the deadline by which a member of the classic protocol has to rejoin."""
     name = ("consumer-rejoin", group_id, member.member_id)
     builder.start_timer(name, member.rebalance_timeout_ms)
 
@@ -45,12 +45,12 @@ def end_rejoin(builder: DecisionBuilder, group_id: str, member: ConsumerMember) 
 
 
 def end_timers(builder: DecisionBuilder, group_id: str, member: ConsumerMember) -> None:
-    """End all deadlines of a member that leaves."""
+    """Cancel all deadlines of a member that leaves."""
     builder.timers += ended_timers(group_id, member)
 
 
 def ended_timers(group_id: str, member: ConsumerMember) -> list[Timer]:
-    """Return the timers that end all deadlines of a member."""
+    """Return the timers that cancel all deadlines of a member."""
     kinds = ("consumer-session", "revocation", "consumer-sync", "consumer-rejoin")
     return [((kind, group_id, member.member_id), None) for kind in kinds]
 
@@ -61,7 +61,7 @@ def remove_members(
     members: Collection[ConsumerMember],
     topics: Topics,
 ) -> None:
-    """Remove members, with regular expressions that only they use, and bump the group epoch."""
+    """Remove members and the regular expressions that only they use; bump the group epoch."""
     names = dict(group.by_name)
     regexes: dict[str, int] = {}
     for member in members:

@@ -93,10 +93,11 @@ def _member(group: ConsumerGroup, request: Request) -> tuple[ConsumerMember, str
 def join_static(
     group: ConsumerGroup, member_id: str, instance_id: str, *, is_classic: bool = False
 ) -> tuple[ConsumerMember, str | None]:
-    """Return a static member that joins, and the id under which it was in the group before.
+    """Return a static member that joins, and its former id in the group, if any.
 
-    Raises UnreleasedInstanceId while another consumer has the instance id. Between the protocols, a
-    member replaces the other at once, as in the classic protocol.
+    Raises UnreleasedInstanceId while another consumer of the new protocol has the instance id. If
+    one of the two members uses the classic protocol, the joining member replaces the other at once,
+    as in the classic protocol.
     """
     former = group.static_member(instance_id)
     if former is None:
@@ -117,10 +118,10 @@ def join_static(
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Sequence[OwnedTopic] | None) -> None:
-    """Fence a member whose epoch is not the present one.
+    """Fence a member whose epoch is not the current one.
 
-    The previous epoch is accepted if the member owns nothing but what is assigned to it: it may not
-    have received the response with the present epoch.
+    The previous epoch is accepted if the member owns only partitions that are assigned to it,
+    because it may not have received the response with the current epoch.
     """
     if epoch == 0 or epoch == member.epoch:
         return
@@ -146,7 +147,7 @@ def _is_assigned(owned: Sequence[OwnedTopic] | None, assigned: Owned) -> bool:
 
 
 def _with_request(member: ConsumerMember, request: Request, client: Client) -> ConsumerMember:
-    """Return the member with what the request says; fields that are not sent stay."""
+    """Return the member with the request's fields; fields that were not sent stay unchanged."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     regex = request.subscribed_topic_regex
     return member._replace(
@@ -165,7 +166,7 @@ def _with_request(member: ConsumerMember, request: Request, client: Client) -> C
 def _response(
     request: Request, old: ConsumerMember, new: ConsumerMember, settings: ConsumerSettings
 ) -> Response:
-    """Return the response; it has the assignment if that has changed, or for a full request."""
+    """Return the response; it has the assignment if that changed, or for a full request."""
     is_full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names, request.subscribed_topic_regex) != (None, None)
@@ -191,7 +192,7 @@ def leave(
 ) -> ConsumerMember | None:
     """Answer a member that leaves, and return the member to remove.
 
-    A static member that leaves for a while is not removed, and keeps its partitions.
+    A static member that leaves temporarily is not removed, and keeps its partitions.
     """
     member_id, instance_id = request.member_id, request.instance_id
     if instance_id is None:

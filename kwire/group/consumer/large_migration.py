@@ -1,9 +1,9 @@
 """Changes of the protocol of large groups, built in slices as further steps of a decision.
 
 The group's other requests run between the steps. The change is installed as one decision, with one
-batch, if the group has not changed since it was read; otherwise it is decided again. After a few
-attempts the change is built and installed in one decision, so that a group that never rests changes
-its protocol too.
+batch, if the group has not changed since it was read; otherwise the change is decided again. After
+a few attempts, the change is built and installed in one decision, so that a group that changes all
+the time can change its protocol too.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator
@@ -31,7 +31,7 @@ _TIMERS_A_STEP: Final = 64
 
 
 class Change(Protocol):
-    """A change of a group's protocol, as it was built."""
+    """A change of a group's protocol that has been built."""
 
     @property
     def records(self) -> list[Record]: ...
@@ -41,7 +41,7 @@ C = TypeVar("C", bound=Change)
 
 
 def is_large(member_count: int, attempts: int) -> bool:
-    """Return whether a change is built in slices; ``attempts`` counts those that failed."""
+    """Return whether to build a change in slices; ``attempts`` counts the failed attempts."""
     return member_count > _MEMBERS_AT_ONCE and attempts < _ATTEMPTS_MAX
 
 
@@ -52,18 +52,18 @@ class LargeMigration(Generic[C]):
     shard: "ConsumerShard"
     group_id: str
     ticket: int
-    """The request that waits for the change; -1 if none does."""
+    """The request that waits for the change; -1 if there is none."""
     build: Callable[[Moment], Generator[None, None, C]]
     """Builds the change from the group as it is now; yields after each member."""
     is_current: Callable[[], bool]
-    """Returns whether the group is still the one that the change is built from."""
+    """Returns whether the group has not changed since the change was built from it."""
     install: Callable[[C, Draft[ProtocolChange], Moment], Decision]
     """Returns the decision that writes the draft, in which the change's records are."""
     again: Callable[[Moment], Decision]
-    """Decides again, because the group has changed."""
+    """Decides anew, because the group has changed."""
     _work: Generator[None, None, tuple[C, Draft[ProtocolChange]]] | None = None
     _built: tuple[C, Draft[ProtocolChange]] | None = None
-    """The change that the next step installs, in a turn of its own."""
+    """The change, once it is built; the next step installs it, in its own turn."""
     _is_done: bool = False
 
     def steps(self) -> Iterator[Step]:
@@ -81,7 +81,7 @@ class LargeMigration(Generic[C]):
             return self._refuse(error, moment)
 
     def _advance(self, moment: Moment) -> Decision:
-        """Build a few members more; the last step only installs the change."""
+        """Build the change for a few more members; the last step only installs the change."""
         built, self._built = self._built, None
         if not self.is_current():
             self._work, self._is_done = None, True
@@ -125,7 +125,7 @@ def large_downgrade(
 ) -> LargeMigration[migration.Downgrade]:
     """Return the steps after which the group is a classic group without these members.
 
-    The builder has what else the change writes and answers.
+    The builder has the other records and answers of the decision.
     """
     revision, earlier = group.revision, list(builder.records)
 
@@ -153,7 +153,7 @@ def large_downgrade(
 
 
 def _ending(timers: list[Timer]) -> Iterator[Step]:
-    """Yield the steps that end the deadlines of the former consumer group."""
+    """Yield the steps that cancel the deadlines of the former consumer group."""
     for start in range(0, len(timers), _TIMERS_A_STEP):
         some = tuple(timers[start : start + _TIMERS_A_STEP])
         yield partial(_end, some)
@@ -171,7 +171,7 @@ def _stay(
     error: KafkaError,
     moment: Moment,
 ) -> Decision:
-    """Refuse the request, or give the fenced members another session: nothing was written."""
+    """Reject the request, or restart the sessions of fenced members: nothing was written."""
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     if ticket >= 0:
         builder.refuse(error)

@@ -1,8 +1,8 @@
-"""One member's change of its group, before any of it is written.
+"""A change of a group that one member causes, before any of it is written.
 
-The steps of a heartbeat that the two protocols share: write the member, bump the group epoch, let
-the target follow, and move the member towards its target. Each step reads the group as it was and
-the member as it will be, and adds records to the decision.
+It has the steps of a heartbeat that both protocols share: write the member, bump the group epoch,
+update the target, and move the member towards its target. Each step reads the group before the
+change and the member after it, and adds records to the decision.
 """
 
 import logging
@@ -61,9 +61,9 @@ class MemberUpdate:
     """The group epoch after the change."""
     has_subscription_changed: bool = False
     bumps_epoch: bool = False
-    """True if the change asks for another target at once."""
+    """True if the change requires a new target at once."""
     expressions: tuple[str, ...] = ()
-    """The regular expressions of the group, if they have to be resolved again."""
+    """The regular expressions of the group, if they have to be resolved anew."""
     large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
     """The computation of a large target that the change starts."""
 
@@ -71,7 +71,7 @@ class MemberUpdate:
         self.epoch = self.group.epoch
 
     def replace_static_member(self) -> None:
-        """Write the records that give a static member its new id, with all that it owns."""
+        """Write the records that give a static member its new id, together with all it owns."""
         assert self.former_id is not None
         group_id, records = self.group.group_id, self.builder.records
         records.extend(member_tombstones(group_id, self.former_id))
@@ -81,13 +81,13 @@ class MemberUpdate:
         records.append(current_record(group_id, self.old))
 
     def write_member(self) -> None:
-        """Write the member if it has changed, and note whether its topics have."""
+        """Write the member if it has changed, and record whether its topics have changed."""
         if self.new != self.old:
             self.builder.records.append(member_record(self.group.group_id, self.new))
         self.has_subscription_changed = self.bumps_epoch = self.new.topics != self.old.topics
 
     def follow_regex(self) -> None:
-        """Note whether the member's regular expression changed, and what has to be resolved.
+        """Record whether the member's regular expression changed, and which must be resolved.
 
         Raises InvalidRegularExpression. An expression that is not resolved yet bumps the epoch
         later, with its topics.
@@ -126,7 +126,7 @@ class MemberUpdate:
         return old != (self.new.regex or "") and self.group.regex_members.get(old) == 1
 
     def bump_epoch(self) -> None:
-        """Bump the group epoch if the subscriptions or the metadata of their topics changed."""
+        """Bump the group epoch if the subscribed topics or their metadata have changed."""
         topics = self.shard.topics()
         if not self.bumps_epoch and self.group.checked_version is topics.version:
             return
@@ -151,10 +151,10 @@ class MemberUpdate:
         return ((group.by_name.keys() - dropped) | self.new.topics) | matched
 
     def follow_epoch(self) -> tuple[int, Partitions]:
-        """Compute the target if it is behind the group epoch; return the member's, with its epoch.
+        """Compute the target if it is behind the group epoch; return its epoch and the member's.
 
-        The last target stands while it is younger than the assignment interval, and while a large
-        target is computed.
+        The last target stays in force while it is younger than the assignment interval, and while a
+        large target is being computed.
         """
         group, moment = self.group, self.builder.moment
         former_id = group.instances.get(self.new.instance_id or "", self.new.member_id)
@@ -177,7 +177,7 @@ class MemberUpdate:
     def _is_too_early(self, now_ms: int) -> bool:
         """Return whether the last target is younger than the interval between two targets.
 
-        A target from the future, after the wall clock was set back, counts as old.
+        A target from the future counts as old: the wall clock was set back.
         """
         since_ms = self.group.assignment_ms
         return bool(since_ms) and 0 <= now_ms - since_ms < self.settings.assignment_interval_ms
@@ -217,6 +217,6 @@ class MemberUpdate:
 
 
 def preferred_assignor(counts: Mapping[str, int], settings: "ConsumerSettings") -> str:
-    """Return the assignor that most members prefer, else the broker's default."""
+    """Return the assignor that most members prefer, by default the broker's."""
     offered = {name: count for name, count in counts.items() if count > 0}
     return max(offered, key=lambda name: offered[name]) if offered else settings.assignors[0]

@@ -1,9 +1,9 @@
 """Changes of the protocol of a group with members: classic to consumer, and back.
 
 A classic group becomes a consumer group when the first consumer of the new protocol joins. Its
-members stay, with their assignments, and go on with the classic protocol. A consumer group becomes
-a classic group when its last member of the new protocol leaves. Each change is one decision, so the
-log never has both groups.
+members stay, with their assignments, and continue to use the classic protocol. A consumer group
+becomes a classic group when its last member of the new protocol leaves. Each change is one
+decision, so the log never contains both groups.
 """
 
 import logging
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Upgrade(NamedTuple):
-    """The consumer group that a classic group becomes, and the records that say so."""
+    """The consumer group that a classic group becomes, and the records of the change."""
 
     group: ConsumerGroup
     records: list[Record]
@@ -159,7 +159,7 @@ def _consumer_member(classic: ClassicGroup, member: Member, topics: Topics) -> C
 def may_downgrade(
     group: ConsumerGroup, leaving: Collection[ConsumerMember], settings: ConsumerSettings
 ) -> bool:
-    """Return whether the group becomes a classic group once these members have left."""
+    """Return whether the group should become a classic group once these members have left."""
     left_count = len(group.members) - len(leaving)
     classic_count = group.classic_count - sum(member.classic is not None for member in leaving)
     return (
@@ -172,7 +172,7 @@ def may_downgrade(
 def may_downgrade_by(
     group: ConsumerGroup, replaced: ConsumerMember, settings: ConsumerSettings
 ) -> bool:
-    """Return whether the group becomes a classic group once a classic member replaces this one."""
+    """Return whether the group should become classic once a classic member replaces this one."""
     return (
         replaced.classic is None
         and group.classic_count == len(group.members) - 1
@@ -182,7 +182,7 @@ def may_downgrade_by(
 
 
 class Downgrade(NamedTuple):
-    """The classic group that a consumer group becomes, with the records and ended deadlines."""
+    """The classic group that a consumer group becomes, with the records and cancelled deadlines."""
 
     group: ClassicGroup
     records: list[Record]
@@ -200,7 +200,7 @@ def downgrade(
 ) -> ClassicGroup:
     """Return the classic group that the group becomes without these members.
 
-    ``joining`` takes the place, and the target, of the static member that leaves.
+    ``joining`` replaces the static member that leaves, and takes over its target.
     """
     wall_ms = builder.moment.wall_ms
     downgraded = run_steps(downgrading(group, leaving, topics, joining, wall_ms))
@@ -218,7 +218,7 @@ def downgrading(
 ) -> Generator[None, None, Downgrade]:
     """Build the classic group that a consumer group becomes; yields after each member.
 
-    What it builds counts only if the group has not changed meanwhile.
+    The result is valid only if the group has not changed in the meantime.
     """
     leaving_ids = {member.member_id for member in leaving}
     members = list(group.members.values())

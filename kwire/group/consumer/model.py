@@ -3,10 +3,10 @@
 Only applying a record changes a group, so a replayed group equals a live one. A member is an
 immutable value; the group keeps indexes over its members, so that no heartbeat visits all of them.
 
-Three epochs order the changes. The group epoch grows when the input of the assignment changes. The
-assignment epoch is the group epoch for which the target was computed. A member's epoch is the
-assignment epoch that the member has reached; it grows only after the member has given up what the
-target takes away.
+Three epochs order the changes. The group epoch increases when the input of the assignment changes.
+The assignment epoch is the group epoch for which the target was computed. A member's epoch is the
+assignment epoch that the member has reached; it increases only after the member has given up the
+partitions that the target takes away.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -29,7 +29,7 @@ FIRST_EPOCH: Final = 1
 LEAVE_EPOCH: Final = -1
 """The member epoch with which a member leaves."""
 LEAVE_STATIC_EPOCH: Final = -2
-"""The member epoch with which a static member leaves for a while."""
+"""The member epoch with which a static member leaves temporarily."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -91,7 +91,7 @@ class ConsumerMember(NamedTuple):
         return self.state == MemberState.STABLE and self.epoch == epoch
 
     def move_to(self, epoch: int) -> "ConsumerMember":
-        """Return the member in another epoch; the present one becomes the previous epoch."""
+        """Return the member in another epoch; the current epoch becomes the previous one."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch)
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
@@ -114,7 +114,7 @@ class ResolvedRegex(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class ConsumerGroup:
-    """One consumer group; only its `apply` methods and :meth:`adopt` change it."""
+    """One consumer group, which only its `apply` methods and :meth:`adopt` change."""
 
     kind: ClassVar = CONSUMER
     group_id: str
@@ -126,7 +126,7 @@ class ConsumerGroup:
     """The wall-clock time at which the target was computed; 0 before the first time."""
     members: dict[str, ConsumerMember] = attrs.field(factory=dict)
     target: dict[str, Partitions] = attrs.field(factory=dict)
-    """The partitions that each member shall have, by member id."""
+    """The partitions that each member should get, by member id."""
     instances: dict[str, str] = attrs.field(factory=dict)
     """Member ids of the static members, by instance id."""
     regexes: dict[str, ResolvedRegex] = attrs.field(factory=dict)
@@ -147,13 +147,13 @@ class ConsumerGroup:
     owner_epochs: dict[bytes, dict[int, int]] = attrs.field(factory=dict)
     """The epoch of the member that owns a partition, by topic id and partition."""
     stable_counts: dict[int, int] = attrs.field(factory=dict)
-    """The number of stable members by member epoch."""
+    """The number of stable members, by member epoch."""
     rejoining: set[str] = attrs.field(factory=set)
-    """Members of the classic protocol that were asked to rejoin; not written."""
+    """Members of the classic protocol that were asked to rejoin; in memory only."""
     revision: int = 0
-    """The number of changes that were applied; not written."""
+    """The number of changes that were applied; in memory only."""
     checked_version: object = None
-    """The version of the topics for which the metadata hash was last compared; not written."""
+    """The version of the topics when the metadata hash was last compared; in memory only."""
 
     # Reading
 
@@ -187,7 +187,7 @@ class ConsumerGroup:
         return self.members.get(self.instances[instance_id])
 
     def require_static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
-        """Return the static member; raises UnknownMemberId, or FencedInstanceId by another id."""
+        """Return the static member; raises UnknownMemberId, or FencedInstanceId for another id."""
         member = self.static_member(instance_id)
         if member is None:
             raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
@@ -203,7 +203,7 @@ class ConsumerGroup:
         return self.owner_epochs.get(topic_id, {}).get(partition, -1)
 
     def subscriptions(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the names of the topics that a member subscribes to, also by its expression."""
+        """Return the names of a member's topics, including those that its expression matches."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
@@ -241,7 +241,7 @@ class ConsumerGroup:
             _add_to(self.by_regex, resolved.topics, 1)
 
     def _count(self, member: ConsumerMember, step: int) -> None:
-        """Add ``step`` to the counters that a member is part of."""
+        """Add ``step`` to the counters to which a member contributes."""
         _add_to(self.by_name, member.topics, step)
         if member.regex:
             _add_to(self.regex_members, (member.regex,), step)
@@ -260,7 +260,7 @@ class ConsumerGroup:
                 epochs.update(dict.fromkeys(partitions, member.epoch))
 
     def _release(self, member: ConsumerMember) -> None:
-        """Forget what a member owned, except partitions that another member owns by now.
+        """Forget the partitions that a member owned, except those that another member owns now.
 
         The replay of a compacted log may apply the records of two members in the other order.
         """

@@ -1,9 +1,9 @@
 """The next assignment of one member, on its way to the target.
 
-A member first gives up what the target takes away (UNREVOKED), then moves to the target's epoch and
-gets what is free, and waits for partitions that others have not given up yet (UNRELEASED). So a
-partition never has two owners. Each function is pure and returns the member, unchanged if there is
-nothing to do.
+A member first gives up the partitions that the target takes away (UNREVOKED). Then it moves to the
+target's epoch, gets the partitions that are free, and waits for partitions that others have not
+given up yet (UNRELEASED). So a partition never has two owners. Each function is pure and returns
+the member, unchanged if there is nothing to do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from kwire.group.consumer.model import (
 
 
 class OwnedTopic(Protocol):
-    """The partitions of one topic that a request says its member owns."""
+    """The partitions of one topic that a member claims to own."""
 
     @property
     def topic_id(self) -> bytes: ...
@@ -41,8 +41,8 @@ def reconcile(
 ) -> ConsumerMember:
     """Return a member that has not reached its target, after one step towards it.
 
-    ``owned`` is what the member says that it owns, None if it does not say. ``subscribed`` holds
-    the ids of the topics that the member subscribes to now.
+    ``owned`` are the partitions that the member claims to own; None if it does not say.
+    ``subscribed`` has the ids of the topics that the member subscribes to now.
     """
     match member.state:
         case MemberState.STABLE if member.epoch == target_epoch:
@@ -71,7 +71,7 @@ def _owns_any(owned: Sequence[OwnedTopic] | None, revoking: Owned) -> bool:
 def _drop_unsubscribed(
     member: ConsumerMember, subscribed: frozenset[bytes], owned: Sequence[OwnedTopic] | None
 ) -> ConsumerMember:
-    """Take away the topics that the member no longer subscribes to; its epoch stays."""
+    """Take away topics that the member no longer subscribes to; its epoch stays the same."""
     dropped = {t: epochs for t, epochs in member.assigned.items() if t not in subscribed}
     if not dropped:
         return member

@@ -1,7 +1,7 @@
 """The records of consumer groups in `__consumer_offsets`, as Apache Kafka 4.3 writes them.
 
 A group is spread over records of several types: the group epoch, each member, the target's epoch,
-each member's target, each member's present assignment, and the topics of each regular expression.
+each member's target, each member's current assignment, and the topics of each regular expression.
 Releases before 4.1 also wrote the partition metadata of the subscribed topics; like Kafka, kwire
 only removes that record.
 """
@@ -62,7 +62,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def member_record(group_id: str, member: ConsumerMember) -> Record:
-    """Return the record of a member: all but what it owns."""
+    """Return the record of a member, without the partitions that it owns."""
     classic = member.classic
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -113,7 +113,7 @@ def target_epoch_record(group_id: str, epoch: int, computed_ms: int) -> Record:
 
 
 def current_record(group_id: str, member: ConsumerMember) -> Record:
-    """Return the record of a member's epoch and of what it owns."""
+    """Return the record of a member's epoch and of the partitions that it owns."""
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -169,7 +169,7 @@ def group_tombstones(
 ) -> Iterator[Record]:
     """Yield the tombstones of a whole group, in the order in which Kafka can replay them.
 
-    ``joining`` has just replaced the static member of the same instance id.
+    ``joining`` has just replaced the static member with the same instance id.
     """
     group_id, members = group.group_id, list(group.members)
     if joining is not None and joining.instance_id is not None:
@@ -194,7 +194,7 @@ def group_tombstones(
 
 
 def apply(groups: dict[str, ConsumerGroup], record: Record) -> None:
-    """Apply a record; one with a value creates its group, a tombstone of the epoch removes it."""
+    """Apply a record: a value creates its group if needed; a tombstone of the epoch removes it."""
     key, value = record.key, record.value
     group = groups.get(key.group_id)
     if group is None:
@@ -272,7 +272,7 @@ def _with_metadata(
 
 
 def _without_partitions(member: ConsumerMember) -> ConsumerMember:
-    """Return the member without what it owned; a tombstone of the member itself follows."""
+    """Return the member without its partitions; a tombstone of the member itself follows."""
     return member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, revoking={})
 
 

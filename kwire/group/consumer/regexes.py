@@ -50,7 +50,7 @@ def needs_resolution(
 ) -> bool:
     """Return whether the expressions of a group have to be matched again.
 
-    ``is_new``: the present member is the first with its expression.
+    ``is_new`` is true if the member is the first to use its expression.
     """
     if not expressions:
         return False
@@ -69,7 +69,7 @@ def needs_resolution(
 
 
 class GroupSource(Protocol):
-    """The shard, as a resolution reads it."""
+    """The shard, as used by a resolution."""
 
     @property
     def groups(self) -> Mapping[str, ConsumerGroup]: ...
@@ -78,21 +78,21 @@ class GroupSource(Protocol):
     def topics(self) -> Callable[[], Topics]: ...
 
     def finish_resolution(self, group_id: str) -> None:
-        """Note that the expressions of the group may be resolved again."""
+        """Allow the expressions of the group to be resolved again."""
 
 
 @attrs.define(eq=False, repr=False)
 class Resolution:
-    """The resolution of the regular expressions of one group, as steps."""
+    """The resolution of one group's regular expressions, as steps."""
 
     shard: GroupSource
     group_id: str
     expressions: tuple[str, ...]
     may_describe: Callable[[str], bool]
-    """Returns whether the client whose request caused this may see a topic."""
+    """Returns whether the client whose request caused the resolution may see a topic."""
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps; the last one writes what has changed."""
+        """Yield the steps; the last one writes the changes."""
         topics = self.shard.topics()
         names, offset = iter(topics.names()), topics.offset
         matches: dict[str, set[str]] = {text: set() for text in self.expressions}

@@ -92,7 +92,7 @@ def heartbeat(
 ) -> Decision:
     """Decide on a heartbeat; the first one creates the group.
 
-    ``attempts`` counts those that failed because a large classic group changed meanwhile.
+    ``attempts`` counts the attempts that failed because a large classic group changed meanwhile.
     """
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     if not shard.has_groups:
@@ -171,7 +171,7 @@ def _refuse(shard: GroupShard, ticket: int, error: KafkaError, moment: Moment) -
 
 
 def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[MemberAndTarget]]:
-    """Describe a group without its members, which are returned beside it with their targets."""
+    """Describe a group; its members are returned separately, with their targets."""
     group = shard.consumer_group(group_id)
     if group is None:
         problem = "is not a consumer group" if shard.has_group(group_id) else "not found"

@@ -1,4 +1,4 @@
-"""The settings of consumer groups: the broker's, and what a group overrides."""
+"""The settings of consumer groups: the broker's settings, with a group's overrides."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,7 +39,7 @@ class ConsumerSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ConsumerSettings":
-        """Return a group's settings; its overrides are kept within the broker's limits."""
+        """Return a group's settings; its overrides are limited to the broker's bounds."""
         return cls(
             session_timeout_ms=within_limits(
                 overrides,

@@ -58,15 +58,15 @@ logger = logging.getLogger(__name__)
 
 
 class GroupUpdate(NamedTuple):
-    """State of a group that is not written; adopted with the decision that caused it."""
+    """Changes of a group in memory only, adopted with the decision that caused them."""
 
     group_id: str
     checked_version: object
-    """The version of the topics with which the metadata hash was compared."""
+    """The version of the topics when the metadata hash was compared."""
     large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
     """The computation that the decision starts."""
     waiting: "WaitingJoin | None" = None
-    """A join that is answered once the group's first target is installed."""
+    """A join to answer once the group's first target is installed."""
     is_resolving: bool = False
     """True if the decision starts to resolve regular expressions."""
     rejoining: tuple[str, bool] | None = None
@@ -77,7 +77,7 @@ class GroupUpdate(NamedTuple):
 
 
 class WaitingJoin(NamedTuple):
-    """A join of a large group without a target."""
+    """A join of a large group that does not have a target yet."""
 
     request: Request
     client: Client
@@ -134,7 +134,7 @@ class ConsumerShard:
         return group_id in self._resolving
 
     def finish_resolution(self, group_id: str) -> None:
-        """Note that the regular expressions of the group may be resolved again."""
+        """Allow the regular expressions of the group to be resolved again."""
         self._resolving.discard(group_id)
 
     # Large targets
@@ -144,7 +144,7 @@ class ConsumerShard:
         return group_id in self._computing
 
     def assignor_of(self, group: ConsumerGroup) -> str:
-        """Return the assignor that most members prefer, else the broker's default."""
+        """Return the assignor that most members prefer, by default the broker's."""
         return preferred_assignor(group.assignors, self.settings_of(group.group_id))
 
     @property
@@ -248,7 +248,7 @@ class ConsumerShard:
         attempts: int,
         moment: Moment,
     ) -> Decision:
-        """Remove those of the members that are still in the group, which has changed."""
+        """Remove the given members that are still in the group, because the group has changed."""
         builder = DecisionBuilder(moment, self.settings(), former.ticket, answers=former.answers)
         group = self.groups.get(group_id)
         if group is None:
@@ -294,7 +294,7 @@ class ConsumerShard:
         attempts: int,
         moment: Moment,
     ) -> Decision:
-        """Decide on a JoinGroup whose group has changed; without the group, ask for another one."""
+        """Decide anew on a JoinGroup whose group changed; without the group, the client rejoins."""
         builder = DecisionBuilder(moment, self.settings(), former.ticket)
         group = self.groups.get(request.group_id)
         if group is None:
@@ -319,7 +319,7 @@ class ConsumerShard:
     def _ask_to_rejoin(
         self, builder: DecisionBuilder, group: ConsumerGroup, member_id: str, has_to_rejoin: bool
     ) -> Decision:
-        """Give a member that was just asked to rejoin its rebalance timeout for that."""
+        """Start the rebalance timeout of a member that was just asked to rejoin."""
         if not has_to_rejoin or member_id in group.rejoining:
             return builder.build()
         fencing.start_rejoin(builder, group.group_id, group.members[member_id])
@@ -375,7 +375,7 @@ class ConsumerShard:
     # Offsets
 
     def check_commit(self, group: ConsumerGroup, request: OffsetCommitRequest) -> None:
-        """Reject a commit by a client that is not a member of the group in its present epoch."""
+        """Reject a commit by a client that is not a member of the group in its current epoch."""
         commits.check_commit(group, request)
 
     def check_fetch(self, group: ConsumerGroup, member_id: str | None, epoch: int) -> None:

@@ -1,9 +1,9 @@
-"""The target assignment of a group: computed from a snapshot, and written as what has changed.
+"""The target assignment of a group: computed from a snapshot; only the changes are written.
 
 A small group's target is computed within the decision that changed the group, as in Kafka. That of
 a large group is computed in slices, as the steps of that decision; until it is installed, members
 follow the last target. It is installed as the target of the group epoch from which it was computed,
-unless a newer one is; it leaves out members that have left since then.
+unless there is a newer target by then, and without members that have left since then.
 """
 
 import logging
@@ -34,13 +34,13 @@ AT_ONCE: Final = 1_000
 _STEPS_AT_ONCE: Final = 16
 
 Changes = Mapping[str, ConsumerMember | None]
-"""Members that the present decision adds or changes; None for those that it removes."""
+"""Members that the current decision adds or changes; None for members that it removes."""
 Targets = dict[str, Partitions]
-"""The partitions that each member shall have, by member id."""
+"""The partitions that each member should get, by member id."""
 
 
 class TargetChange(NamedTuple, Generic[T]):
-    """A target that was computed in slices; the shard applies it once it is written."""
+    """A target that was computed in slices; the shard applies it after it is written."""
 
     group_id: str
     epoch: int
@@ -53,7 +53,7 @@ def computing(
 ) -> Generator[None, None, Targets]:
     """Compute the target of all members; yields after each small piece of work.
 
-    The group is read before the first yield only.
+    The group is read only before the first yield.
     """
     members = {m: member for m, member in group.members.items() if m not in changes}
     members.update((m, member) for m, member in changes.items() if member is not None)
@@ -88,7 +88,7 @@ def target_size(group: ConsumerGroup, names: frozenset[str] | set[str], topics: 
 def target_records(
     group: ConsumerGroup, targets: Targets, epoch: int, now_ms: int
 ) -> Iterator[Record]:
-    """Yield the records of the targets that have changed, then that of the epoch."""
+    """Yield the records of the targets that have changed, then the record of the epoch."""
     for member_id, partitions in targets.items():
         if group.target.get(member_id) != partitions:
             yield target_record(group.group_id, member_id, partitions)
@@ -96,7 +96,7 @@ def target_records(
 
 
 class TargetGroup(Protocol):
-    """A group, as the computation of its target reads it."""
+    """A group, as used by the computation of its target."""
 
     @property
     def epoch(self) -> int: ...
@@ -112,7 +112,7 @@ class TargetGroup(Protocol):
 
 
 class TargetRecords(Protocol[T_contra]):
-    """The functions that build the records of a target, one set for each kind of group."""
+    """The functions that build the records of a target, for one kind of group."""
 
     def target_record(self, group_id: str, member_id: str, target: T_contra, /) -> Record: ...
 
@@ -122,7 +122,7 @@ class TargetRecords(Protocol[T_contra]):
 
 
 class GroupSource(Protocol[G, T]):
-    """The shard of one kind of groups, as the computation of a large target uses it."""
+    """The shard of one kind of group, as used by the computation of a large target."""
 
     @property
     def groups(self) -> Mapping[str, G]: ...
@@ -136,7 +136,7 @@ class GroupSource(Protocol[G, T]):
     def store(self, record: Record) -> tuple[bytes, bytes | None]: ...
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
-        """Yield the steps that follow once the target is installed or given up."""
+        """Yield the steps that follow once the target is installed or abandoned."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -147,17 +147,17 @@ class LargeTarget(Generic[G, T]):
     group_id: str
     _work: Generator[None, None, Draft[TargetChange[T]] | None] | None = None
     _group: G | None = None
-    """The group from which the target is computed; a recreated group is another one."""
+    """The group from which the target is computed; a recreated group is a different object."""
     _is_done: bool = False
 
     def steps(self) -> Iterator[Step]:
-        """Yield steps until the target is installed, or the group needs none."""
+        """Yield steps until the target is installed, or the group no longer needs one."""
         while not self._is_done:
             yield self._step
         yield from self.shard.finish_target(self.group_id)
 
     def _step(self, moment: Moment) -> Decision:
-        """Do a small piece of the work; the last one installs the target."""
+        """Do a small piece of the work; the last piece installs the target."""
         if self._work is None:
             self._work = self._computing(moment)
         try:

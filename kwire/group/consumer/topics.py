@@ -1,4 +1,4 @@
-"""The topics that consumer groups are assigned: ids, partition counts and racks, and their hash.
+"""The topics that consumer groups subscribe to: ids, partition counts and racks, and their hash.
 
 The hash is Kafka's: a group record holds it, so a group that moves between Kafka and kwire is not
 rebalanced. It covers everything about the topics that an assignment may depend on.
@@ -30,7 +30,7 @@ class Topics(Protocol):
 
     @property
     def names_offset(self) -> int:
-        """The metadata offset of the first state with the present names of topics."""
+        """The metadata offset of the first state with the current topic names."""
 
     def id_of(self, name: str) -> bytes | None: ...
 

@@ -1,9 +1,9 @@
-"""The server's assignor `simple`: which members of a share group get which partitions.
+"""The server's assignor `simple`, which decides on the partitions of each member of a share group.
 
-Members may have the same partition. Each partition gets the same number of members: one, or as many
-as it takes so that every member has a partition. The members get their share of these places, and
-keep what they have as far as that allows. If the members subscribe to different topics, each topic
-is shared among its subscribers by itself.
+Several members may have the same partition. Each partition gets the same number of members: one, or
+as many as are needed to give every member a partition. The members get equal shares of these
+places, and keep their partitions as far as that allows. If the members subscribe to different
+topics, each topic is shared among its own subscribers.
 
 The results are those of Apache Kafka's assignor, which visits members and partitions in the order
 of its hash tables (:mod:`kwire.hash_order`). It is a generator that yields after each
@@ -38,7 +38,7 @@ class Sharer(NamedTuple):
 
     member_id: str
     topic_ids: Sequence[bytes]
-    """The existing topics that the member subscribes to, in the order of Kafka's set of them."""
+    """The existing topics that the member subscribes to, in the iteration order of Kafka's set."""
     current: Partitions
     """The member's partitions in the last target."""
 
@@ -46,9 +46,9 @@ class Sharer(NamedTuple):
 def assign_simple(
     members: Sequence[Sharer], assignable: Mapping[bytes, frozenset[int]], *, is_even: bool
 ) -> Steps:
-    """Assign partitions; ``assignable`` has those that may be assigned, by topic id.
+    """Assign the ``assignable`` partitions, which are given by topic id.
 
-    ``is_even``: all members subscribe to the same names.
+    ``is_even`` is true if all members subscribe to the same names.
     """
     if not members:
         return {}
@@ -84,7 +84,7 @@ def _share(
     assignable: Mapping[bytes, frozenset[int]],
     hash_of: Callable[[Place], int],
 ) -> Generator[None, None, None]:
-    """Share the partitions of some topics among members, given by their indexes in ``owned``."""
+    """Share the partitions of topics among members, which are indexes into ``owned``."""
     places = [(t, n) for t in topic_ids for n in sorted(assignable.get(t, frozenset()))]
     sharing = -(-len(subscribers) // len(places)) if places else 0
     sharers = _Sharers(owned, sharing, _quotas(subscribers, sharing * len(places)), hash_of)
@@ -112,15 +112,15 @@ class _Sharers:
     owned: list[dict[bytes, set[int]]]
     """The partitions of each member."""
     sharing: int
-    """The number of members that each partition shall have."""
+    """The number of members that each partition should get."""
     quotas: dict[int, int]
-    """The number of partitions that each subscriber shall have."""
+    """The number of partitions that each subscriber should get."""
     hash_of: Callable[[Place], int]
     """Returns the hash by which Kafka's tables order these partitions."""
     owners: dict[Place, set[int]] = attrs.field(factory=dict)
     """The members that keep a partition."""
     peaks: dict[Place, int] = attrs.field(factory=dict)
-    """The number of members that had a partition at first."""
+    """The number of members that had a partition in the beginning."""
     places: dict[int, dict[Place, None]] = attrs.field(factory=dict)
     """The partitions of each member among those that are shared."""
 
@@ -137,7 +137,7 @@ class _Sharers:
         self.peaks = {place: len(indexes) for place, indexes in self.owners.items()}
 
     def revoke_above_quota(self) -> Generator[None, None, None]:
-        """Take partitions from members that have more than their quota."""
+        """Take partitions away from members that have more than their quota."""
         for index, places in self.places.items():
             surplus = len(places) - self.quotas.get(index, 0)
             if surplus > 0:
@@ -146,7 +146,7 @@ class _Sharers:
                     self._revoke(index, place)
 
     def revoke_above_sharing(self) -> Generator[None, None, None]:
-        """Take partitions that too many members have from some of them."""
+        """Take a partition that too many members have away from some of them."""
         for place, indexes in self.owners.items():
             surplus = len(indexes) - self.sharing
             if surplus > 0:
@@ -164,10 +164,10 @@ class _Sharers:
     def assign_rest(
         self, subscribers: Sequence[int], place_count: int
     ) -> Generator[None, None, None]:
-        """Give partitions that lack members to those below their quota, in turn.
+        """Give partitions that lack members to the members below their quota, in turn.
 
-        As in Kafka, a member that is asked again for the same partition takes another of its
-        places, although it has the partition already.
+        As in Kafka, a member may get the same partition repeatedly; each time, it uses up one of
+        the partition's places.
         """
         waiting = [i for i in subscribers if len(self.places.get(i, ())) < self.quotas[i]]
         order = yield from listing(

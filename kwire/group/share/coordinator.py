@@ -1,9 +1,9 @@
 """The share groups of this node for the handlers: decisions, and calls of the persister.
 
 The persister keeps the state of share partitions, on this node or another. A change of state has
-three steps: a decision records what is to be done, the persister does it, and a decision records
-the result. If the coordinator fails in between, the record remains and the work is repeated: an
-initialization with a later heartbeat, a deletion with the next request for it.
+three steps: a decision records the intended change, the persister makes the change, and a decision
+records the result. If the coordinator fails in between, the record remains and the work is
+repeated: an initialization with a later heartbeat, a deletion with the next request for it.
 """
 
 import logging
@@ -57,7 +57,7 @@ class SharePorts:
 
     persister: "Callable[[], Persister]"
     end_offsets: Callable[[Sequence[TopicPartition]], Awaitable[EndOffsets]]
-    """Returns high watermarks, also of partitions that other brokers lead."""
+    """Returns high watermarks, including those of partitions that other brokers lead."""
     spawn: Callable[[Callable[[], Awaitable[None]]], object]
     """Starts a task that lasts no longer than the node."""
 
@@ -117,7 +117,11 @@ class ShareGroups:
                 return
             await self._finish_initialization(work.group_id, work.numbers)
         except KafkaError as error:
-            logger.info("initialization not recorded group=%s error=%r", work.group_id, error)
+            logger.info(
+                "initialization of share partitions not recorded group=%s error=%r",
+                work.group_id,
+                error,
+            )
         except Exception:  # A fault must not end the node.
             logger.exception("share partitions not initialized group=%s", work.group_id)
 
@@ -293,7 +297,7 @@ def _answer_alteration(
     offsets: Mapping[int, int],
     codes: Mapping[bytes, Mapping[int, int]],
 ) -> AlteredTopic:
-    """Return the answer for one topic; ``codes`` has those of the partitions that exist."""
+    """Return the answer for one topic; ``codes`` has the codes of the partitions that exist."""
     of_topic = codes.get(topic_id or ZERO_UUID, {})
     answers = [
         AlteredTopic.AlterShareGroupOffsetsResponsePartition(

@@ -1,10 +1,10 @@
 """The decision on a ShareGroupHeartbeat: a member joins, stays, changes or leaves.
 
-Four steps, as in Kafka: the member is created or updated; the group epoch grows if its
+Four steps, as in Kafka: the member is created or updated; the group epoch increases if its
 subscriptions, the metadata of their topics or the initialized partitions have changed; the target
-assignment follows the group epoch, at most once in `group.share.assignment.interval.ms`; the
-member moves to its target. All records of the steps are one batch, together with that of the
-partitions whose state has to be initialized.
+assignment follows the group epoch, at most once in `group.share.assignment.interval.ms`; the member
+moves to its target. All records of the steps are one batch, together with that of the partitions
+whose state has to be initialized.
 """
 
 import logging
@@ -50,7 +50,7 @@ MEMBER_ID_LENGTH = 36
 
 
 def check_member_id(request: Request) -> None:
-    """Reject a member id that is not a UUID as text, as far as its length tells."""
+    """Reject a member id whose length is not that of a UUID as text."""
     if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH:
         raise InvalidRequest("Invalid member id in the request.")
 
@@ -91,7 +91,7 @@ class Beat:
     """The partitions whose state has to be initialized."""
 
     def write_member(self) -> None:
-        """Write the member if it has changed, and note whether the assignment may change."""
+        """Write the member if it has changed, and record whether the assignment may change."""
         if self.new != self.old:
             self.builder.records.append(member_record(self.group.group_id, self.new))
         self.bumps_epoch = self.new.topics != self.old.topics
@@ -118,10 +118,10 @@ class Beat:
         return names_without(self.group, self.old) | self.new.topics
 
     def follow_epoch(self) -> tuple[int, Partitions]:
-        """Compute the target if it is behind the group epoch; return the member's, with its epoch.
+        """Compute the target if it is behind the group epoch; return its epoch and the member's.
 
-        The last target stands while it is younger than the assignment interval, and while a large
-        target is computed.
+        The last target stays in force while it is younger than the assignment interval, and while a
+        large target is being computed.
         """
         group, moment, member_id = self.group, self.builder.moment, self.new.member_id
         last = group.assignment_epoch, group.target.get(member_id, {})
@@ -162,7 +162,7 @@ class Beat:
         self.new = moved
 
     def initialize(self) -> None:
-        """Note the partitions whose state has to be initialized before they are assigned."""
+        """Record the partitions whose state has to be initialized before they are assigned."""
         topics, moment = self.shard.topics(), self.builder.moment
         is_same = self.new.topics == self.old.topics
         if is_same and self.group.complete_version is topics.version:
@@ -223,7 +223,7 @@ def _member(group: ShareGroup, request: Request, settings: ShareSettings) -> Sha
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:
-    """Fence a member whose epoch is neither the present nor the previous one."""
+    """Fence a member whose epoch is neither the current nor the previous one."""
     if epoch in (JOIN_EPOCH, member.epoch):
         return
     if epoch > member.epoch:
@@ -242,7 +242,7 @@ def _check_epoch(member: ShareMember, epoch: int) -> None:
 
 
 def _with_request(member: ShareMember, request: Request, client: Client) -> ShareMember:
-    """Return the member with what the request says; fields that are not sent stay."""
+    """Return the member with the request's fields; fields that were not sent stay unchanged."""
     names = request.subscribed_topic_names
     return member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
@@ -282,5 +282,5 @@ def remove(
 
 
 def names_without(group: ShareGroup, member: ShareMember) -> set[str]:
-    """Return the topics to which the members beside this one subscribe."""
+    """Return the topics to which the other members subscribe."""
     return {name for name, count in group.by_name.items() if count > (name in member.topics)}

@@ -1,10 +1,10 @@
-"""The share partitions of a group on their way to an initialized state and, later, to deletion.
+"""The progress of a group's share partitions from initialization of their state to its deletion.
 
 A share partition has its state in `__share_group_state`, which the share coordinator writes. The
 group coordinator asks for the state's initialization before it assigns the partition to a member,
-and for its deletion. It records both what it has asked for and what was done, so that no state is
-forgotten when a coordinator fails in between. The functions are pure: each returns the group's
-share partitions after a step.
+and for its deletion. It records both the request and its completion, so that no state is forgotten
+if a coordinator fails in between. The functions are pure: each returns the group's share partitions
+after a step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ def find_uninitialized(
 ) -> dict[bytes, TopicState]:
     """Return the partitions of subscribed topics that have to be initialized now.
 
-    Those that have been initializing for less than ``retry_ms`` are not repeated.
+    An initialization that began less than ``retry_ms`` ago is not repeated.
     """
     current = group.partitions or NO_PARTITIONS
     since_ms = group.initializing_ms
@@ -48,7 +48,7 @@ def find_uninitialized(
 
 
 def begin(current: SharePartitions | None, states: TopicStates) -> SharePartitions:
-    """Note that partitions are being initialized; their topics are no longer being deleted."""
+    """Record that partitions are being initialized; their topics are no longer being deleted."""
     current = current or NO_PARTITIONS
     initializing = _unite(current.initializing, states)
     return current._replace(
@@ -57,7 +57,7 @@ def begin(current: SharePartitions | None, states: TopicStates) -> SharePartitio
 
 
 def finish(current: SharePartitions | None, numbers: Numbers, topics: Topics) -> SharePartitions:
-    """Note that partitions are initialized."""
+    """Record that partitions are initialized."""
     current = current or NO_PARTITIONS
     states = {
         topic_id: TopicState(topics.name_of(topic_id) or UNKNOWN_NAME, frozenset(each))
@@ -70,7 +70,7 @@ def finish(current: SharePartitions | None, numbers: Numbers, topics: Topics) ->
 
 
 def give_up(current: SharePartitions, numbers: Numbers) -> SharePartitions:
-    """Note that the initialization of partitions has failed."""
+    """Record that the initialization of partitions has failed."""
     return current._replace(initializing=_without(current.initializing, numbers))
 
 
@@ -87,7 +87,7 @@ def forget(current: SharePartitions, topic_ids: Iterable[bytes]) -> SharePartiti
 
 
 def deletable(current: SharePartitions, topics: Topics) -> dict[bytes, frozenset[int]]:
-    """Return all partitions that may have a state, including those of earlier deletions."""
+    """Return all partitions that may have state, including those of earlier deletions."""
     states = _unite(current.initialized, current.initializing)
     numbers = {topic_id: state.partitions for topic_id, state in states.items()}
     for topic_id in sorted(current.deleting):

@@ -3,7 +3,7 @@
 Only applying a record changes a group, so a replayed group equals a live one. A member is an
 immutable value.
 
-The epochs are those of consumer groups: the group epoch grows when the input of the assignment
+The epochs are those of consumer groups: the group epoch increases when the input of the assignment
 changes, the assignment epoch is the group epoch of the target, and a member's epoch is the
 assignment epoch that the member has reached. Several members may have the same partition, so a
 member moves to its target at once, without waiting for others.
@@ -43,7 +43,7 @@ class ShareMember(NamedTuple):
     assigned: Partitions = NOTHING
 
     def move_to(self, epoch: int) -> "ShareMember":
-        """Return the member in another epoch; the present one becomes the previous epoch."""
+        """Return the member in another epoch; the current epoch becomes the previous one."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch)
 
 
@@ -66,7 +66,7 @@ class SharePartitions(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class ShareGroup:
-    """One share group; only its `apply` methods change what is written of it."""
+    """One share group; its persisted state is changed only by the `apply` methods."""
 
     kind: ClassVar = SHARE
     group_id: str
@@ -78,20 +78,20 @@ class ShareGroup:
     """The wall-clock time at which the target was computed; 0 before the first time."""
     members: dict[str, ShareMember] = attrs.field(factory=dict)
     target: dict[str, Partitions] = attrs.field(factory=dict)
-    """The partitions that each member shall have, by member id."""
+    """The partitions that each member should get, by member id."""
     partitions: SharePartitions | None = None
-    """None while the log has no record about them."""
+    """None while the log has no record of share partitions."""
     by_name: dict[str, int] = attrs.field(factory=dict)
     """The number of members that subscribe to a topic."""
     checked_version: object = None
-    """The version of the topics for which the metadata hash was last compared; not written."""
+    """The version of the topics when the metadata hash was last compared; in memory only."""
     initializing_ms: int | None = None
-    """The wall-clock time of the last change of the share partitions' state; not written.
+    """The wall-clock time of the last change of the share partitions' state; in memory only.
 
-    None after a load: the coordinator that was initializing them is gone.
+    None after a load, because the previous coordinator no longer initializes them.
     """
     complete_version: object = None
-    """The version of the topics for which all partitions are initialized; not written.
+    """The version of the topics for which all partitions are initialized; in memory only.
 
     None after a change of subscriptions or share partitions.
     """
@@ -111,7 +111,7 @@ class ShareGroup:
         return member
 
     def has_unassigned(self) -> bool:
-        """Return whether a subscribed topic has initialized partitions that nobody is assigned."""
+        """Return whether a subscribed topic has initialized partitions that no member has."""
         if self._has_unassigned is None:
             self._has_unassigned = self._find_unassigned()
         return self._has_unassigned
@@ -155,7 +155,7 @@ class ShareGroup:
         self._has_unassigned = None
 
     def apply_partitions(self, partitions: SharePartitions | None) -> None:
-        """Replace what is written about the share partitions."""
+        """Replace the persisted state of the share partitions."""
         self.partitions = partitions
         self._has_unassigned = self.complete_version = None
 

@@ -1,7 +1,7 @@
 """The records of share groups in `__consumer_offsets`, as Apache Kafka 4.3 writes them.
 
 A group is spread over records of several types: the group epoch, each member, the target's epoch,
-each member's target, each member's present assignment, and the share partitions by the progress of
+each member's target, each member's current assignment, and the share partitions by the progress of
 their state.
 """
 
@@ -54,7 +54,7 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def member_record(group_id: str, member: ShareMember) -> Record:
-    """Return the record of a member: all but what it is assigned."""
+    """Return the record of a member, without its assignment."""
     value = ShareGroupMemberMetadataValue(
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -87,7 +87,7 @@ def target_epoch_record(group_id: str, epoch: int, computed_ms: int) -> Record:
 
 
 def current_record(group_id: str, member: ShareMember) -> Record:
-    """Return the record of a member's epoch and of what it is assigned."""
+    """Return the record of a member's epoch and assignment."""
     value = ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -144,7 +144,7 @@ def group_tombstones(group_id: str) -> Iterator[Record]:
 
 
 def apply(groups: dict[str, ShareGroup], record: Record) -> None:
-    """Apply a record; one with a value creates its group, a tombstone of the epoch removes it."""
+    """Apply a record: a value creates its group if needed; a tombstone of the epoch removes it."""
     key, value = record.key, record.value
     group = groups.get(key.group_id)
     if group is None:

@@ -29,7 +29,7 @@ Offsets = Mapping[bytes, Mapping[int, int]]
 
 
 def _group_of(shard: GroupShard, group_id: str) -> ShareGroup | None:
-    """Return the share group, None if no group has the id; raises GroupIdNotFound for others."""
+    """Return the share group; None if the id is unused. Raises GroupIdNotFound for another kind."""
     group = shard.share_group(group_id)
     if group is None and shard.has_group(group_id):
         raise GroupIdNotFound(f"Group {group_id} is not a share group.")
@@ -71,7 +71,7 @@ def heartbeat(
 
 
 def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[ShareMember]]:
-    """Describe a group without its members, which are returned beside it."""
+    """Describe a group; its members are returned separately."""
     group = _existing(shard, group_id)
     described = DescribedGroup(
         group_id=group_id,
@@ -85,7 +85,7 @@ def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[Sha
 
 
 def describe_member(member: ShareMember, topics: Topics) -> DescribedGroup.Member:
-    """Describe a member with what it is assigned, of the topics that still exist."""
+    """Describe a member with its assignment, without topics that no longer exist."""
     return DescribedGroup.Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
@@ -117,7 +117,7 @@ def read_initialized(shard: GroupShard, group_id: str) -> dict[bytes, frozenset[
 def finish_initialization(
     shard: GroupShard, group_id: str, numbers: Numbers, moment: Moment, ticket: int
 ) -> Decision:
-    """Note that the state of share partitions is initialized."""
+    """Record that the state of share partitions is initialized."""
     group = shard.share_group(group_id)
     if group is None:
         return Decision(answers=(Answer(ticket, None),))
@@ -129,7 +129,7 @@ def finish_initialization(
 def give_up_initialization(
     shard: GroupShard, group_id: str, numbers: Numbers, moment: Moment, ticket: int
 ) -> Decision:
-    """Note that the initialization of share partitions has failed."""
+    """Record that the initialization of share partitions has failed."""
     group = shard.share_group(group_id)
     current = None if group is None else group.partitions
     if current is None or not current.initializing:
@@ -150,7 +150,7 @@ def _answering(
 
 
 class Alteration(NamedTuple):
-    """Start offsets that the persister has to write, as new states."""
+    """Start offsets that the persister must write, as new states."""
 
     epoch: int
     offsets: Offsets
@@ -159,7 +159,7 @@ class Alteration(NamedTuple):
 def begin_alteration(
     shard: GroupShard, group_id: str, offsets: Offsets, moment: Moment, ticket: int
 ) -> Decision:
-    """Note that share partitions get new start offsets; answer with what has to be written.
+    """Record that share partitions get new start offsets; answer with the states to write.
 
     The group is created if it does not exist. Raises GroupIdNotFound or NonEmptyGroup.
     """
@@ -183,13 +183,13 @@ class Deletion(NamedTuple):
     numbers: Mapping[bytes, frozenset[int]]
     """Partitions by topic id."""
     without_state: frozenset[bytes] = frozenset()
-    """Topics of which the group has no state."""
+    """Topics for which the group has no state."""
 
 
 def begin_deletion(
     shard: GroupShard, group_id: str, topic_ids: Sequence[bytes], moment: Moment, ticket: int
 ) -> Decision:
-    """Note that the state of topics is being deleted; answer with a :class:`Deletion`.
+    """Record that the state of topics is being deleted; answer with a :class:`Deletion`.
 
     Raises GroupIdNotFound or NonEmptyGroup.
     """
@@ -214,7 +214,7 @@ def begin_deletion(
 def finish_deletion(
     shard: GroupShard, group_id: str, topic_ids: Sequence[bytes], moment: Moment, ticket: int
 ) -> Decision:
-    """Note that the state of topics is deleted."""
+    """Record that the state of topics is deleted."""
     group = shard.share_group(group_id)
     builder = _answering(shard, moment, ticket)
     if group is None or group.partitions is None:
@@ -225,9 +225,9 @@ def finish_deletion(
 
 
 def begin_group_deletion(shard: GroupShard, group_id: str, moment: Moment, ticket: int) -> Decision:
-    """Note that all state of a group is being deleted; answer with the partitions by topic id.
+    """Record that all state of a group is being deleted; answer with its partitions by topic id.
 
-    The answer is empty for a group without state, and for one that is not a share group. Raises
+    The answer is empty for a group without state, and for a group of another kind. Raises
     NonEmptyGroup.
     """
     group = shard.share_group(group_id)

@@ -1,4 +1,4 @@
-"""The settings of share groups: the broker's, and what a group overrides."""
+"""The settings of share groups: the broker's settings, with a group's overrides."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +21,7 @@ class ShareSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
-        """Return a group's settings; its overrides are kept within the broker's limits."""
+        """Return a group's settings; its overrides are limited to the broker's bounds."""
         return cls(
             session_timeout_ms=within_limits(
                 overrides,

@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 
 class ShareUpdate(NamedTuple):
-    """State of a group that is not written; adopted with the decision that caused it."""
+    """Changes of a group in memory only, adopted with the decision that caused them."""
 
     group_id: str
     checked_version: object = None
-    """The version of the topics with which the metadata hash was compared, if it was."""
+    """The version of the topics when the metadata hash was compared, if it was."""
     complete_version: object = None
-    """The version of the topics for which nothing is left to initialize, if that was found."""
+    """The version of the topics for which nothing is left to initialize, if that is so."""
     initializing_ms: int | None = None
     """The time of the decision, if it changed the share partitions."""
     large_target: LargeTarget[ShareGroup, Partitions] | None = None
@@ -52,7 +52,7 @@ class ShareUpdate(NamedTuple):
 
 
 class Initialization(NamedTuple):
-    """Share partitions whose state the persister has to initialize."""
+    """Share partitions whose state the persister must initialize."""
 
     group_id: str
     epoch: int
@@ -62,7 +62,7 @@ class Initialization(NamedTuple):
 
 
 class Beaten(NamedTuple):
-    """The result of a heartbeat: its response, and what has to be done after that."""
+    """The result of a heartbeat: its response, and the work to do afterwards."""
 
     response: Response
     initialization: Initialization | None = None
@@ -121,7 +121,7 @@ class ShareShard:
         return computing(group, {}, self.topics())
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
-        """Note that the large target of the group is installed or given up."""
+        """Record that the large target of the group was installed or abandoned."""
         self._computing.discard(group_id)
         return iter(())
 
@@ -191,7 +191,7 @@ class ShareShard:
     def write_partitions(
         self, builder: DecisionBuilder, group_id: str, partitions: SharePartitions
     ) -> Decision:
-        """Return the decision that replaces what is written about a group's share partitions."""
+        """Return the decision that replaces the record of a group's share partitions."""
         builder.records.append(records.partitions_record(group_id, partitions, self.topics()))
         update = ShareUpdate(group_id, initializing_ms=builder.moment.wall_ms)
         return builder.build()._replace(state=(update,))

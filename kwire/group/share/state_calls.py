@@ -1,6 +1,6 @@
 """Calls of the persister for all partitions of a topic, some at a time.
 
-A topic may have thousands of partitions; a call for all of them would hold up the event loop.
+A topic may have thousands of partitions; one call for all of them would block the event loop.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -28,7 +28,7 @@ async def initialize(
 async def delete(
     persister: Persister, group_id: str, topic_id: bytes, partitions: Collection[int]
 ) -> int:
-    """Delete the state of partitions; return the error code of one that failed, or 0."""
+    """Delete the state of partitions; return the error code of one failed deletion, or 0."""
     failure = 0
     for numbers in _split(partitions):
         codes = await persister.delete(group_id, topic_id, numbers)

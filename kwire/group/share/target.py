@@ -1,4 +1,4 @@
-"""The target assignment of a share group: which of the initialized partitions each member gets."""
+"""The target assignment of a share group: the initialized partitions that each member gets."""
 
 from collections.abc import Generator, Iterable, Mapping
 
@@ -13,9 +13,9 @@ from kwire.hash_order import listing
 def computing(
     group: ShareGroup, changes: Mapping[str, ShareMember], topics: Topics
 ) -> Generator[None, None, Targets]:
-    """Compute the target of all members; ``changes`` are those of the present decision.
+    """Compute the target of all members; ``changes`` are the current decision's.
 
-    The group is read before the first yield only. Yields after each small piece of work.
+    The group is read only before the first yield. Yields after each small piece of work.
     """
     members = {**group.members, **changes}
     targets = dict(group.target)

@@ -1,9 +1,9 @@
-"""The server's assignor `sticky`: which member of a streams group gets which tasks.
+"""The server's assignor `sticky`, which decides on the tasks of each member of a streams group.
 
 Members keep their active tasks up to their quota; a task that loses its member goes to a member
-that has it as a standby, else to the process with the least load. A process's load is the number of
-its tasks for each of its members. Standby tasks of stateful subtopologies are then assigned in the
-same way, never to a process that has the task already.
+that has it as a standby, otherwise to the process with the least load. A process's load is the
+number of its tasks per member. Standby tasks of stateful subtopologies are then assigned in the
+same way, but never to a process that already has the task.
 
 The results are those of Apache Kafka's assignor, which visits members and processes in the order of
 its hash tables and queues. It is a generator that yields after each small piece of work, so that a
@@ -42,7 +42,7 @@ class TaskPlan(NamedTuple):
     counts: Mapping[str, int]
     """By subtopology id, in the order of the ids."""
     stateful: frozenset[str]
-    """The subtopologies that keep state."""
+    """The subtopologies that have state."""
     standby_count: int
     """The number of standby tasks of each stateful task."""
 
@@ -77,13 +77,13 @@ class _Process:
     """A process and its members' tasks."""
 
     members: list[str]
-    """In the order of Kafka's table of them."""
+    """In the iteration order of Kafka's table."""
     counts: dict[str, int] = attrs.field(init=False)
-    """The number of tasks by member."""
+    """The number of tasks of each member."""
     tasks: set[Task] = attrs.field(factory=set)
     added: int = 0
     _by_count: JavaQueue[str] | None = None
-    """The members by their counts; None after a task was given to a particular member."""
+    """The members by their counts; None after a particular member was given a task."""
 
     def __attrs_post_init__(self) -> None:
         self.counts = dict.fromkeys(self.members, 0)
@@ -117,7 +117,7 @@ class _Process:
 def _find_processes(
     members: Sequence[TaskMember],
 ) -> Generator[None, None, dict[str, _Process]]:
-    """Return the processes of the members, in the order of Kafka's table of them."""
+    """Return the processes of the members, in the iteration order of Kafka's table."""
     by_process: dict[str, list[str]] = {}
     for member in members:
         by_process.setdefault(member.process_id, []).append(member.member_id)
@@ -132,12 +132,12 @@ def _find_processes(
 
 @attrs.define(eq=False, repr=False)
 class _Quota:
-    """The number of tasks that each member should get, while members fill up."""
+    """The number of tasks that each member should get, updated while tasks are assigned."""
 
     task_count: int
-    """The tasks of the members that are below the quota."""
+    """The number of tasks of the members below the quota."""
     member_count: int
-    """The members that are below the quota."""
+    """The number of members below the quota."""
     each: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -147,7 +147,7 @@ class _Quota:
         self.each = -(-self.task_count // self.member_count) if self.member_count else 0
 
     def note(self, count: int) -> None:
-        """Note that a member has ``count`` tasks now."""
+        """Record that a member now has ``count`` tasks."""
         if count == self.each:
             self.member_count -= 1
             self.task_count -= count
@@ -156,23 +156,23 @@ class _Quota:
 
 @attrs.define(eq=False, repr=False)
 class _Assigning:
-    """Tasks while they are assigned."""
+    """The state of one assignment."""
 
     processes: Mapping[str, _Process]
     process_ids: Mapping[str, str]
     """Process ids by member id."""
     active_quota: _Quota
     quota: _Quota
-    """For active and standby tasks together."""
+    """The quota of active and standby tasks together."""
     active: dict[str, list[Task]] = attrs.field(factory=dict)
     standby: dict[str, list[Task]] = attrs.field(factory=dict)
     _former: dict[Task, str] = attrs.field(factory=dict)
-    """The member that had an active task."""
+    """The member that last had each active task."""
     _former_standbys: dict[Task, list[str]] = attrs.field(factory=dict)
-    """The members that had a standby task."""
+    """The members that last had each standby task."""
 
     def note_current(self, members: Sequence[TaskMember]) -> Generator[None, None, None]:
-        """Note the tasks that members had in the last target."""
+        """Record the tasks that members had in the last target."""
         for member in members:
             for subtopology_id, numbers in member.current.active.items():
                 for number in numbers:
@@ -232,7 +232,7 @@ class _Assigning:
     def _find_standby(self, task: Task, *, is_new: bool) -> str | None:
         """Return the member with the least load among those that had a standby task.
 
-        ``is_new``: only a member whose process does not have the task already. As in Kafka, that is
+        With ``is_new``, the member's process must not have the task already. As in Kafka, this is
         checked for the first of these members even if another one is chosen.
         """
         members = self._former_standbys.get(task)
@@ -276,7 +276,7 @@ class _Assigning:
                 yield
 
     def _former_owner(self, task: Task) -> str | None:
-        """Return a member that had the task, and may get it as a standby."""
+        """Return a member that had the task and may get it as a standby."""
         former = self._former.get(task)
         if former is not None and self._may_have_standby(former, task):
             return former

@@ -55,7 +55,7 @@ def _check_task(
 
 
 def check_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> None:
-    """Reject a fetch by a member that does not name its present epoch.
+    """Reject a fetch by a member whose epoch is not the current one.
 
     A client that names no member, such as a tool, may always fetch.
     """

@@ -1,9 +1,9 @@
-"""The topics of a topology as they exist: how many tasks there are, and which topics to create.
+"""The existing topics of a topology, from which follow the tasks and the topics to create.
 
-Repartition topics get the partition count of what their subtopology reads, unless the application
-sets it; copartitioned topics must have equal counts; changelogs have one partition for each task.
-The rules are Apache Kafka's. A topology whose topics are missing or do not fit is not ready, and
-its members have no tasks until the topics change.
+Unless the application sets it, a repartition topic gets the partition count of the topics that the
+writing subtopology reads; copartitioned topics must have equal counts; changelogs have one
+partition for each task. The rules are Apache Kafka's. A topology whose topics are missing or do not
+fit is not ready, and its members have no tasks until the topics change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ from kwire.group.streams.topology import Subtopology, Topology, source_names
 _EVALUATIONS_MAX: Final = 20_000
 """The number of repartition topics, summed over all rounds, at which a topology is rejected."""
 _SHOWN: Final = 3
-"""The number of topics that a text names."""
+"""The number of topics that a message names."""
 
 
 class StatusCode(IntEnum):
-    """The conditions of which a heartbeat's response informs a member."""
+    """The conditions of which a heartbeat's response informs the member."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -52,10 +52,10 @@ class InternalTopic(NamedTuple):
 
 @attrs.frozen(eq=False, repr=False)
 class Configuration:
-    """A topology with its topics, as they were found."""
+    """The result of matching a topology with the existing topics."""
 
     task_counts: Mapping[str, int]
-    """By subtopology id; empty if a problem prevents that it is known."""
+    """By subtopology id; empty if a problem prevents them from being known."""
     partition_counts: Mapping[str, int]
     """The partition counts of the internal topics, by name."""
     missing: Sequence[InternalTopic]
@@ -145,7 +145,7 @@ class _Configuring:
         return count
 
     def _decide_repartition_topics(self) -> None:
-        """Decide on counts in rounds: a subtopology may write to what another one reads."""
+        """Decide on counts in rounds: a subtopology may write to topics that another one reads."""
         counts = {
             topic.name: topic.partitions
             for each in self._subtopologies
@@ -182,7 +182,7 @@ class _Configuring:
         self.decided.update(counts)
 
     def _widest_source(self, subtopology: Subtopology, counts: Mapping[str, int]) -> int | None:
-        """Return the largest partition count that a subtopology reads, as far as it is known."""
+        """Return the largest partition count that a subtopology reads, as far as known."""
         sizes = [counts.get(topic.name) for topic in subtopology.repartition_source_topics]
         sizes += [self._count(name) for name in subtopology.source_topics]
         return max((size for size in sizes if size is not None), default=None)
@@ -217,7 +217,7 @@ class _Configuring:
         return max(counts)
 
     def _missing(self) -> list[InternalTopic]:
-        """Return the internal topics that do not exist; raises _Problem if one does not fit."""
+        """Return the internal topics that do not exist; raises _Problem if one is unsuitable."""
         internal = {
             topic.name: topic
             for each in self._subtopologies
@@ -265,7 +265,7 @@ def _equal_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
 
 
 def _summary(names: Sequence[str]) -> str:
-    """Return the first names, and how many there are beside them."""
+    """Return the first names, and the number of further names."""
     rest = len(names) - _SHOWN
     shown = ", ".join(names[:_SHOWN])
     return f"{shown} and {rest} additional topics" if rest > 0 else shown

@@ -1,8 +1,9 @@
 """The streams groups of this node for the handlers: decisions, and the creation of topics.
 
 A topology needs internal topics. The coordinator does not wait for their creation: the response to
-a heartbeat says that they are missing, and a later heartbeat finds them. If they cannot be created,
-the reason is told to the members for two heartbeat intervals, and then they are tried again.
+a heartbeat says that they are missing, and a later heartbeat finds them. If topics cannot be
+created, the members are told the reason for two heartbeat intervals; then their creation is
+retried.
 """
 
 import logging
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 EndpointToPartitions = StreamsGroupHeartbeatResponse.EndpointToPartitions
 Create = Callable[[Sequence[InternalTopic]], Awaitable[Mapping[str, str]]]
-"""Creates topics; returns why topics were not created, by name. Raises KafkaError."""
+"""Creates topics; returns why some were not created, by name. Raises KafkaError."""
 
 _REASONS_MAX: Final = 1_000
 _HEARTBEATS_BETWEEN_ATTEMPTS: Final = 2
@@ -56,14 +57,14 @@ class StreamsGroups:
     _creating: set[str] = attrs.field(factory=set, init=False)
     """The topics that are being created."""
     _failures: dict[str, tuple[str, float]] = attrs.field(factory=dict, init=False)
-    """The reason why a topic was not created, and the time before which it is not tried again."""
+    """The reason why a topic was not created, and the time before which that is not retried."""
 
     # Members
 
     async def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Beaten:
         """Have a member join, stay, change or leave.
 
-        The caller creates the missing topics, if the client may have them.
+        The caller creates the missing topics, if the client is allowed to create them.
         """
         beaten: Beaten = await self._call(
             request.group_id,
@@ -116,7 +117,7 @@ class StreamsGroups:
     def create(
         self, missing: Sequence[InternalTopic], create: Create, heartbeat_interval_ms: int
     ) -> dict[str, str]:
-        """Start to create topics, and return why some could not be created of late, by name."""
+        """Start to create topics; return why some could not be created recently, by name."""
         now = self.clock.now()
         failures = {
             topic.name: self._failures[topic.name][0]
@@ -160,7 +161,7 @@ class StreamsGroups:
 def _partitions(
     tasks: Mapping[str, Iterable[int]], sources: Mapping[str, Sequence[tuple[str, int]]]
 ) -> list[TopicPartition]:
-    """Return the partitions that the tasks read; a topic may have fewer than there are tasks."""
+    """Return the partitions that the tasks read; a topic may have fewer partitions than tasks."""
     return [
         TopicPartition(topic=name, partitions=sorted(numbers)[:count])
         for subtopology_id, numbers in tasks.items()

@@ -1,10 +1,10 @@
 """The decision on a StreamsGroupHeartbeat: a member joins, stays or changes.
 
-Five steps, as in Kafka: the member and the topology are created or updated; the topics of the
-topology are found again if they have changed; the group epoch grows if the input of the assignment
-has changed; the target assignment follows the group epoch, after the initial delay and at most once
-in `group.streams.assignment.interval.ms`; the member moves towards its target. All records of the
-steps are one batch.
+Five steps, as in Kafka: the member and the topology are created or updated; the topology is matched
+with its topics again if these have changed; the group epoch increases if the input of the
+assignment has changed; the target assignment follows the group epoch, after the initial delay and
+at most once in `group.streams.assignment.interval.ms`; the member moves towards its target. All
+records of the steps are one batch.
 """
 
 import logging
@@ -122,10 +122,10 @@ class Beat:
         timers.start_delay(self.builder, self.group.group_id, delay_ms)
 
     def follow_epoch(self) -> tuple[int, TaskSet]:
-        """Compute the target if it is behind the group epoch; return the member's, with its epoch.
+        """Compute the target if it is behind the group epoch; return its epoch and the member's.
 
-        The last target stands while it is younger than the assignment interval, and while a large
-        target is computed.
+        The last target stays in force while it is younger than the assignment interval, and while a
+        large target is being computed.
         """
         group, moment, member_id = self.group, self.builder.moment, self.new.member_id
         if self.is_delayed:
@@ -179,7 +179,7 @@ class Beat:
 def is_too_early(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> bool:
     """Return whether the last target is younger than the interval between two targets.
 
-    A target from the future, after the wall clock was set back, counts as old.
+    A target from the future counts as old: the wall clock was set back.
     """
     since_ms = group.assignment_ms
     return bool(since_ms) and 0 <= now_ms - since_ms < settings.assignment_interval_ms
@@ -194,7 +194,7 @@ def compute_target(
     standby_count: int,
     epoch: int,
 ) -> Targets:
-    """Compute the target of a small group, and write what has changed, then its epoch."""
+    """Compute the target of a small group; write the changes, then the target's epoch."""
     group_id, records = group.group_id, builder.records
     targets = run_steps(computing(group, changes, topology, configuration, standby_count))
     for member_id, tasks in targets.items():
@@ -230,7 +230,7 @@ def beat(
 
 
 def owned_tasks(request: Request) -> TaskSet | None:
-    """Return the tasks that the member says it has, None if it does not say."""
+    """Return the tasks that the member claims to have; None if it does not say."""
     if request.active_tasks is None or request.standby_tasks is None:
         return None
     return TaskSet(
@@ -262,10 +262,10 @@ def _member(
 
 
 def _check_epoch(member: StreamsMember, epoch: int, owned: TaskSet | None) -> None:
-    """Fence a member whose epoch is not the present one.
+    """Fence a member whose epoch is not the current one.
 
-    The previous epoch is accepted if the member has nothing but what is assigned to it: it may not
-    have received the response with the present epoch.
+    The previous epoch is accepted if the member has only tasks that are assigned to it, because it
+    may not have received the response with the current epoch.
     """
     if epoch == member.epoch:
         return
@@ -293,7 +293,7 @@ def _is_assigned(member: StreamsMember, owned: TaskSet | None) -> bool:
 
 
 def _topology(group: StreamsGroup, request: Request) -> Topology:
-    """Return the group's topology after the change; the first member brings it."""
+    """Return the group's topology after the change; the first member sends it."""
     if request.topology is None:
         if group.topology is None:
             raise InvalidRequest("The group has no topology.")
@@ -309,7 +309,7 @@ def _topology(group: StreamsGroup, request: Request) -> Topology:
 def _configuration(
     shard: "StreamsShard", group: StreamsGroup, topology: Topology
 ) -> tuple[int, Configuration]:
-    """Return the hash of the topology's topics, and the topology with its topics."""
+    """Return the hash of the topology's topics, and the result of matching them."""
     topics, current = shard.topics(), group.configuration
     if current is not None and group.checked_version is topics.version:
         return group.metadata_hash, current
@@ -337,7 +337,7 @@ def _check_tasks(configuration: Configuration, owned: TaskSet) -> None:
 
 
 def _with_request(member: StreamsMember, request: Request, client: Client) -> StreamsMember:
-    """Return the member with what the request says; fields that are not sent stay."""
+    """Return the member with the request's fields; fields that were not sent stay unchanged."""
     timeout_ms, topology, endpoint = (
         request.rebalance_timeout_ms,
         request.topology,

@@ -1,14 +1,14 @@
 """The streams group (KIP-1071): its members and their tasks, its topology, its target assignment.
 
-Only applying a record changes what is written about a group, so a replayed group equals a live one.
-A member is an immutable value; the group keeps indexes over its members, so that no heartbeat
+Only applying a record changes the persisted state of a group, so a replayed group equals a live
+one. A member is an immutable value; the group keeps indexes over its members, so that no heartbeat
 visits all of them.
 
 A task processes one partition number of a subtopology. It is active on one member; on others it may
 be a standby, which keeps a copy of the state. Members of one process share a state directory, so a
 process has each task at most once.
 
-The epochs are those of consumer groups: the group epoch grows when the input of the assignment
+The epochs are those of consumer groups: the group epoch increases when the input of the assignment
 changes, the assignment epoch is the group epoch of the target, and a member's epoch is the
 assignment epoch that the member has reached.
 """
@@ -54,14 +54,14 @@ class GroupState(Enum):
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"
-    """The topics of the topology are missing, or do not fit together."""
+    """The topics of the topology are missing or do not fit together."""
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
 
 
 class TaskSet(NamedTuple):
-    """The tasks that a member shall have, by role."""
+    """The tasks that a member should get, by role."""
 
     active: Tasks = NO_TASKS
     standby: Tasks = NO_TASKS
@@ -121,13 +121,13 @@ class StreamsMember(NamedTuple):
         return self.state == MemberState.STABLE and self.epoch == epoch
 
     def move_to(self, epoch: int) -> "StreamsMember":
-        """Return the member in another epoch; the present one becomes the previous epoch."""
+        """Return the member in another epoch; the current epoch becomes the previous one."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch)
 
 
 @attrs.define(eq=False, repr=False)
 class StreamsGroup:
-    """One streams group; only its `apply` methods change what is written about it."""
+    """One streams group; its persisted state is changed only by the `apply` methods."""
 
     kind: ClassVar = STREAMS
     group_id: str
@@ -135,7 +135,7 @@ class StreamsGroup:
     metadata_hash: int = 0
     """The hash of the required topics' metadata at the last group epoch."""
     validated_epoch: int = NO_EPOCH
-    """The epoch of the topology whose topics were found complete at the last group epoch."""
+    """The epoch of the topology whose topics were complete at the last group epoch."""
     assignment_configs: Mapping[str, str] = {}
     """The settings of the assignor at the last group epoch."""
     assignment_epoch: int = FIRST_EPOCH
@@ -144,15 +144,15 @@ class StreamsGroup:
     topology: "Topology | None" = None
     members: dict[str, StreamsMember] = attrs.field(factory=dict)
     target: dict[str, TaskSet] = attrs.field(factory=dict)
-    """The tasks that each member shall have, by member id."""
+    """The tasks that each member should get, by member id."""
     owners: TaskOwners = attrs.field(factory=TaskOwners)
     """The processes that have tasks."""
     stable_counts: dict[int, int] = attrs.field(factory=dict)
     """The number of stable members by member epoch."""
     configuration: "Configuration | None" = None
-    """The topology with its topics as they were last found; not written, like what follows."""
+    """The topology with its topics as last found; in memory only, like the following fields."""
     checked_version: object = None
-    """The version of the topics for which the metadata hash was last compared."""
+    """The version of the topics when the metadata hash was last compared."""
     endpoint_epoch: int = 0
     """Grows when the tasks of a member with an endpoint change."""
     shutdown_by: str | None = None
@@ -195,7 +195,7 @@ class StreamsGroup:
             self.stable_counts[member.epoch] = self.stable_counts.get(member.epoch, 0) + 1
 
     def apply_removal(self, member_id: str) -> None:
-        """Remove a member; a request to shut down ends with the last member."""
+        """Remove a member; a request to shut down is over once the last member has left."""
         self._forget(self.members.pop(member_id, None))
         if not self.members:
             self.shutdown_by = None

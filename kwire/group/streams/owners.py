@@ -1,6 +1,6 @@
 """The processes that have the tasks of a streams group, by subtopology and task.
 
-One process at most has a task as the active one; several may have it as a standby or warm-up task.
+At most one process has a task as an active task; several may have it as a standby or warm-up task.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class TaskOwners:
     _warmup: _Processes = attrs.field(factory=dict)
 
     def active_process(self, subtopology_id: str, number: int) -> str | None:
-        """Return the process that has an active task, None if it is free."""
+        """Return the process that has an active task; None if the task is free."""
         return self._active.get(subtopology_id, {}).get(number)
 
     def has_copy(self, process_id: str, subtopology_id: str, number: int) -> bool:
@@ -43,7 +43,7 @@ class TaskOwners:
             _add(self._warmup, tasks.warmup, process_id)
 
     def remove(self, process_id: str, *owned: "OwnedTasks") -> None:
-        """Remove the tasks of a member, except those that another process has by now.
+        """Remove the tasks of a member, except those that another process has now.
 
         The replay of a compacted log may apply the records of two members in the other order.
         """

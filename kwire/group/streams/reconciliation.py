@@ -1,9 +1,9 @@
 """The next tasks of one member, on its way to the target.
 
-A member first gives up what the target takes away (UNREVOKED), then moves to the target's epoch and
-gets what is free, and waits for tasks that others have not given up yet (UNRELEASED). So an active
-task never has two owners, and a process never has a task twice. Each function is pure and returns
-the member, unchanged if there is nothing to do.
+A member first gives up the tasks that the target takes away (UNREVOKED). Then it moves to the
+target's epoch, gets the tasks that are free, and waits for tasks that others have not given up yet
+(UNRELEASED). So an active task never has two owners, and a process never has a task twice. Each
+function is pure and returns the member, unchanged if there is nothing to do.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def reconcile(
 ) -> StreamsMember:
     """Return a member that has not reached its target, after one step towards it.
 
-    ``owned`` is what the member says that it has, None if it does not say.
+    ``owned`` are the tasks that the member claims to have; None if it does not say.
     """
     revoking_epoch = member.epoch
     match member.state:

@@ -1,7 +1,7 @@
 """The records of streams groups in `__consumer_offsets`, as Apache Kafka 4.3 writes them.
 
 A group is spread over records of several types: the group epoch, the topology, each member, the
-target's epoch, each member's target, and each member's present tasks.
+target's epoch, each member's target, and each member's current tasks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -79,7 +79,7 @@ def topology_record(group_id: str, topology: Topology) -> Record:
 
 
 def member_record(group_id: str, member: StreamsMember) -> Record:
-    """Return the record of a member: all but its tasks."""
+    """Return the record of a member, without its tasks."""
     endpoint = member.endpoint
     value = StreamsGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -185,7 +185,7 @@ def group_tombstones(group_id: str) -> Iterator[Record]:
 
 
 def apply(groups: dict[str, StreamsGroup], record: Record) -> None:
-    """Apply a record; one with a value creates its group, a tombstone of the epoch removes it."""
+    """Apply a record: a value creates its group if needed; a tombstone of the epoch removes it."""
     key, value = record.key, record.value
     group = groups.get(key.group_id)
     if group is None:

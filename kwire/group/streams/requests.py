@@ -26,7 +26,7 @@ DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup
 
 
 class MemberAndTarget(NamedTuple):
-    """A member, and the tasks that it shall have."""
+    """A member, and the tasks that it should get."""
 
     member: StreamsMember
     target: TaskSet
@@ -49,7 +49,7 @@ def heartbeat(
 
 
 def _group_of(shard: GroupShard, builder: DecisionBuilder, request: Request) -> StreamsGroup:
-    """Return the group of a heartbeat; a join may create it, also from an empty classic group."""
+    """Return the group of a heartbeat; a join may create it, or replace an empty classic group."""
     group_id = request.group_id
     group = shard.streams_group(group_id)
     if group is not None:
@@ -71,7 +71,7 @@ def _group_of(shard: GroupShard, builder: DecisionBuilder, request: Request) -> 
 
 
 def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[MemberAndTarget]]:
-    """Describe a group without its members, which are returned beside it with their targets."""
+    """Describe a group; its members are returned separately, with their targets."""
     group = shard.streams_group(group_id)
     if group is None:
         problem = "is not a streams group" if shard.has_group(group_id) else "not found"

@@ -1,4 +1,4 @@
-"""The settings of streams groups: the broker's, and what a group overrides."""
+"""The settings of streams groups: the broker's settings, with a group's overrides."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,12 +21,12 @@ class StreamsSettings(NamedTuple):
 
     @property
     def assignment_configs(self) -> dict[str, str]:
-        """The settings of the assignor, as the group's record has them."""
+        """The settings of the assignor, in the form of the group's record."""
         return {"num.standby.replicas": str(self.standby_count)}
 
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "StreamsSettings":
-        """Return a group's settings; its overrides are kept within the broker's limits."""
+        """Return a group's settings; its overrides are limited to the broker's bounds."""
         return cls(
             session_timeout_ms=within_limits(
                 overrides,

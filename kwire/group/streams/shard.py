@@ -38,13 +38,13 @@ logger = logging.getLogger(__name__)
 
 
 class StreamsUpdate(NamedTuple):
-    """State of a group that is not written; adopted with the decision that caused it."""
+    """Changes of a group in memory only, adopted with the decision that caused them."""
 
     group_id: str
     configuration: Configuration | None = None
-    """The topology with its topics, if they were looked for."""
+    """The topology with its topics, if they were matched."""
     checked_version: object = None
-    """The version of the topics in which they were found."""
+    """The version of the topics in which they were matched."""
     endpoint_epoch: int | None = None
     shutdown_by: str | None = None
     """A member that asked all others to shut down."""
@@ -57,18 +57,18 @@ class StreamsUpdate(NamedTuple):
 
 
 class Endpoints(NamedTuple):
-    """The members with an endpoint, of which a response tells where their partitions are."""
+    """The members with an endpoint, whose partitions a response lists."""
 
     members: Sequence[StreamsMember]
     topology: Topology
 
 
 class Beaten(NamedTuple):
-    """The result of a heartbeat: its response, and what has to be done beside it."""
+    """The result of a heartbeat: its response, and the work to do afterwards."""
 
     response: Response
     missing: Sequence[InternalTopic] = ()
-    """Internal topics that have to be created."""
+    """Internal topics that must be created."""
     endpoints: Endpoints | None = None
     """The endpoints to add to the response, if the member does not know them."""
 
@@ -133,7 +133,7 @@ class StreamsShard:
         return computing(group, {}, group.topology, group.configuration, standby_count)
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
-        """Note that the large target of the group is installed or given up."""
+        """Record that the large target of the group was installed or abandoned."""
         self._computing.discard(group_id)
         return iter(())
 
@@ -254,7 +254,7 @@ class StreamsShard:
     # Offsets
 
     def check_commit(self, group: StreamsGroup, request: OffsetCommitRequest) -> None:
-        """Reject a commit by a client that is not a member of the group in its present epoch."""
+        """Reject a commit by a client that is not a member of the group in its current epoch."""
         commits.check_commit(group, request)
 
     def check_fetch(self, group: StreamsGroup, member_id: str | None, epoch: int) -> None:
@@ -267,7 +267,7 @@ class StreamsShard:
 
 
 def _endpoints(group: StreamsGroup, change: Beat) -> Endpoints:
-    """Return the members with an endpoint; the one of the heartbeat comes last."""
+    """Return the members with an endpoint, the heartbeat's member last."""
     members = [
         member
         for member_id, member in group.members.items()

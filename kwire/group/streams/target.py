@@ -1,4 +1,4 @@
-"""The target assignment of a streams group: which tasks each member shall have."""
+"""The target assignment of a streams group: the tasks that each member should get."""
 
 from collections.abc import Generator, Mapping
 
@@ -8,7 +8,7 @@ from kwire.group.streams.model import StreamsGroup, StreamsMember, TaskSet
 from kwire.group.streams.topology import Topology
 
 Targets = dict[str, TaskSet]
-"""The tasks that each member shall have, by member id."""
+"""The tasks that each member should get, by member id."""
 
 NO_TASKS = TaskSet()
 
@@ -20,10 +20,10 @@ def computing(
     configuration: Configuration,
     standby_count: int,
 ) -> Generator[None, None, Targets]:
-    """Compute the target of all members; ``changes`` are those of the present decision.
+    """Compute the target of all members; ``changes`` are the current decision's.
 
-    The group is read before the first yield only. Yields after each small piece of work. While the
-    topology is not ready, nobody gets tasks.
+    The group is read only before the first yield. Yields after each small piece of work. While the
+    topology is not ready, no member gets tasks.
     """
     members = {**group.members, **changes}
     targets = dict(group.target)

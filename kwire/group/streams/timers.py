@@ -13,7 +13,7 @@ def start_session(
 
 
 def start_revocation(builder: DecisionBuilder, group_id: str, member: StreamsMember) -> None:
-    """Set the deadline until which the member has to give up its tasks."""
+    """Set the deadline by which the member has to give up its tasks."""
     name = ("streams-revocation", group_id, member.member_id)
     builder.start_timer(name, member.rebalance_timeout_ms)
 
@@ -23,7 +23,7 @@ def end_revocation(builder: DecisionBuilder, group_id: str, member_id: str) -> N
 
 
 def end_member_timers(builder: DecisionBuilder, group_id: str, member_id: str) -> None:
-    """End all deadlines of a member that leaves."""
+    """Cancel all deadlines of a member that leaves."""
     builder.timers.append((("streams-session", group_id, member_id), None))
     end_revocation(builder, group_id, member_id)
 

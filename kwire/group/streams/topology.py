@@ -1,6 +1,6 @@
 """The topology of a streams group: its subtopologies, and the topics that they need.
 
-The first member that joins brings it; the group keeps it as the record of it.
+The first member that joins sends the topology, and the group stores it as a record.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ NO_COUNTS: Final[Mapping[str, int]] = {}
 
 @attrs.frozen(eq=False, repr=False)
 class Topology:
-    """One topology, with what is derived from its record."""
+    """A topology record, with the lookups derived from it."""
 
     value: StreamsGroupTopologyValue
     subtopologies: Mapping[str, Subtopology]
@@ -64,7 +64,7 @@ def source_names(subtopology: Subtopology) -> list[str]:
 
 
 def topology_from(requested: StreamsGroupHeartbeatRequest.Topology) -> Topology:
-    """Return the topology that a member brings; raises StreamsInvalidTopology."""
+    """Return the topology that a member sends; raises StreamsInvalidTopology."""
     subtopologies = []
     for each in requested.subtopologies:
         groups = [

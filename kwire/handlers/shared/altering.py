@@ -78,7 +78,7 @@ class Altering(Generic[Req, Resp]):
             return self.refuse(request, error)
 
     async def _check(self, context: Context, resource: ConfigResource) -> None:
-        """Raise a KafkaError unless the client may change a resource, and this node can use it."""
+        """Raise a KafkaError if the client may not alter a resource, or certificates are unfit."""
         kind, name = resource.resource_type, resource.resource_name
         check_may_alter(context, kind, name)
         check = context.services.check_certificates

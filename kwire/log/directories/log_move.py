@@ -184,9 +184,9 @@ class LogMove:
         future.end_offset = future.writer.written_offset = offset
 
     async def _restore_producers(self, offset: int) -> None:
-        """Adopt the current log's snapshot of the producers where a segment begins.
+        """Restore the producers at the start of a segment from the current log's snapshot.
 
-        The batches alone do not tell them all, because some may have been deleted.
+        The batches do not show all producers, because some batches may have been deleted.
         """
         snapshots, data = self.log.snapshots, list[bytes]()
         if offset not in snapshots.offsets:

@@ -1,8 +1,8 @@
 """A child process of low priority that works on closed segments for its node.
 
 Rules: a request and its answer are messages of :mod:`kwire.log.compaction.messages`. A process that
-is not needed any more, or whose answer nobody waits for, is killed and waited for, so that it
-cannot write anything afterwards.
+is no longer needed, or whose answer nobody waits for, is killed and waited for, so that it cannot
+write anything afterwards.
 """
 
 import os

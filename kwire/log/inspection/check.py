@@ -75,7 +75,9 @@ class Check:
         directories = [path, *sorted(entry for entry in path.iterdir() if entry.is_dir())]
         logs = [directory for directory in directories if any(map(_is_segment, _files(directory)))]
         if not logs:
-            raise ValueError(f"{path} holds no log: name a data directory or a partition's folder")
+            raise ValueError(
+                f"{path} does not contain a log: name a data directory or a partition's folder"
+            )
         for directory in logs:
             yield from self._partition(directory)
 

@@ -1,7 +1,7 @@
-"""The assertions with which this node asks for access tokens.
+"""The assertions with which this node requests access tokens.
 
-Their files are read for each request, so that a new assertion or a new key counts from the next
-request onwards.
+Their files are read for each request, so that a new assertion or key is used from the next request
+onwards.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 The standard library's HTTP client runs in a thread: the event loop never waits for a provider. One
 step of a request takes at most the configured time, the whole request at most :data:`STEPS` times
-that; what is larger than :data:`DOCUMENT_BYTES_MAX` is not read. Errors never show a secret.
+that; documents larger than :data:`DOCUMENT_BYTES_MAX` are rejected. Errors never show a secret.
 """
 
 import http.client
@@ -34,9 +34,9 @@ class Documents:
     timeout_s: float
     """The time limit for one step of a request."""
     tls: ssl.SSLContext | None = None
-    """The certificates that are trusted; None for those of the system."""
+    """The trusted certificates; None for the system's."""
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(2))
-    """Bounds the threads that a provider which hangs can occupy."""
+    """Limits the threads that a hanging provider can occupy."""
 
     @property
     def is_file(self) -> bool:
@@ -84,10 +84,10 @@ class Documents:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: secrets and trust belong to the configured address only."""
+    """Does not follow redirects: secrets and trust belong only to the configured address."""
 
     def redirect_request(self, *arguments: object) -> None:
-        """Make no further request, so that the answer is an error with its status."""
+        """Make no further request, so that the redirect is an error with its status."""
 
 
 def open_documents(url: str, timeout_s: float, options: Mapping[str, str]) -> Documents:

@@ -1,9 +1,9 @@
 """Keeps the public keys of an issuer of tokens: fetched at the start, then at an interval.
 
-A token with an unknown key makes the next fetch come early, but not before :data:`EARLY_S` after
-the last one: whoever invents key ids cannot make a node send more requests. That log-in fails; the
-client's next one finds the new key. While the issuer cannot be reached, the keys that are there
-stay in use. A file is read again when a log-in comes and the last look was :data:`FILE_S` ago.
+A token with an unknown key causes an early fetch, but at least :data:`EARLY_S` after the last one,
+so that clients with invented key ids cannot make a node send more requests. That log-in fails; the
+client's next log-in finds the new key. While the issuer cannot be reached, the known keys stay in
+use. A file is read again at a log-in if it was last checked more than :data:`FILE_S` ago.
 """
 
 import logging
@@ -32,7 +32,7 @@ class FetchTimes:
 
     refresh_s: float
     backoff_s: float
-    """The pause after a first failure; it doubles with each further one."""
+    """The pause after a first failure; it doubles after each further failure."""
     backoff_max_s: float
 
 
@@ -47,7 +47,7 @@ class IssuerKeys:
     _keys: KeySet | None = None
     _fetched_at: float = float("-inf")
     _early: trio.Event = attrs.field(factory=trio.Event)
-    """Set when keys are to be fetched early."""
+    """Set to fetch the keys early."""
     _warned_at: float = float("-inf")
 
     def verify(self, token: str) -> Claims:

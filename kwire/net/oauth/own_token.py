@@ -1,11 +1,12 @@
 """The access token with which this node logs in at other nodes.
 
-The node proves to the identity provider who it is by a secret, or by an assertion that it or
-another program signs. An assertion stands either for the secret (RFC 7523, section 2.2), or for the
-grant itself (section 2.1).
+The node proves its identity to the identity provider by a secret, or by an assertion that it or
+another program signs. An assertion replaces either the secret (RFC 7523, section 2.2) or the grant
+itself (section 2.1).
 
-A token of an identity provider is used until :data:`FRESH` of its lifetime is over. Apache Kafka
-renews a token at the same point, in the background; kwire asks for a new one when it next logs in.
+A token of an identity provider is used until the fraction :data:`FRESH` of its lifetime is over.
+Apache Kafka renews a token at the same point, in the background; kwire asks for a new one when it
+next logs in.
 """
 
 import json
@@ -54,9 +55,9 @@ class ProvidedToken:
     client_secret: str = ""
     scope: str | None = None
     assertions: Assertions | None = None
-    """None if the node proves by its secret who it is."""
+    """None if the node proves its identity by its secret."""
     is_grant: bool = False
-    """True if an assertion is the grant, and not only the proof of who the node is."""
+    """True if the assertion is the grant itself, not just the proof of the node's identity."""
     _token: str = ""
     _fresh_until_ms: float = 0.0
 
@@ -92,7 +93,7 @@ class ProvidedToken:
         return token
 
     def _form_of(self, assertion: str) -> dict[str, str]:
-        """Return the fields of a request that an assertion proves."""
+        """Return the fields of a token request with an assertion."""
         if self.is_grant:
             return {"grant_type": _GRANT, "assertion": assertion}
         form = {
@@ -105,7 +106,7 @@ class ProvidedToken:
         return form
 
     def _freshness_ms(self, token: str) -> float:
-        """Return the time until which a token is used; 0 if that cannot be read from it."""
+        """Return the time until which to use a token; 0 if the token does not tell."""
         try:
             claims = decode_section(token.split(".")[1])
             expires_s = seconds(claims, "exp")

@@ -30,7 +30,7 @@ class SignedAssertion:
     template_path: str | None
     clock: Clock
     random_bytes: Callable[[int], bytes] | None
-    """Makes the ids of assertions; None if they have none."""
+    """Creates the ids of assertions; None if they have none."""
 
     def read(self) -> str:
         template = Template({}, {})

@@ -1,8 +1,9 @@
 """Reads a certificate (X.509, DER): its names, the subject's as Java prints it, and the expiry.
 
-Java's form is RFC 2253, with the newest part of the name first. Attributes without a keyword there
-are written as their number and ``#`` and the value's DER bytes. Pure; raises ValueError for bytes
-that are not a certificate. The bytes come from OpenSSL, which has parsed them before.
+Java uses the form of RFC 2253, which begins with the last part of the name. An attribute without a
+keyword in the RFC is written as its number, followed by ``#`` and the value's DER bytes. Pure;
+raises ValueError for bytes that are not a certificate. The bytes come from OpenSSL, which has
+parsed them before.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,7 +67,7 @@ def _elements(data: bytes) -> Iterator[_Element]:
 
 
 def _fields(certificate: bytes) -> list[_Element]:
-    """Return the fields of the part that the issuer signed, without the optional version."""
+    """Return the fields of the certificate's signed part, without the optional version."""
     try:
         (outer,) = _elements(certificate)
         signed = next(_elements(outer.value))
@@ -143,7 +144,7 @@ def _escape(text: str) -> str:
 
 
 def in_order(own: bytes, others: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return a certificate followed by its issuers, as far as ``others`` has them."""
+    """Return a certificate followed by its issuers, as far as they are in ``others``."""
     by_subject = {_fields(other)[4].whole: other for other in others}
     chain = [own]
     while issuer := by_subject.pop(_fields(chain[-1])[2].whole, None):

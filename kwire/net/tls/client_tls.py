@@ -21,7 +21,7 @@ from kwire.net.tls.tls_socket import TlsSocket
 logger = logging.getLogger(__name__)
 
 REPORT_S: Final = 10.0
-"""The shortest time between two log lines about other nodes' certificates."""
+"""The shortest time between two log lines about the certificates of other nodes."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -75,7 +75,7 @@ class ClientTls:
         await trio.to_thread.run_sync(check, old, client)
 
     def report(self, host: str, error: BaseException) -> None:
-        """Log why a handshake failed, unless that was logged a moment ago."""
+        """Log why a handshake failed, unless a failure was logged a moment ago."""
         now = self.certificates.now()
         if now - self._reported_at >= REPORT_S:
             self._reported_at = now

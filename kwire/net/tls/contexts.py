@@ -1,9 +1,9 @@
 """Creates OpenSSL's contexts from the settings of a listener, reading the files they name.
 
 Runs in a thread except at a node's start. Rules: renegotiation is off; a certificate in a trust
-store is trusted whether or not it signed itself, as in Java; clients that show certificates get no
-session tickets, so each of their connections is checked anew. OpenSSL reads private keys from files
-only: here from one in memory, where the system has such files.
+store is trusted whether or not it signed itself, as in Java; clients that show certificates do not
+get session tickets, so each of their connections is verified anew. OpenSSL reads private keys only
+from files, so a key is passed in a file in memory where the system supports that.
 """
 
 import os
@@ -28,11 +28,11 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 class ServerContext(NamedTuple):
-    """The context of a listener, and what its certificates say."""
+    """A listener's context, with the contents of its certificates."""
 
     context: ssl.SSLContext
     expires_ms: int
-    """In milliseconds since 1970: of the certificate that expires first."""
+    """The expiry of the certificate that expires first, in milliseconds since 1970."""
     subject: str
     hosts: frozenset[str]
     """The entries of the certificate's ``subjectAltName``."""
@@ -98,7 +98,7 @@ def _load_trusted(context: ssl.SSLContext, tls: TlsConfig, purpose: ssl.Purpose)
 
 @contextmanager
 def _intact(source: str) -> Iterator[None]:
-    """Raise ConfigError for the other errors with which damaged stores are rejected."""
+    """Raise ConfigError for the other errors that damaged stores cause."""
     try:
         yield
     except ConfigError:
@@ -130,7 +130,7 @@ def _explain(error: Exception) -> str:
 
 @contextmanager
 def _private_file(data: bytes) -> Iterator[str]:
-    """Create a file for this process only, which is gone afterwards; yield its path."""
+    """Create a file that only this process can read, and remove it afterwards; yield its path."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("kwire-keystore")
         try:
@@ -146,6 +146,6 @@ def _private_file(data: bytes) -> Iterator[str]:
 
 
 def _certificates(pair: KeyPair) -> list[bytes]:
-    """Return the certificates of a key as DER, its own first."""
+    """Return the certificates of a key as DER, the key's own first."""
     blocks = pair.certificates.split(_BEGIN)[1:]
     return [ssl.PEM_cert_to_DER_cert(_BEGIN + block) for block in blocks]

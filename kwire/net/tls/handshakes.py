@@ -1,11 +1,12 @@
 """Performs the handshakes of one listener, before the connections' first requests.
 
-A full handshake costs about a millisecond of CPU, which clients cause without being known. Rules:
+A full handshake costs about a millisecond of CPU, before it is known who the client is. Rules:
 
-* In one turn of the event loop, one handshake goes on; all others wait for their turns.
-* A client that is waited for longer than :data:`PATIENCE_S` in all is disconnected.
-* At most :data:`SILENT_MAX` clients are waited for at a time; one more disconnects the client that
-  has been silent for longest, so that a flood of half-open handshakes locks nobody out.
+* In each turn of the event loop, one handshake continues; all others wait for their turns.
+* A client that makes kwire wait longer than :data:`PATIENCE_S` in all is disconnected.
+* At most :data:`SILENT_MAX` clients may keep kwire waiting at a time. If there is one more, the
+  client that has been silent for longest is disconnected, so that a flood of half-open handshakes
+  locks nobody out.
 """
 
 import ssl
@@ -55,7 +56,7 @@ class Handshakes:
     now: Callable[[], float] = trio.current_time
     _pacer: TaskPacer = attrs.field(factory=lambda: TaskPacer(_PER_TURN))
     _silent: dict[Client, None] = attrs.field(factory=dict)
-    """The clients that are waited for; those that have been silent for longest come first."""
+    """The clients whose next bytes are awaited, the longest silent first."""
 
     async def run(self) -> None:
         """Give handshakes their turns until cancelled."""
@@ -81,9 +82,9 @@ class Handshakes:
     async def _wait(
         self, client: Client, sock: TlsSocket, patience_s: float, *, for_data: bool
     ) -> float:
-        """Wait until the client takes what is unsent and, with ``for_data``, sends something.
+        """Wait until the client takes the unsent bytes and, with ``for_data``, sends some.
 
-        Returns the seconds that this took.
+        Return the seconds that this took.
         """
         began = self.now()
         self._silent[client] = None
@@ -106,7 +107,7 @@ class Handshakes:
 
 
 def _take_step(sock: TlsSocket, has_spoken: bool) -> bool:
-    """Handle what the client has sent; return True once the handshake is complete."""
+    """Handle the bytes that the client has sent; return True once the handshake is complete."""
     received = sock.receive()
     if not has_spoken:
         if not received:

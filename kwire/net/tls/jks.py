@@ -1,8 +1,8 @@
 """Reads Java key stores (JKS): private keys with their certificates, and trusted certificates.
 
-The format, from OpenJDK: a header, entries with an alias each, and a SHA-1 digest of the password,
-a fixed text and all bytes before. A private key is masked with SHA-1 digests that begin with the
-password and a salt. Pure. Raises ValueError for damaged bytes or a wrong password.
+The format, from OpenJDK: a header, entries that each have an alias, and a SHA-1 digest of the
+password, a fixed text and all preceding bytes. A private key is masked with SHA-1 digests that
+begin with the password and a salt. Pure. Raises ValueError for damaged bytes or a wrong password.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ class _Reader:
 
 
 def read_store(data: bytes, password: str | None) -> JavaStore:
-    """Return the entries; without a password, the digest of the file is not checked."""
+    """Return the entries; without a password, the file's digest is not checked."""
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if password is not None and _sha1(password.encode("utf-16-be") + _SALT + body) != digest:
         raise ValueError(WRONG_PASSWORD)

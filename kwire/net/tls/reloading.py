@@ -1,9 +1,9 @@
 """Reloads certificates when their files or settings change, without ending a connection.
 
-Files are looked at while connections are made, at most once in :data:`CHECK_S`, in a thread: an
-idle node reads nothing, and a file system that hangs delays one connection. If the new files are
-unusable, for example half written, or may not replace the old ones, the old certificates stay, and
-one log line says why.
+Files are checked when connections are made, at most once in :data:`CHECK_S`, in a thread: an idle
+node reads nothing, and a file system that hangs delays only one connection. If the new files are
+unusable, for example half written, or may not replace the old ones, the old certificates stay in
+use, and one log line says why.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Reloading(Generic[T]):
     """Raises ConfigError if the new object may not replace the old one."""
     current: T = attrs.field(init=False)
     _stamps: list[Stamp] | None = attrs.field(init=False)
-    """Those of the files when they were last read; None if they must be read again."""
+    """The stamps of the files when they were last read; None if they must be read again."""
     _checked_at: float = attrs.field(init=False)
     _is_checking: bool = False
 
@@ -55,9 +55,9 @@ class Reloading(Generic[T]):
         self.settings, self._stamps, self._checked_at = settings, None, float("-inf")
 
     async def examine(self, settings: TlsConfig) -> T:
-        """Return the result for other settings, without using it.
+        """Return the result for other settings, without starting to use it.
 
-        Raises ConfigError if :meth:`refresh` would not use it either.
+        Raises ConfigError if :meth:`refresh` would reject it too.
         """
         await self.refresh()
         result = await trio.to_thread.run_sync(self.load, settings)
@@ -65,7 +65,7 @@ class Reloading(Generic[T]):
         return result
 
     async def refresh(self) -> T:
-        """Return the result for the current files; look at them first if that is due."""
+        """Return the result for the current files, after checking them if that is due."""
         if self._is_checking or self.now() - self._checked_at < CHECK_S:
             return self.current
         self._is_checking = True

@@ -2,9 +2,9 @@
 
 Kafka's rules: a new certificate has the subject of the old one, unless ``ssl.allow.dn.changes`` is
 set, and names all of its hosts, unless ``ssl.allow.san.changes`` is set. So a store that was
-installed by mistake turns no client away. On the listener between brokers, certificates and trust
-stores must also fit the old ones, because the other brokers still have such. An old certificate
-that has expired fits none, and may be replaced nevertheless: Kafka has to be restarted then. Pure.
+installed by mistake does not lock clients out. On the listener between brokers, new certificates
+and trust stores must also fit the old ones, which other brokers still use. An old certificate that
+has expired fits nothing, but may still be replaced; Kafka requires a restart in this case. Pure.
 """
 
 import ssl
@@ -15,7 +15,7 @@ from kwire.configs.tls import TlsConfig
 from kwire.net.tls.contexts import ServerContext
 
 _ROUNDS: Final = 10
-"""More than any handshake takes."""
+"""An upper bound of the rounds of a handshake."""
 _EXPIRED: Final = 10
 """OpenSSL's code for a certificate that has expired, whose authority is trusted."""
 
@@ -44,9 +44,9 @@ def check_expiry(new: ServerContext, now_ms: int) -> None:
 def check_trust(
     server: ServerContext, client: ssl.SSLContext, *, ignores_expiry: bool = False
 ) -> None:
-    """Raise ConfigError if two nodes, one of which changes, would refuse each other.
+    """Raise ConfigError if a node with the change and a node without it would reject each other.
 
-    ``ignores_expiry``: unless only because a certificate has expired.
+    With ``ignores_expiry``, an expired certificate alone is not an error.
     """
     name = next(iter(sorted(server.hosts)), ":").partition(":")[2].replace("*", "x")
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -42,7 +42,7 @@ class ServerTls:
     handshakes: Handshakes
     clock: NodeClock
     failures: Cell
-    """Counts the connections that were not admitted."""
+    """Counts the connections that failed to be admitted."""
     rules: PrincipalRules = attrs.field(init=False)
     _warned_ms: float = float("-inf")
     """The time of the last warning that a certificate expires."""
@@ -52,7 +52,7 @@ class ServerTls:
         self.rules = PrincipalRules.parse(rules)
 
     def warn_of_expiry(self) -> None:
-        """Log that a certificate expires soon or has expired, at most once a day."""
+        """Log, at most once a day, that a certificate expires soon or has expired."""
         now_ms = self.clock.now_ms()
         remaining_ms = self.certificates.current.expires_ms - now_ms
         is_soon = remaining_ms < EXPIRY_WARNING_DAYS * _DAY_MS
@@ -70,11 +70,11 @@ class ServerTls:
 
     @staticmethod
     def wrap(sock: socket.socket) -> TlsSocket:
-        """Return the encrypted form of an accepted socket, to be admitted."""
+        """Return the encrypted form of an accepted socket, before its handshake."""
         return TlsSocket(sock)
 
     async def admit(self, connection: Connecting) -> None:
-        """Complete the handshake and tell the connection's requests who the client is.
+        """Complete the handshake, and pass the client's user name to the connection's requests.
 
         Raises Disconnect with the reason, or OSError.
         """

@@ -99,7 +99,7 @@ def _pem_certificates(source: str, text: str) -> str:
 def _blocks(text: str) -> Iterable[tuple[str, str]]:
     """Yield the label and the PEM block of each object in a text.
 
-    Properties often have a block in one line, with blanks for the ends of lines.
+    In properties, a block is often one line, with blanks instead of line ends.
     """
     for match in _BLOCK.finditer(text):
         label, body = match[1].removeprefix("X509 "), match[2]

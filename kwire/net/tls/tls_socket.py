@@ -12,8 +12,9 @@ TLS is between two memory buffers (``ssl.MemoryBIO``) and never touches the sock
 * OpenSSL is given one record at a time. A peer's messages about TLS itself, such as new keys, cost
   up to 0.2 ms each, so a connection with more than :data:`MESSAGES_MAX` of them ends, unless it
   has sent a MiB for each.
-* A peer that ends TLS without ending the connection is taken for one that hung up. The end without
-  TLS's farewell is an ordinary end, because frames have sizes: a cut cannot pass for a whole frame.
+* A peer that ends TLS without closing the connection counts as having hung up. A connection that
+  closes without TLS's closing message ends normally: frames have sizes, so a truncated frame cannot
+  pass for a whole one.
 """
 
 import socket
@@ -38,7 +39,7 @@ _DATA: Final = 23
 _PAYLOAD_MAX: Final = (16 << 10) + 2048
 """The largest length that any version allows in the header of a record."""
 _CONTROL_BYTES_MAX: Final = 64 << 10
-"""The most unsent bytes of TLS's own messages, which a peer could cause without reading any."""
+"""The most unsent bytes of TLS's own messages: a peer could cause them without reading any."""
 
 
 class _ReadInto(Protocol):
@@ -79,16 +80,16 @@ class TlsSocket:
         self._accepted = 0
         """The number of bytes in ``_unsent``, before encryption, that a repeated send reports."""
         self._arrived = b""
-        """Encrypted bytes from the kernel: whole records, then a part of one."""
+        """Encrypted bytes from the kernel: whole records, then possibly part of one."""
         self._fed = 0
         """The number of bytes in ``_arrived`` that OpenSSL has been given."""
         self._received_bytes = 0
         self._awaited_bytes = 1
-        """The number of bytes from which on the kernel reports that some have arrived."""
+        """The number of arrived bytes at which the kernel reports the socket as readable."""
         self._message_count = 0
         """The records after the handshake that had no data."""
         self._ahead = b""
-        """A byte that was received only to see whether there is one."""
+        """A byte that was received only to check whether there is one."""
 
     def begin(self, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
         """Begin TLS: as a server, or as a client of the server with this name."""
@@ -116,7 +117,7 @@ class TlsSocket:
     # The handshake.
 
     def receive(self, size: int = RECEIVED_BYTES) -> bytes:
-        """Take encrypted bytes from the kernel and return them; none at the end."""
+        """Take encrypted bytes from the kernel and return them; an empty result is the end."""
         data = self._sock.recv(size)
         if data:
             self._received_bytes += len(data)
@@ -130,7 +131,7 @@ class TlsSocket:
     def _feed(self) -> bool:
         """Give OpenSSL the next record; return False if no whole record has arrived.
 
-        What is not a record is given as it is, for OpenSSL to reject it.
+        Bytes that are not a record are passed on unchanged, so that OpenSSL rejects them.
         """
         arrived, start = self._arrived, self._fed
         size = len(arrived)
@@ -202,7 +203,7 @@ class TlsSocket:
         return b"".join(pieces)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Write received bytes to ``buffer``, which the peer is known to fill."""
+        """Write received bytes to ``buffer``, which the peer is known to be about to fill."""
         self._is_empty = False
         size, count = len(buffer), len(self._ahead)
         if count:
@@ -225,8 +226,8 @@ class TlsSocket:
     def _read_whole_records(self, buffer: memoryview, count: int) -> int:
         """Decrypt the records of data that have arrived behind ``count`` bytes of ``buffer``.
 
-        Returns the new count. This loop does what :meth:`_read_into` does for the usual record, and
-        is kept short, because nearly all bytes of producers pass it.
+        Returns the new count. For the usual record, this loop does the same as :meth:`_read_into`.
+        It is kept short, because nearly all bytes from producers pass through it.
         """
         arrived, start = memoryview(self._arrived), self._fed
         size, room = len(arrived), len(buffer)
@@ -251,9 +252,9 @@ class TlsSocket:
         return count
 
     def _await_more(self, size: int) -> None:
-        """Have the kernel report when much of ``size`` bytes of the peer has arrived.
+        """Have the kernel report when a large part of ``size`` bytes from the peer has arrived.
 
-        That many encrypted bytes are sure to come, because encryption adds bytes.
+        At least that many encrypted bytes will arrive, because encryption adds bytes.
         """
         rest = self._arrived[self._fed :]
         self._arrived, self._fed = rest, 0  # A connection that waits holds part of a record.
@@ -304,7 +305,7 @@ class TlsSocket:
     # Sending.
 
     def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
-        """Encrypt and send some of the bytes; return their number, as described above."""
+        """Encrypt and send some of the bytes; return how many, as the file's header explains."""
         assert self._tls is not None
         if self._unsent:
             self.push()
@@ -322,7 +323,7 @@ class TlsSocket:
         return count
 
     def push(self, flags: int = 0) -> None:
-        """Send encrypted bytes as far as the kernel takes them."""
+        """Send as many encrypted bytes as the kernel takes."""
         data = self._unsent + self._outgoing.read()
         try:
             sent = self._sock.send(data, flags) if data else 0
@@ -331,13 +332,13 @@ class TlsSocket:
         self._unsent = data[sent:]
 
     def _push_control(self) -> None:
-        """Send TLS's own messages; end the connection of a peer that reads none of them."""
+        """Send TLS's own messages; end the connection if the peer does not read them."""
         self.push()
         if len(self._unsent) > SENT_BYTES + _CONTROL_BYTES_MAX:
             raise ConnectionAbortedError("the peer does not read TLS messages")
 
     def close(self) -> None:
-        """Tell the peer that the connection ends, if it takes that at once, and close it."""
+        """Tell the peer that the connection ends, if the kernel takes that at once; close it."""
         if self._tls is not None:
             with suppress(OSError):
                 self._tls.unwrap()

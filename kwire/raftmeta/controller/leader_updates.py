@@ -119,7 +119,10 @@ def take_out(
 
 
 def bring_in(state: ControllerState, broker: int, effects: list[Effect]) -> list[MetadataRecord]:
-    """Return the first slice of changes that find leaders once a broker is back; queue the rest."""
+    """Return the first slice of changes that give leaderless partitions a leader; queue the rest.
+
+    `broker` is available again, so it may lead partitions that it is a replica of.
+    """
     partitions = _first_slice(state, NO_LEADER, state.index.led_by(NO_LEADER), effects)
     return leader_updates(state, partitions, add=broker)
 

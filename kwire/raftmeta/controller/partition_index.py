@@ -1,4 +1,4 @@
-"""Partitions by broker, so that a change of a broker costs only as much as it holds.
+"""Partitions by broker, so that a change of a broker costs time only for its own partitions.
 
 The active controller keeps one index beside its image: each applied delta moves the partitions that
 it changes, and a new active controller builds the index once, in steps. An index yields partitions

@@ -112,7 +112,7 @@ def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
 
 
 def update_high_watermark(state: RaftState) -> bool:
-    """Advance the high watermark to what a majority has; return whether it moved."""
+    """Advance the high watermark to the end offset of a majority; return whether it moved."""
     role = state.role
     if not isinstance(role, Leader) or not state.voters:
         return False

@@ -1,9 +1,9 @@
 """Merges batches of delivery states.
 
 A list of batches is sorted, its batches do not overlap, and neighbours with the same delivery are
-one batch. Of two deliveries of an offset, the one with the larger delivery count wins; with equal
-counts, the one with the larger state. So a write that arrives late or twice changes nothing. This
-is Kafka's order; Kafka leaves some neighbours unmerged.
+one batch. Of two deliveries of an offset, the larger delivery count wins; if the counts are equal,
+the larger state wins. So a write that arrives late or twice changes nothing. This is Kafka's order;
+Kafka leaves some neighbours unmerged.
 """
 
 from bisect import bisect_left, bisect_right
@@ -68,7 +68,7 @@ def _overlaid(run: Sequence[StateBatch], new: StateBatch) -> Iterable[StateBatch
 
 
 def _join(pieces: Iterable[StateBatch]) -> list[StateBatch]:
-    """Return sorted pieces with neighbours of the same delivery as one batch."""
+    """Return sorted pieces, with neighbours of equal delivery joined."""
     joined: list[StateBatch] = []
     for piece in pieces:
         if (

@@ -1,4 +1,4 @@
-"""The five requests about share partitions' states, as values by share partition and back.
+"""Conversion of the five requests about states to values by share partition, and back.
 
 A request is about one group. Coordinators read requests and write responses, persisters the other
 way round.
@@ -77,19 +77,19 @@ _SummaryResult: TypeAlias = (
 
 
 class _NewTopic(Protocol[P, T_co]):
-    """The class of a topic in one of the requests or responses."""
+    """The class of a topic in a request or response."""
 
     def __call__(self, *, topic_id: bytes, partitions: list[P]) -> T_co: ...
 
 
 class _NewResult(Protocol[T_co]):
-    """The class of a partition in a response that has nothing but its error."""
+    """The class of a partition in a response that contains only its error."""
 
     def __call__(self, *, partition: int, error_code: int, error_message: str | None) -> T_co: ...
 
 
 def is_complete(request: _Request) -> bool:
-    """Return whether a request names a group, and partitions for each of its topics.
+    """Return whether a request names a group, and at least one partition of each topic.
 
     Any other request gets an empty response, as in Kafka.
     """
@@ -148,7 +148,7 @@ def _answering(
 
 
 def _only_error(new_result: _NewResult[P]) -> Callable[[SharePartition, object], P]:
-    """Return a function that builds a partition of a response from its error."""
+    """Return a function that builds the part of a response about one partition from its error."""
 
     def new_partition(of: SharePartition, result: object) -> P:
         code, text = _error(result)

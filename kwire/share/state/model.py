@@ -30,7 +30,7 @@ class StateWrite(NamedTuple):
 
 @attrs.frozen(eq=False)
 class ShareState:
-    """The state of a share partition as its records have left it."""
+    """The state of a share partition after its records so far."""
 
     snapshot_epoch: int
     """The number of the snapshot that the state is based on."""
@@ -40,7 +40,7 @@ class ShareState:
     delivery_complete_count: int
     batches: Sequence[StateBatch]
     create_ms: int = 0
-    """The time at which the state was last decided by a request that wrote a snapshot."""
+    """The time of the last request that wrote a snapshot with a new state."""
     write_ms: int = 0
     """The time at which the last snapshot was written."""
 
@@ -75,7 +75,7 @@ class ShareState:
         )
 
     def next_snapshot(self, now_ms: int, *, is_copy: bool = False) -> "ShareState":
-        """Return the state as the next snapshot; a copy only moves the state to the log's end."""
+        """Return the state as the next snapshot; a copy only repeats the state at the log's end."""
         return attrs.evolve(
             self,
             snapshot_epoch=self.snapshot_epoch + 1,

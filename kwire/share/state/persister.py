@@ -3,8 +3,8 @@
 The coordinator of a share partition is the broker that leads its partition of
 `__share_group_state`. This node's own coordinator is called directly, others over connections
 between brokers. A request is retried while the coordinator moves, loads or cannot be reached, with
-a delay that doubles; the number of attempts is limited. Kafka begins with a second; kwire tries
-sooner, because a new coordinator usually has its partition loaded by then. A retried write may be
+a delay that doubles; the number of attempts is limited. Kafka begins with a second; kwire retries
+sooner, because a new coordinator has usually loaded its partition by then. A retried write may be
 applied twice, which changes nothing.
 """
 
@@ -56,7 +56,7 @@ _RETRIABLE: Final = (
 
 
 class Cluster(Protocol):
-    """The brokers of the cluster, as a persister reaches their share coordinators."""
+    """The brokers of the cluster, through which a persister reaches the share coordinators."""
 
     @property
     def node(self) -> int:
@@ -76,7 +76,7 @@ class Cluster(Protocol):
 
 
 class _Operation(NamedTuple, Generic[Req, R]):
-    """One of the five operations: on this node's coordinator, and as messages to others."""
+    """One of the five operations, as a call of this node's coordinator or as messages."""
 
     perform: Callable[[ShareCoordinator, Items[Req]], Awaitable[Results[R]]]
     request: Callable[[str, Mapping[SharePartition, Req]], "Request[Message]"]
@@ -162,7 +162,7 @@ def _code(result: object) -> int:
 
 @attrs.define(eq=False, repr=False)
 class _Asker(Generic[Req, R]):
-    """One operation: finds the coordinators, asks them and retries."""
+    """The requests of one operation: finds the coordinators, sends requests and retries."""
 
     operation: _Operation[Req, R]
     cluster: Cluster
@@ -175,7 +175,7 @@ class _Asker(Generic[Req, R]):
     async def ask(
         self, group_id: str, topic_id: bytes, requests: Mapping[int, Req]
     ) -> dict[int, R | KafkaError]:
-        """Return the result of each partition, or its error once retries do not help."""
+        """Return the result of each partition, or its error if retries do not help."""
         remaining = {SharePartition(group_id, topic_id, p): requests[p] for p in requests}
         results: dict[SharePartition, R | KafkaError] = {}
         for attempt in range(_ATTEMPTS):

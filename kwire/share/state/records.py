@@ -1,7 +1,7 @@
 """The records of `__share_group_state`: snapshots of states, and updates of the last snapshot.
 
-A tombstone has the key of a snapshot. Of equal keys, all records count: an update only names the
-batches that changed.
+A tombstone has the key of a snapshot. All records with the same key count, because an update
+contains only the batches that changed.
 """
 
 import struct
@@ -109,7 +109,7 @@ def _snapshot_key(of: SharePartition) -> ShareSnapshotKey:
 
 
 def state_of(value: ShareSnapshotValue) -> ShareState:
-    """Return the state that a snapshot holds."""
+    """Return the state in a snapshot."""
     return ShareState(
         snapshot_epoch=value.snapshot_epoch,
         state_epoch=value.state_epoch,
@@ -123,7 +123,7 @@ def state_of(value: ShareSnapshotValue) -> ShareState:
 
 
 def write_of(value: ShareUpdateValue) -> StateWrite:
-    """Return the write that an update holds."""
+    """Return the write in an update."""
     return StateWrite(
         _NO_EPOCH,
         value.leader_epoch,

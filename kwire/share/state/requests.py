@@ -1,9 +1,9 @@
 """The requests of one kind that a persister sends to share coordinators on other nodes.
 
-At most one request per broker and group is open; the next one carries everything that arrived
-meanwhile. So the leader of many share partitions sends few requests. A request names each share
-partition once; a second write of the same share partition goes into the next request, after the
-first.
+At most one request per broker and group is in flight; the next one carries everything that was
+asked for in the meantime. So the leader of many share partitions sends few requests. A request
+names each share partition once; a second write of the same share partition goes into the next
+request, after the first.
 """
 
 import logging
@@ -42,7 +42,7 @@ class _Item(Generic[Req, R]):
 
 @attrs.define(eq=False, repr=False)
 class StateRequests(Generic[Req, R]):
-    """The requests of one kind, and what waits for the next requests."""
+    """The requests of one kind, and the items that wait for the next requests."""
 
     send: Callable[[int, str, Mapping[SharePartition, Req]], Awaitable[Results[R]]]
     """Sends one request about a group to a broker; raises KafkaError if there is no answer."""

@@ -13,12 +13,12 @@ class ShareStateSettings:
     """The settings of the share coordinator; the defaults are Kafka's."""
 
     updates_per_snapshot: int = 500
-    """The number of updates after which the next write of a share partition is a snapshot."""
+    """The number of updates after which the next write is stored as a snapshot."""
     write_timeout_ms: int = 5_000
     """The longest wait for the replicas of `__share_group_state`."""
     prune_interval_ms: int = 300_000
     cold_snapshot_interval_ms: int = 300_000
-    """The age at which a snapshot is repeated, so that older records can be pruned."""
+    """The age at which an unchanged snapshot is repeated, so that older records can be pruned."""
     compression: int = 0
     """The codec of new batches."""
 

@@ -1,13 +1,13 @@
 """All share partitions of one partition of `__share_group_state`: a decider and its state.
 
-A write is stored as an update, which holds only what changed; after a number of updates the next
-write is a snapshot of the whole state. So nothing before a share partition's last snapshot is
-needed, and the log can be pruned up to the first of these snapshots. Snapshots of share partitions
-that nobody writes are repeated, because they would stop the pruning.
+A write is stored as an update, which contains only the changes; after a number of updates, the next
+write is stored as a snapshot of the whole state. So no record before a share partition's last
+snapshot is needed, and the log can be pruned up to the earliest of these snapshots. The snapshots
+of idle share partitions are repeated, because they would prevent the pruning.
 
-Invariants: the four dictionaries have an entry for the same share partitions, except that one
-without an update has no entry in ``updates``. The ``cold`` deadline is set while there is any share
-partition.
+Invariants: the four dictionaries have entries for the same share partitions, except that
+``updates`` lacks share partitions without an update. The ``cold`` deadline is set while there is
+any share partition.
 """
 
 import logging
@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 
 _COLD: Final = ("cold",)
 _AT_ONCE: Final = 16
-"""The number of share partitions that one decision deletes or takes snapshots of at most."""
+"""The most share partitions that one decision deletes or takes snapshots of."""
 _SEARCHED_AT_ONCE: Final = 500
-"""The number of share partitions that one step of a search looks at."""
+"""The number of share partitions that one step of a search checks."""
 
 
 class Topics(Protocol):
@@ -70,7 +70,7 @@ class Topics(Protocol):
     def has_partition(self, topic_id: bytes, partition: int) -> bool: ...
 
     def is_deleted(self, topic_id: bytes) -> bool:
-        """Return whether the topic is certain not to exist any more."""
+        """Return whether the topic certainly no longer exists."""
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
@@ -81,7 +81,7 @@ class ShareStateShard:
     settings: Callable[[], ShareStateSettings] = ShareStateSettings
     states: dict[SharePartition, ShareState] = attrs.field(factory=dict, init=False)
     leader_epochs: dict[SharePartition, int] = attrs.field(factory=dict, init=False)
-    """The largest leader epoch of any record; an initial state does not lower it."""
+    """The largest leader epoch in any record; an initial state does not lower it."""
     state_epochs: dict[SharePartition, int] = attrs.field(factory=dict, init=False)
     updates: dict[SharePartition, int] = attrs.field(factory=dict, init=False)
     """The number of updates since the last snapshot."""
@@ -140,7 +140,7 @@ class ShareStateShard:
     def initialize(
         self, of: SharePartition, initial: InitialState, moment: Moment, ticket: int
     ) -> Decision:
-        """Store the state with which a share partition begins; it replaces an earlier one."""
+        """Store the initial state of a share partition, replacing an earlier state."""
         self._check_named(of)
         self._check_state_epoch(of, initial.state_epoch)
         self._check_exists(of)
@@ -176,7 +176,7 @@ class ShareStateShard:
         return Decision(records=(self._record(of, state, write, moment),), answers=(answer,))
 
     def write(self, of: SharePartition, write: StateWrite, moment: Moment, ticket: int) -> Decision:
-        """Merge what a leader writes into the state."""
+        """Merge a leader's write into the state."""
         self._check_named(of)
         state = self.states.get(of)
         if state is None:
@@ -191,7 +191,7 @@ class ShareStateShard:
         )
 
     def delete(self, of: SharePartition, _: None, moment: Moment, ticket: int) -> Decision:
-        """Delete a state; one that does not exist is no error."""
+        """Delete a state; a missing state is not an error."""
         del moment
         self._check_named(of)
         self._check_exists(of)
@@ -275,7 +275,7 @@ class ShareStateShard:
         return Decision(records=records, is_atomic=False)
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
-        """Repeat the snapshots that are old; `name` can only be the deadline of that."""
+        """Repeat old snapshots; `name` can only be the deadline for that."""
         assert name == _COLD
         if not self.states:
             return NOTHING

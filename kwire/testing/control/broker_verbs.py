@@ -1,7 +1,7 @@
 """Verbs of test brokers: topics, waits, nodes, leaders, groups, producers and the clock.
 
-Rules: each is a method of :class:`kwire.testing.nodes.LocalCluster` or a function about one, with
-the same meaning. ``node`` is a node's id; null stands for all nodes.
+Rules: each verb calls a method of :class:`kwire.testing.nodes.LocalCluster`, or a function about a
+cluster, with the same meaning. ``node`` is a node's id; null means all nodes.
 """
 
 from kwire.testing import operations, waits
@@ -59,13 +59,13 @@ async def create_topic(
 
 
 async def delete_topics(broker: LocalCluster, names: list[str]) -> Json:
-    """Delete topics; one that does not exist is skipped."""
+    """Delete topics; topics that do not exist are skipped."""
     await broker.delete_topics(*names)
     return {}
 
 
 async def reset(broker: LocalCluster) -> Json:
-    """Delete all topics, groups and transactions, settings of run time, faults and requests."""
+    """Delete all topics, groups and transactions; undo changed settings; clear the faults."""
     await broker.reset()
     return {}
 
@@ -77,7 +77,7 @@ async def save_snapshot(broker: LocalCluster, name: str) -> Json:
 
 
 async def restore_snapshot(broker: LocalCluster, name: str) -> Json:
-    """Return to what was saved under the name; faults and requests go, all nodes restart."""
+    """Restore what was saved under the name; clear faults and requests; all nodes restart."""
     await broker.restore_snapshot(name)
     return {}
 
@@ -97,7 +97,7 @@ async def wait_leader(
     node: int | None = None,
     timeout: float = TIMEOUT_S,
 ) -> Json:
-    """Wait until a running node leads the partition, this node if given; return its id."""
+    """Wait until a running node (this node if given) leads the partition; return its id."""
     return {"node": await waits.wait_leader(broker, topic, partition, node, timeout)}
 
 
@@ -108,7 +108,7 @@ async def wait_in_sync(
     count: int | None = None,
     timeout: float = TIMEOUT_S,
 ) -> Json:
-    """Wait until so many replicas of the partition are in sync; null is all."""
+    """Wait until this many replicas of the partition are in sync; null means all."""
     await waits.wait_in_sync(broker, topic, partition, count, timeout)
     return {}
 
@@ -116,7 +116,7 @@ async def wait_in_sync(
 async def wait_group(
     broker: LocalCluster, group: str, members: int = 1, timeout: float = TIMEOUT_S
 ) -> Json:
-    """Wait until the group has so many members, each with its assignment; 0 is an empty group."""
+    """Wait until the group has this many members, each with its assignment; 0 means empty."""
     await waits.wait_group(broker, group, members, timeout)
     return {}
 
@@ -128,7 +128,7 @@ async def wait_lag(
     lag: int = 0,
     timeout: float = TIMEOUT_S,
 ) -> Json:
-    """Wait until the group has committed all but so many offsets of each partition."""
+    """Wait until the group has committed all but this many offsets of each partition."""
     await waits.wait_lag(broker, group, topic, lag, timeout)
     return {}
 
@@ -141,13 +141,13 @@ async def wait_transaction_end(
 
 
 async def stop(broker: LocalCluster, node: int | None = None) -> Json:
-    """Shut down a node cleanly, until it is started; its data and port are kept."""
+    """Shut down a node cleanly until it is restarted; its data and port are kept."""
     await broker.stop(node)
     return {}
 
 
 async def kill(broker: LocalCluster, node: int | None = None) -> Json:
-    """End a node as kill -9 does, until it is started; its data and port are kept."""
+    """End a node as kill -9 does, until it is restarted; its data and port are kept."""
     await broker.kill(node)
     return {}
 
@@ -165,13 +165,13 @@ async def restart(broker: LocalCluster, node: int | None = None) -> Json:
 
 
 async def pause(broker: LocalCluster, node: int | None = None) -> Json:
-    """Let a node accept requests of clients without answering, until it is resumed."""
+    """Have a node accept requests of clients, but not answer them until it is resumed."""
     await broker.pause(node)
     return {}
 
 
 async def resume(broker: LocalCluster, node: int | None = None) -> Json:
-    """Let the requests of clients go on that wait since a pause."""
+    """Answer the clients' requests that have waited since a pause, and later ones."""
     await broker.resume(node)
     return {}
 
@@ -197,7 +197,7 @@ async def rebalance(broker: LocalCluster, group: str) -> Json:
 
 
 async def fence_producer(broker: LocalCluster, transactional_id: str) -> Json:
-    """Fence the producer of a transactional id, as a second instance of it would."""
+    """Fence the producer of a transactional id, as a second producer with this id would."""
     await operations.fence_producer(broker, transactional_id)
     return {}
 

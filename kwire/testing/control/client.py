@@ -1,6 +1,6 @@
 """`kwire control`: calls a verb of a running `kwire serve --control-port` or `kwire proxy`.
 
-The server's OpenAPI document says which verbs and arguments there are, so this module knows none.
+The verbs and their arguments come from the server's OpenAPI document, so they are not listed here.
 """
 
 import http.client

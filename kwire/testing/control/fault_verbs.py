@@ -1,4 +1,4 @@
-"""Verbs about faults and requests: those of test brokers and of the proxy alike."""
+"""Verbs about faults and requests, for both test brokers and the proxy."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
@@ -11,7 +11,7 @@ from kwire.testing.request_log import RequestLog
 
 
 class Watched(Protocol):
-    """Something whose requests are recorded and may go wrong."""
+    """A target whose requests are recorded and may be given faults."""
 
     @property
     def faults(self) -> Faults: ...
@@ -54,13 +54,13 @@ async def add_fault(
     nth: int = 1,
     times: int | None = 1,
 ) -> Json:
-    """Let requests of clients go wrong.
+    """Arrange a fault for requests of clients.
 
     The action is fail (with an error of Kafka, such as NOT_LEADER_OR_FOLLOWER), delay (for some
     seconds), drop (before the request's effect, or after it), cut (within the response), throttle
-    (for some seconds), duplicate or corrupt (the records of Produce and Fetch). The fault concerns
-    requests of the API that meet all conditions, from the nth on; times null is all of them.
-    Returns the fault with its id.
+    (for some seconds), duplicate or corrupt (the records of Produce and Fetch). The fault applies
+    to requests of the API that meet all conditions, from the nth onwards; if times is null, to all
+    of these. Returns the fault with its id.
     """
     values = {
         "topic": topic,
@@ -87,7 +87,7 @@ async def add_fault(
 
 
 async def list_faults(target: Watched) -> Json:
-    """Return all faults, including those that are used up, with how often they happened."""
+    """Return all faults, including used ones, and how often each has happened."""
     return {"faults": [_show(fault) for fault in target.faults.faults]}
 
 
@@ -103,7 +103,7 @@ async def clear_faults(target: Watched) -> Json:
 
 
 async def check_faults(target: Watched) -> Json:
-    """Remove all faults; fail if one has not happened as often as wanted: call this last."""
+    """Remove all faults; fail if one did not happen as often as wanted. Call this at the end."""
     target.faults.check()
     return {}
 
@@ -116,7 +116,7 @@ async def list_requests(
     since_ms: int = 0,
     limit: int = 1000,
 ) -> Json:
-    """Return the newest requests of clients, the oldest first, and the number of all that match."""
+    """Return the newest requests of clients, oldest first, and the number of all that match."""
     matching = [
         request
         for request in target.requests.of(api, client_id=client_id)
@@ -127,7 +127,7 @@ async def list_requests(
 
 
 async def clear_requests(target: Watched) -> Json:
-    """Forget the requests so far."""
+    """Clear the record of requests."""
     target.requests.clear()
     return {}
 

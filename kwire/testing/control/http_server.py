@@ -1,10 +1,11 @@
 """The HTTP server of the verbs, for tests in other languages.
 
-``POST /v1/VERB`` with a JSON object of arguments answers with JSON: 200 and the result; 400 for
-wrong arguments and 409 for what failed, both with ``{"error": reason}``. ``GET /v1/openapi.json``
-describes all verbs. Rules: it listens on the loopback address only; a request for another host, as
-after DNS rebinding, and one from a browser's page are refused, because the verbs destroy data. The
-standard library's server answers each connection in a thread, and the verbs run in the node's loop.
+``POST /v1/VERB`` with a JSON object of arguments answers with JSON: 200 with the result; 400 for
+wrong arguments and 409 for a failure, both with ``{"error": reason}``. ``GET /v1/openapi.json``
+describes all verbs. Rules: it listens on the loopback address only; requests that name another
+host, as after DNS rebinding, and requests from a web page are refused, because the verbs destroy
+data. The standard library's server answers each connection in a thread, and the verbs run in the
+node's loop.
 """
 
 import json
@@ -34,7 +35,7 @@ _OWN_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 class BadRequest(Exception):
-    """A request that is not answered by a verb; its status and the reason."""
+    """A request that is rejected before any verb is called, with its HTTP status and the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -105,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
 
 
 class _Server(ThreadingHTTPServer, Generic[T]):
-    """The listening socket, and what its connections need."""
+    """The listening socket, and the state that its connections share."""
 
     daemon_threads = True
 

@@ -1,8 +1,8 @@
 """`--control-port` of `kwire serve` and `kwire cluster`: nodes for tests in any language.
 
-Rules: the nodes run in this process, in a loop whose clock can be moved. That of `kwire serve` has
-its usual configuration, those of `kwire cluster` are a test cluster with data in memory. A node
-that a verb has stopped is not an error: the process ends by a signal, or when a node fails by
+Rules: the nodes run in this process, in a loop whose clock can be moved. The node of `kwire serve`
+has its usual configuration; the nodes of `kwire cluster` are a test cluster with data in memory. It
+is not an error if a verb stops a node: the process ends only on a signal, or when a node fails by
 itself.
 """
 
@@ -51,7 +51,7 @@ def serve_with_control(
 ) -> None:
     """Run a node and its control server until a signal; raise BrokerError with the reason.
 
-    ``config_on`` returns the configuration with a port for clients, or as it is for port 0.
+    ``config_on`` returns the configuration with the given port for clients; 0 leaves it unchanged.
     """
     if signals.received is None:
         time = MockTime()
@@ -82,7 +82,7 @@ def cluster_with_control(
 ) -> None:
     """Run a test cluster and its control server until a signal; raise BrokerError.
 
-    Clients reach the nodes at ``port`` and the ports after it; 0 is any free ones.
+    Clients reach the nodes at ``port`` and the following ports; 0 means any free ports.
     """
     if signals.received is None:
         time = MockTime()
@@ -110,7 +110,7 @@ def _run(
 
 @asynccontextmanager
 async def _open_node(node: LocalNode, time: MockTime) -> AsyncIterator[LocalCluster]:
-    """Run one node with a configuration of its own during the context."""
+    """Run one node with its own configuration during the context."""
     with temporary_folder() as folder:
         async with trio.open_nursery() as nursery:
             cluster = LocalCluster(

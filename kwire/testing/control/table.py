@@ -1,4 +1,4 @@
-"""The table of verbs: a function's signature is its arguments over HTTP and its documentation.
+"""The table of verbs: a function's signature defines the verb's HTTP arguments and their docs.
 
 Pure. Rules: an argument has one of the types in :data:`_TYPES`; an unknown argument, a missing one
 or a wrong type is an error that names it. The OpenAPI document is generated from the same table.
@@ -35,7 +35,7 @@ class Argument(NamedTuple):
     kind: object
     is_nullable: bool
     default: object
-    """:data:`inspect.Parameter.empty` if it must be given."""
+    """The value if it is omitted; :data:`inspect.Parameter.empty` if it is required."""
 
     @property
     def is_required(self) -> bool:
@@ -53,7 +53,7 @@ class Argument(NamedTuple):
         return schema
 
     def check(self, value: Json) -> None:
-        """Raise BrokerError unless the value has the type."""
+        """Raise BrokerError unless the value has the argument's type."""
         type_name, accepted = _TYPES[self.kind]
         if value is None and self.is_nullable:
             return
@@ -82,7 +82,7 @@ class Verb(Generic[T]):
         return inspect.getdoc(self.function) or ""
 
     def check(self, values: Json) -> None:
-        """Raise BrokerError unless these are arguments of the verb, in JSON."""
+        """Raise BrokerError unless ``values`` are valid arguments of the verb, in JSON."""
         if not isinstance(values, dict):
             raise BrokerError("the arguments must be a JSON object")
         for name, value in values.items():

@@ -1,1 +1,1 @@
-"""A proxy that arranges faults in front of any Kafka cluster."""
+"""A proxy that injects faults in front of any Kafka cluster."""

@@ -1,8 +1,8 @@
 """The brokers of the target, each behind a port of the proxy.
 
-Rules: a broker's port is that of the proxy plus one plus the broker's id, so that it is the same
-after a restart of the proxy; with port 0, or where that port is not possible, it is any free one.
-A port stays open while the proxy runs. A broker with a new address keeps its port.
+Rules: a broker's port is the proxy's port plus one plus the broker's id, so that it is the same
+after a restart of the proxy; with port 0, or if that port is unavailable, any free port is used. A
+port stays open while the proxy runs. A broker with a new address keeps its port.
 """
 
 import logging
@@ -32,23 +32,23 @@ CONNECTIONS_MAX: Final = 2000
 CONNECT_S: Final = 10.0
 TOPICS_MAX: Final = 100_000
 BOOTSTRAP: Final = -1
-"""The id in place of a broker's for connections to the proxy's first port."""
+"""The broker id that stands for connections to the proxy's first port."""
 _PORT_MAX: Final = 65535
 
 
 @attrs.define(eq=False, repr=False)
 class ProxiedCluster:
-    """The target's brokers, their ports here, and what the proxy knows of its topics."""
+    """The target's brokers, their ports at the proxy, and the names of topics seen so far."""
 
     bootstrap_targets: Sequence[Address]
-    """The brokers that clients of the first port reach: the first that accepts a connection."""
+    """The target's addresses for clients of the first port; the first that accepts is used."""
     host: str
     """The address on which the proxy listens, also for clients."""
     tls: ssl.SSLContext | None
     """The TLS of connections to the target; None if they are not encrypted."""
     nursery: trio.Nursery
     release: Release | None = None
-    """The older release that clients see; None for that of the target."""
+    """The older release that clients see; None for the target's own release."""
     faults: Faults = attrs.field(factory=Faults)
     requests: RequestLog = attrs.field(factory=RequestLog)
     pause: Pause = attrs.field(factory=Pause)
@@ -145,7 +145,7 @@ class ProxiedCluster:
             await Relay(client, stream, interception, self.rewrite).run()
 
     async def _connect_any(self, addresses: Sequence[Address]) -> Stream | None:
-        """Return a connection to the first broker that accepts one; None if none does."""
+        """Return a connection to the first address that accepts one; None if none does."""
         for address in addresses:
             try:
                 with trio.fail_after(CONNECT_S):

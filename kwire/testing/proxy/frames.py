@@ -1,4 +1,4 @@
-"""Frames of a stream: read whole, or passed on in pieces without being in memory as a whole."""
+"""Frames of a stream: read whole, or passed on in pieces so that they need little memory."""
 
 from struct import Struct
 from typing import Final
@@ -33,7 +33,7 @@ class FrameReader:
         return size
 
     async def peek(self, count: int) -> bytes:
-        """Return the first bytes of the frame, which stay in it."""
+        """Return the first bytes of the frame without consuming them."""
         await self._require(count)
         return bytes(self._buffer[:count])
 
@@ -47,7 +47,7 @@ class FrameReader:
         return memoryview(frame)
 
     async def pass_on(self, size: int, target: SendStream) -> None:
-        """Send the whole frame with its size to another stream, as it arrives."""
+        """Pass the whole frame with its size on to another stream, as it arrives."""
         await target.send_all(SIZE.pack(size))
         while size:
             if not self._buffer:

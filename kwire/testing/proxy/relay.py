@@ -2,9 +2,10 @@
 
 Rules: requests and responses are passed on as bytes, except those that a fault changes and those
 that name brokers. Each direction has one task and holds at most one frame, so a slow reader slows
-the other side down. Answers keep their order: in place of a request that is not to be carried out
-the broker gets an ApiVersions request with the same correlation id, whose response is replaced. A
-log-in, in which no broker accepts that request, has one request at a time, which is answered here.
+the other side down. Answers keep their order: in place of a request that a fault holds back, the
+broker gets an ApiVersions request with the same correlation id, and its response is replaced.
+During a log-in no broker accepts that request, but a log-in has only one request at a time, so it
+is answered here.
 """
 
 import logging
@@ -33,19 +34,19 @@ WHOLE_BYTES_MAX: Final = 64 << 10
 """The size up to which a request is read whole even if no fault needs its body."""
 _LOGIN: Final = (BY_NAME["SaslHandshake"].key, BY_NAME["SaslAuthenticate"].key)
 _HEAD_BYTES_MAX: Final = 36 << 10
-"""More than the header of a request with the longest client id."""
+"""An upper bound of the header of a request with the longest client id."""
 Rewrite = Callable[[RequestHead, memoryview], Awaitable[bytes]]
 """Returns a response with the proxy's addresses, starting with its size."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class _Expected:
-    """A response that is not just passed on."""
+    """A response that must not simply be passed on."""
 
     head: RequestHead
     alteration: Alteration | None
     skip: bool = False
-    """True for the first of two responses to a request that is carried out twice."""
+    """True for the first of the two responses to a request that is sent twice."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -57,7 +58,7 @@ class Relay:
     interception: Interception
     rewrite: Rewrite
     _expected: dict[int, list[_Expected]] = attrs.field(factory=dict)
-    """The responses that are not just passed on, by correlation id, the oldest first."""
+    """The responses that must not simply be passed on, by correlation id, oldest first."""
     _fetched: FetchedPartitions = attrs.field(factory=FetchedPartitions)
     _muted_until: float = 0.0
     """The time until which nothing is read from the client."""
@@ -75,7 +76,7 @@ class Relay:
                 await self._end_requests()
 
     async def _end_requests(self) -> None:
-        """Tell the broker that no request follows; it may still have to answer."""
+        """Tell the broker that no request follows; it may still answer earlier requests."""
         if isinstance(self.target, trio.SocketStream):
             with suppress(trio.BrokenResourceError):
                 await self.target.send_eof()
@@ -113,7 +114,7 @@ class Relay:
         *,
         skip: bool = False,
     ) -> None:
-        """Remember what happens to the response to a request that is about to be sent."""
+        """Remember how to treat the response to a request that is about to be sent."""
         if (alteration is not None or skip or is_rewritten(head)) and expects_answer(frame):
             expected = _Expected(head, alteration, skip)
             self._expected.setdefault(head.correlation_id, []).append(expected)
@@ -177,7 +178,7 @@ class Relay:
             await self._end(alteration, answer)
 
     async def _end(self, alteration: Alteration, answer: memoryview | None) -> None:
-        """Send what a fault makes of a response; raise Disconnect if the connection ends then."""
+        """Send the response that a fault leaves; raise Disconnect if the connection then ends."""
         data, closes = alteration.end(answer)
         self._muted_until = trio.current_time() + alteration.muted_s
         if data is not None:

@@ -1,8 +1,8 @@
 """Responses that name brokers, with the proxy's addresses in place of theirs. Pure.
 
-Rules: only the responses of :data:`REWRITTEN` are decoded, and only those that name a broker are
-encoded again. ApiVersions loses the APIs and versions that this codec does not have, because the
-proxy could not find the addresses in their responses.
+Rules: only the responses in :data:`REWRITTEN` are decoded, and only those that name a broker are
+encoded again. APIs and versions that this codec does not have are removed from ApiVersions
+responses, because the proxy could not find the addresses in their responses.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ REWRITTEN: Final[Mapping[int, int]] = {
     BY_NAME["ShareFetch"].key: _ALWAYS,
     BY_NAME["ShareAcknowledge"].key: _ALWAYS,
 }
-"""The APIs whose responses name brokers or the ids of topics, and the first version that does."""
+"""The APIs whose responses name brokers or topic ids, each with the first version that does."""
 _CONTROLLERS: Final = 2
-"""The kind of the addresses in a DescribeCluster that asks for controllers."""
+"""In DescribeCluster, the endpoint type that asks for controllers."""
 _INT16: Final = Struct(">h")
 _NO_ACKNOWLEDGEMENT: Final = 0
 _ERROR_AT: Final = 4
@@ -45,7 +45,7 @@ _ERROR_AT: Final = 4
 
 
 class Names(NamedTuple):
-    """The names in a response that the proxy remembers."""
+    """The brokers and topics in a response that the proxy remembers."""
 
     brokers: dict[int, Address]
     topics: dict[bytes, str]
@@ -58,7 +58,7 @@ def is_rewritten(head: RequestHead) -> bool:
 
 
 def decode(head: RequestHead, answer: memoryview) -> Body:
-    """Return a response; raise MalformedError for one that the codec does not have."""
+    """Decode a response; raise MalformedError if the codec does not have its version."""
     version = head.api_version
     if head.api_key == API_VERSIONS and len(answer) > _ERROR_AT + 1:
         (error,) = _INT16.unpack_from(answer, _ERROR_AT)
@@ -100,8 +100,8 @@ def rewrite(head: RequestHead, response: Body, addresses: Mapping[int, Address])
 def _messages(response: Body) -> list[Body]:
     """Return the structures that may name a broker or a topic.
 
-    The topics of Produce and Fetch are left out: their structures contain no such names, and there
-    may be many of them.
+    The topics of Produce and Fetch responses are left out, because they contain no such names and
+    there may be many of them.
     """
     if hasattr(response, "node_endpoints"):
         return list(response.node_endpoints)
@@ -109,7 +109,7 @@ def _messages(response: Body) -> list[Body]:
 
 
 def _node_of(message: Body) -> int | None:
-    """Return the id of the broker whose address a structure has; None if it has none."""
+    """Return the id of the broker whose address a structure contains; None if it contains none."""
     if not hasattr(message, "host"):
         return None
     node: int | None = getattr(message, "node_id", getattr(message, "broker_id", None))
@@ -131,7 +131,7 @@ def _clamp(response: ApiVersionsResponse) -> None:
 
 
 def expects_answer(frame: memoryview) -> bool:
-    """Return whether a request has a response; the beginning of its frame is enough."""
+    """Return whether a request gets a response; the beginning of its frame is enough."""
     head, position = read_header(frame)
     if head.api_key != PRODUCE:
         return True

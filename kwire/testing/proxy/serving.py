@@ -38,13 +38,13 @@ async def state(proxy: ProxiedCluster) -> Json:
 
 
 async def pause(proxy: ProxiedCluster) -> Json:
-    """Let requests wait, as if the network hung, until the proxy is resumed."""
+    """Hold requests back, as if the network hung, until the proxy is resumed."""
     proxy.pause.is_on = True
     return {}
 
 
 async def resume(proxy: ProxiedCluster) -> Json:
-    """Let the requests go on that wait since a pause."""
+    """Pass on the requests that have waited since a pause, and later ones."""
     proxy.pause.end()
     return {}
 
@@ -92,7 +92,7 @@ def run_proxy(
 def tls_context(authorities: Path | None) -> ssl.SSLContext:
     """Return the TLS of connections to the target; raise BrokerError for a bad file.
 
-    ``authorities`` are trusted certificates in PEM; None is those of the system.
+    ``authorities`` are trusted certificates in PEM; None means the system's.
     """
     try:
         return ssl.create_default_context(cafile=authorities)

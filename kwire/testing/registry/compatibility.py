@@ -1,7 +1,7 @@
 """Whether a schema may follow others of its subject. Pure.
 
 Rules: Avro's own library parses schemas and compares them. JSON Schema and Protobuf are only stored
-and count as compatible, because no library that is kept up compares them.
+and count as compatible, because no maintained library compares them.
 """
 
 import json
@@ -26,18 +26,18 @@ AvroSchema: TypeAlias = Any
 
 
 class Schema(NamedTuple):
-    """A schema as it was registered, with the texts of those to which it refers."""
+    """A registered schema, with the texts of the schemas to which it refers."""
 
     text: str
     type: str = AVRO
     references: tuple[tuple[str, str, int], ...] = ()
-    """The name, subject and version of each."""
+    """The name, subject and version of each reference."""
     referenced: tuple[str, ...] = ()
-    """Their texts, each after those to which it refers itself."""
+    """The texts of the referenced schemas, each after the texts to which it refers itself."""
 
     @property
     def canonical(self) -> tuple[object, ...]:
-        """A value that is equal for schemas that get the same id."""
+        """A value that is equal for two schemas if they get the same id."""
         try:
             text = self.text if self.type == PROTOBUF else json.dumps(json.loads(self.text))
         except ValueError:

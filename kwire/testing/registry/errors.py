@@ -1,4 +1,4 @@
-"""Errors of the registry: the status of HTTP, the code in the body, and the text."""
+"""The registry's errors: HTTP status, error code in the body, and text."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ NOT_PERMITTED: Final = 42205
 
 
 class RegistryError(Exception):
-    """A request that the registry refuses; ``code`` begins with the status of HTTP."""
+    """A rejected request; ``code`` begins with the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

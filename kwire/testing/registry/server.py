@@ -28,14 +28,14 @@ _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 class SchemaRegistry:
     """A schema registry of a test; its schemas are in memory and last as long as the object.
 
-    ``port`` 0 is any free port. ``login`` is the user and the password that clients must send,
-    with a colon. Raises BrokerError if the port is taken.
+    ``port`` 0 means any free port. ``login`` is the login that clients must send, as
+    ``user:password``. Raises BrokerError if the port is taken.
     """
 
     def __init__(self, *, port: int = 0, login: str | None = None) -> None:
         self.login = login
         self.failures = 0
-        """The number of next requests that are answered with 503."""
+        """The number of following requests to answer with 503."""
         self.requests: list[str] = []
         """The paths of all requests so far."""
         self.url = ""

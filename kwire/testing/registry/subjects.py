@@ -1,7 +1,7 @@
 """The schemas of a registry: by id, and by the versions of their subjects.
 
-Pure. Rules: equal schemas have the same id in all subjects. A version number is never used again.
-What is deleted is gone at once: there is no soft deletion.
+Pure. Rules: equal schemas have the same id in all subjects. A version number is never reused.
+Deletions are permanent: there is no soft deletion.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LATEST: Final = "latest"
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 _WRITABLE: Final = ("READWRITE", "IMPORT")
 GLOBAL: Final = ""
-"""The key of the level and the mode of subjects that have none of their own."""
+"""The key of the level and mode that apply to subjects without their own."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -53,7 +53,7 @@ class Subjects:
         return schema_id
 
     def register(self, subject: str, schema: Schema) -> int:
-        """Store a schema that may follow those of its subject; return its id."""
+        """Store a schema if it is compatible with its subject's versions; return its id."""
         check_schema(schema)
         schema_id = self._id_of(schema)
         entry = self.subjects.get(subject)
@@ -86,7 +86,7 @@ class Subjects:
         return self.schemas[schema_id]
 
     def places(self, schema_id: int) -> list[tuple[str, int]]:
-        """Return the subjects and versions that have a schema."""
+        """Return the subjects and versions that use a schema."""
         self.schema(schema_id)
         return [
             (name, version)
@@ -107,7 +107,7 @@ class Subjects:
         return entry
 
     def version(self, subject: str, text: str) -> int:
-        """Return the number of a version, which may be the latest."""
+        """Return the number of a version, given as a number or as ``latest``."""
         versions = self.subject(subject).versions
         if text in (LATEST, "-1"):
             return max(versions)
@@ -128,7 +128,7 @@ class Subjects:
             del self.subjects[subject]
 
     def with_references(self, schema: Schema) -> Schema:
-        """Return a schema with the texts of those to which it refers."""
+        """Return a schema with the texts of the schemas to which it refers."""
         texts: list[str] = []
         for _, subject, version in schema.references:
             number = self.version(subject, str(version))
@@ -138,7 +138,7 @@ class Subjects:
 
     # Compatibility --------------------------------------------------------------------------
     def reasons_against(self, subject: str, schema: Schema, version: int | None) -> list[str]:
-        """Return why a schema may not follow a version, or with None those of the subject."""
+        """Return why a schema is incompatible with a version, or with None, with the subject."""
         check_schema(schema)
         history = self._history(subject)
         if version is not None:

@@ -1,1 +1,1 @@
-"""Changes by key: the last one of a batch, changes that arrive late, and the proof of a table."""
+"""Changes by key: the last of a batch, changes that arrive late, and the proof of a table."""

@@ -33,7 +33,7 @@ class KeyProof:
     deleted: int
     """Keys that correctly have no row, because their last change is a deletion."""
     missing: int
-    """Keys that lack the row which their last change wrote."""
+    """Keys that lack the row that their last change wrote."""
     stale: int
     """Keys whose row has an earlier change."""
     repeated: int
@@ -41,9 +41,9 @@ class KeyProof:
     unknown: int
     """Rows whose offset is not a change of their key in the topics."""
     compacted: int
-    """Rows like the unknown ones but from compacted topics; they do not count as errors."""
+    """Rows like those in ``unknown``, but from compacted topics; they do not count as errors."""
     older: int
-    """Rows that are older than the records that the topics still have."""
+    """Rows whose records are older than all that the topics still have."""
     letters: Proof
     examples: tuple[str, ...]
 

@@ -1,9 +1,9 @@
-"""Dead letters that become changes by key: one that is older than its key's last change is not.
+"""Dead letters that become changes by key, unless their key has a newer change.
 
-If the table has a sequence, rows and the table of deletions show which change is newer. Without
-one, offsets do, within a partition: a later change of the key is in the row of its key or, if it
-deleted the row, in the topic alone. So the topics are read from the first of these letters on, and
-a replay is refused if they no longer have all of these records.
+If the table has a sequence, rows and the table of deletions show which change is newer. Without a
+sequence, the offsets within a partition do: a later change is in the row of its key or, if it
+deleted the row, only in the topic. So the topics are read from the first of these letters onwards,
+and a replay is refused if a topic no longer has all of these records.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ def apply_letters(
     destinations: Destinations,
     later: Callable[[Offsets], DataFrame],
 ) -> DataFrame:
-    """Apply the letters that are changes now, and return their spots.
+    """Apply the letters that are changes now; return the topic, partition and offset of each.
 
-    ``later`` classifies the records of the topics from some offsets on.
+    ``later`` classifies the records of the topics from the given offsets onwards.
     """
     changes = all_changes(batch, shape, destinations.transform)
     last = last_changes(changes, shape)
@@ -58,9 +58,9 @@ def first_offsets(changes: DataFrame, shape: Shape) -> Offsets:
 
 
 def without_followed(changes: DataFrame, others: DataFrame, shape: Shape) -> DataFrame:
-    """Return the changes after which no other change of their key is known.
+    """Return the changes that no known change of the same key follows.
 
-    A change in another partition may be older or newer, so it counts as one that follows.
+    A change in another partition may be older or newer, so it counts as a later one.
     """
     topic, partition, offset = shape.origin[:SPOT_COUNT]
     keys = " AND ".join(f"change.`{key}` <=> other.`{key}`" for key in shape.changes.keys)

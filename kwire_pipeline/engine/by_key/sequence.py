@@ -1,16 +1,17 @@
-"""Changes by key that may arrive late: the newest one counts, whenever it arrives.
+"""Changes by key that may arrive late: the newest change counts, whenever it arrives.
 
-A row has the sequence of its last change in its own columns. A deleted key has no row, so a table
-of deletions has its key and sequence. An older change is recognized by one of the two, and not
+A row stores the sequence of its last change in its columns. A deleted key has no row, so a table of
+deletions stores its key and sequence. A change that is older than the row or the deletion is not
 applied.
 
-A deletion may be forgotten some time after it was written there, however old its record is: when
-a topic is read for the first time, older changes of the key may still be to come. A change that is
-read a second time may follow a deletion that is forgotten, so it is checked for that.
+How long a deletion is remembered counts from when it was written to the table of deletions, not
+from its record's time: when a topic is read for the first time, older changes of the key may still
+follow. A change that is read a second time may come after its deletion was forgotten, so a check
+rejects such changes.
 
-Rules of this file: deletions are remembered before they are applied, so that no run ends between
-the two with a row deleted and its deletion unknown. All of it can be repeated, because the newest
-change stays the newest one.
+Rules of this file: a deletion is stored before it is applied, so a run that ends in between leaves
+no deleted row without its deletion. Every step can be repeated, because the newest change stays the
+newest.
 """
 
 from pyspark.sql import DataFrame
@@ -27,7 +28,7 @@ from kwire_pipeline.tables.table import REMEMBERED, Mark
 def apply_changes(
     changes: DataFrame, shape: Shape, destinations: Destinations, mark: Mark | None
 ) -> None:
-    """Apply changes, one for each key; ``mark`` is that of their batch, if they belong to one."""
+    """Apply changes, one for each key; ``mark`` is their batch's, if they belong to one."""
     keys, deletions = shape.changes.keys, destinations.deletions
     if not shape.changes.sequence:
         destinations.table.merge(changes, keys, mark)
@@ -56,9 +57,9 @@ def deletions_schema(rows: StructType, shape: Shape) -> StructType:
 
 
 def check_remembered(changes: DataFrame, shape: Shape, destinations: Destinations) -> None:
-    """Raise Refusal if the deletion that followed one of these changes may be forgotten.
+    """Raise Refusal if a deletion that followed one of these changes may have been forgotten.
 
-    It was written after the record of the change.
+    Such a deletion was written after the change's record was produced.
     """
     deletions = destinations.deletions
     before = None if deletions is None else deletions.forgotten_before()
@@ -77,7 +78,7 @@ def check_remembered(changes: DataFrame, shape: Shape, destinations: Destination
 
 
 def without_older(changes: DataFrame, others: DataFrame, shape: Shape) -> DataFrame:
-    """Return the changes that are not older than a row of their key among the others."""
+    """Return the changes except those that are older than a row of their key among the others."""
     same = " AND ".join(f"change.`{key}` <=> other.`{key}`" for key in shape.changes.keys)
     older = is_older(shape.order, "change", "other")
     condition = F.expr(f"{same} AND ({older})")

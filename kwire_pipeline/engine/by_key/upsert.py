@@ -20,7 +20,7 @@ from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import DELETES, Shape
 
 NO_ORDER: Final = (ArrayType, BinaryType, BooleanType, MapType, StructType, VariantType)
-"""The types in which no change is later than another one."""
+"""The types whose values have no order, so that they cannot tell which change is later."""
 RANK = f"{frames.OWN}rank"
 
 
@@ -59,7 +59,7 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
 def check_no_null(changes: DataFrame, rules: Changes) -> None:
     """Raise Permanent if a transform has made a key null: such rows would replace each other.
 
-    The same for a column of the sequence, without which a change is neither older nor newer.
+    The same applies to a column of the sequence, which must order the change.
     """
     names = (*rules.keys, *rules.sequence)
     nulls = [F.count_if(F.col(f"`{name}`").isNull()) for name in names]
@@ -74,9 +74,9 @@ def check_no_null(changes: DataFrame, rules: Changes) -> None:
 
 
 def check_keys(rows: DataFrame, shape: Shape) -> None:
-    """Raise Permanent if the rows lack a key, or if a deletion could not have it.
+    """Raise Permanent if the rows or the deletions lack a column of the key.
 
-    The same for the columns of the sequence.
+    The same applies to the columns of the sequence.
     """
     names = {name.lower(): name for name in rows.columns}
     own = {name.lower() for name in shape.names}
@@ -84,7 +84,7 @@ def check_keys(rows: DataFrame, shape: Shape) -> None:
     for option, name in ((option, name) for option, each in chosen.items() for name in each):
         if name.lower() not in names:
             raise Permanent(
-                f"table.{option}: the rows have no column {name}: keep it in the transform"
+                f"table.{option}: the transform's rows lack the column {name}: return it as well"
             )
         if shape.changes.sequence and name not in rows.columns:
             raise Permanent(

@@ -1,1 +1,1 @@
-"""The figures of a run: plain data, and their ways to a terminal, a log and Prometheus."""
+"""The figures of a run, and their output to a terminal, a log and Prometheus."""

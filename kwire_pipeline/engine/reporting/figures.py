@@ -21,7 +21,7 @@ class Batch:
     ignored: int = 0
     """Records without a value that are configured to be ignored."""
     omitted: int = 0
-    """Records of which the transform made no row; ``rows`` are those that it made."""
+    """Records of which the transform made no row; ``rows`` counts the rows that it made."""
     unmet: Mapping[str, int]
     """Rows that did not meet an expectation, by the expectation's name."""
     bytes: int
@@ -34,7 +34,7 @@ class Batch:
     """True if an earlier run had written all or part of the batch."""
 
     def dump(self, table: str | None = None) -> str:
-        """Return the figures as one line of JSON; ``table`` says whose, if there are many."""
+        """Return the figures as one line of JSON; ``table`` is named if there are many tables."""
         plain = ({} if table is None else {"table": table}) | attrs.asdict(self)
         plain["elapsed_s"] = round(self.elapsed_s, 3)
         return json.dumps(plain, separators=(", ", ": "))
@@ -47,7 +47,7 @@ OTHER_REASONS: Final = "other reasons"
 def merged_reasons(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
     """Return dead letters by reason: the most common reasons, and the rest as one number.
 
-    A reason may name a schema id that the registry lacks, and damaged records have any.
+    A reason may name a schema id that the registry lacks, and damaged records can have any id.
     """
     counts = Counter(first) + Counter(second)
     rest = counts.pop(OTHER_REASONS, 0)

@@ -18,7 +18,7 @@ PREFIX: Final = "kwire_pipeline_"
 
 
 class Server:
-    """The answer to Prometheus: the figures of all pipelines of one process."""
+    """The Prometheus endpoint: the figures of all pipelines of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -26,7 +26,7 @@ class Server:
         self._server: tuple[WSGIServer, Thread] | None = None
 
     def family(self, kind: type[T], name: str, text: str, labels: Sequence[str]) -> T:
-        """Return the family of a name, which all pipelines share."""
+        """Return the metric family of that name, which all pipelines share."""
         family = self._families.get(name)
         if family is None:
             family = kind(f"{PREFIX}{name}", text, labels, registry=self.registry)
@@ -35,7 +35,7 @@ class Server:
         return family
 
     def start(self, host: str, port: int) -> str:
-        """Serve at an address (port 0: any free port) and return it; Refusal if it is in use."""
+        """Serve at an address (port 0: any free port), and return it; raise Refusal if taken."""
         try:
             self._server = start_http_server(port, host, self.registry)
         except OSError as error:
@@ -87,7 +87,7 @@ class Metrics:
         self._pipeline = pipeline
 
     def on_restart(self) -> None:
-        """Count a failure after which the run tries again."""
+        """Count a failure after which the run retries."""
         self._restarts.inc()
 
     def on_batch(self, batch: Batch) -> None:

@@ -22,7 +22,7 @@ class Reporter:
         self._tally = Tally()
 
     def on_batch(self, batch: Batch, table: str | None = None) -> None:
-        """Report a batch as soon as it is written; ``table`` says whose, if there are many."""
+        """Report a batch as soon as it is written; ``table`` is named if there are many tables."""
         match self._progress:
             case Progress.JSON:
                 self._print(batch.dump(table) + "\n")

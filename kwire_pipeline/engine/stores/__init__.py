@@ -1,1 +1,1 @@
-"""Stores of files whose own requests say more than Hadoop's file systems do."""
+"""Stores of files that offer more through their own requests than through Hadoop."""

@@ -1,10 +1,10 @@
 """Small objects of S3: read by one request, and written only if nobody else has written them since.
 
-Rules of this file: a request is one of Hadoop's S3A file system, with its client, credentials and
-encryption. S3A reads by two requests, of which the second one fails if the object was replaced in
-between. It has no conditional writes before Hadoop 3.4.2, and Spark 4.0 comes with 3.4.1. A client
-that repeats a write after a lost answer is refused, so a refused write counts as done if the object
-has its text.
+Rules of this file: requests go through the client of Hadoop's S3A file system, with its credentials
+and encryption. S3A reads by two requests, of which the second one fails if the object was replaced
+in between. It has no conditional writes before Hadoop 3.4.2, and Spark 4.0 comes with 3.4.1. S3
+refuses a write that the client repeats after a lost answer, so a refused write counts as done if
+the object has its text.
 """
 
 import re
@@ -18,7 +18,7 @@ from kwire_pipeline.errors import Refusal
 
 S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 SWITCH: Final = "fs.s3a.create.conditional.enabled"
-"""Hadoop's option for stores that do not know conditional writes."""
+"""Hadoop's option that says whether the store supports conditional writes."""
 STATUS: Final = re.compile(r"Status Code: (\d+)")
 NO_BUCKET: Final = "NoSuchBucket"
 MISSING: Final = 404
@@ -95,7 +95,7 @@ def is_s3(files: JavaObject) -> bool:
 
 
 def has_conditional_writes(files: JavaObject) -> bool:
-    """Return whether a file system is S3A, and its store is said to know conditional writes."""
+    """Return whether a file system is S3A and its store is configured for conditional writes."""
     return is_s3(files) and bool(files.getConf().getBoolean(SWITCH, True))
 
 
