@@ -13,6 +13,14 @@ MUTATIONS = (
         "::test_requester_gets_the_leaders_address_on_its_own_listener",
     ),
     Mutation(
+        name="requests-about-any-partition-are-served",
+        invariants=(100,),
+        path="kwire/raftmeta/raft/messages.py",
+        old="if is_named and getattr(partition, index_field) == 0 else None",
+        new="if is_named else None",
+        test="tests/raftmeta/raft/test_kip_595.py::test_only_the_metadata_partition_is_served",
+    ),
+    Mutation(
         name="any-fetch-vouches-for-the-leader",
         invariants=(34,),
         path="kwire/raftmeta/raft/progress.py",

@@ -4,7 +4,7 @@ All concern one partition, ``__cluster_metadata-0``; :func:`partition_of` return
 about anything else, which is then rejected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, overload
 
 from kwire import errors
@@ -12,6 +12,7 @@ from kwire.codec.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
 )
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -23,7 +24,7 @@ from kwire.raftmeta.raft.log_state import Diverging, NeedsSnapshot, OffsetValida
 from kwire.raftmeta.raft.quorum_state import NO_NODE
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
-from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
+from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID
 
 if TYPE_CHECKING:  # An alias for type checking only.
     from kwire.raftmeta.raft.events import RaftResponse
@@ -38,6 +39,16 @@ PartitionResponse: TypeAlias = (
     | FetchSnapshotResponse
 )
 """The answers that name partitions, each with the leader's address."""
+
+_FIELDS: Final[Mapping[type, tuple[str, str]]] = {
+    VoteRequest: ("topic_name", "partition_index"),
+    BeginQuorumEpochRequest: ("topic_name", "partition_index"),
+    EndQuorumEpochRequest: ("topic_name", "partition_index"),
+    DescribeQuorumRequest: ("topic_name", "partition_index"),
+    FetchRequest: ("topic", "partition"),
+    FetchSnapshotRequest: ("name", "partition"),
+}
+"""The fields with the topic's name and the partition's index in each request."""
 
 P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
@@ -76,18 +87,15 @@ class _WithTopics(Protocol[P_co]):
 
 def partition_of(request: _WithTopics[P]) -> P | None:
     """Return a request's only partition; None if the request is about anything else."""
+    name_field, index_field = _FIELDS[type(request)]
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
-    if getattr(topic, "topic_id", ZERO_UUID) == METADATA_TOPIC_ID:
-        named = True
-    else:
-        name = getattr(topic, "topic_name", None) or getattr(topic, "name", None)
-        named = (name or getattr(topic, "topic", "")) == METADATA_TOPIC
     partition = topic.partitions[0]
-    index = getattr(partition, "partition_index", getattr(partition, "partition", 0))
-    index = getattr(partition, "index", index)
-    return partition if named and index == 0 else None
+    is_named = getattr(topic, name_field) == METADATA_TOPIC or (
+        isinstance(topic, FetchRequest.FetchTopic) and topic.topic_id == METADATA_TOPIC_ID
+    )
+    return partition if is_named and getattr(partition, index_field) == 0 else None
 
 
 @overload

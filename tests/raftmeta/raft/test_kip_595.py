@@ -218,11 +218,23 @@ def test_request_without_cluster_id_is_accepted(name: str) -> None:
     assert response is None or response.error_code == 0
 
 
+@pytest.mark.parametrize("other", ["two partitions", "partition 1", "another topic"])
 @pytest.mark.parametrize("name", ALL)
-def test_only_the_metadata_partition_is_served(name: str) -> None:
+def test_only_the_metadata_partition_is_served(name: str, other: str) -> None:
     """INVALID_REQUEST for anything but partition 0 of __cluster_metadata."""
     request = ALL[name]()
-    request.topics[0].partitions.append(request.topics[0].partitions[0])
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    if other == "two partitions":
+        topic.partitions.append(partition)
+    elif other == "partition 1":
+        field = "partition" if hasattr(partition, "partition") else "partition_index"
+        setattr(partition, field, 1)
+    else:
+        field = next(name for name in ("topic", "topic_name", "name") if hasattr(topic, name))
+        setattr(topic, field, "another")
+        if field == "topic":
+            topic.topic_id = b"another topic 16"
     response, _ = say(leader(), request)
     assert response.error_code == 42
 
