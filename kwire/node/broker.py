@@ -123,7 +123,7 @@ class BrokerHalf:
         self.replicas.roles.subscribe(self.groups.on_role_changed)
         markers = Markers(
             replicas=self.replicas,
-            groups=self.groups,
+            end_group_transaction=self.groups.end_transaction,
             clock=core.clock,
             timeout_ms=lambda: core.current.config.request_timeout_ms,
         )

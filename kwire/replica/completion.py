@@ -1,7 +1,8 @@
 """The completion of waits: of producers for a partition's log, of fetches for its records.
 
 :class:`Completion` is called for each partition whose log, high watermark, role or replicas have
-changed. Only it and the append itself (:meth:`ReplicaService.append`) wake fetches.
+changed. It and the append (:meth:`ReplicaService.append`) tell what became readable;
+:meth:`FetchWaits.on_readable` alone decides which fetches that wakes.
 """
 
 from collections.abc import Callable
@@ -49,9 +50,11 @@ class Completion:
         partition.commits.reach(change.to_offset)
         if partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
-            self.fetch_waits.on_readable(partition, _STABLE if is_stable else _COMMITTED, size)
-            if is_stable and stable_before < change.from_offset:
-                self.fetch_waits.on_transaction_ended(partition)
+            ends_transaction = is_stable and stable_before < change.from_offset
+            readable = _STABLE if is_stable else _COMMITTED
+            self.fetch_waits.on_readable(
+                partition, readable, size, ends_transaction=ends_transaction
+            )
 
     def on_copied(self, partition: Partition) -> None:
         """Complete the fetches of consumers that read from this follower."""
@@ -62,10 +65,9 @@ class Completion:
         size = partition.uncommitted.on_committed(after.high_watermark)
         if partition not in self.fetch_waits:
             return
-        self.fetch_waits.on_readable(partition, _STABLE, size)
         may_end_transaction = before.stable < before.high_watermark
-        if may_end_transaction and after.stable > before.stable:
-            self.fetch_waits.on_transaction_ended(partition)
+        ends_transaction = may_end_transaction and after.stable > before.stable
+        self.fetch_waits.on_readable(partition, _STABLE, size, ends_transaction=ends_transaction)
 
     def on_role_changed(self, partition: Partition, *, leads_on: bool = False) -> None:
         """End the waits of a partition, so that their requests check its role again.

@@ -13,9 +13,8 @@ docs/decisions/0031-damaged-batches.md.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -25,8 +24,9 @@ from kwire.codec.messages.fetch import FetchRequest
 from kwire.errors import KafkaError, raise_for_code
 from kwire.log.compaction.job import CleaningFailed
 from kwire.log.deadlines import Deadlines
-from kwire.log.directories.prefix_copy import CopyVoid, PrefixCopy
+from kwire.log.directories.prefix_copy import CopyVoid
 from kwire.log.partition_log import PartitionLog
+from kwire.log.scrubber import LogScrubber
 from kwire.log.segments.damage import DamagedRange
 from kwire.records.header import Buffer
 from kwire.replica.fetch_sessions import FINAL_EPOCH, NO_SESSION
@@ -58,24 +58,6 @@ Lacking = tuple[DamagedRange, list[str]]
 _WAIT_MS: Final = 100
 
 
-class DamagedLogs(Protocol):
-    """The damage in the logs of all directories."""
-
-    def damage_of(self, log: PartitionLog) -> Sequence[DamagedRange]:
-        """Return the known damage of a log."""
-
-    async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
-        """Return the bytes of a damaged range as they are; raises KafkaStorageError."""
-
-    async def restore(
-        self, log: PartitionLog, damaged: DamagedRange, data: Buffer, end_offset: int
-    ) -> bool:
-        """Write intact batches to the start of a damaged range; return whether that was done."""
-
-    def copying_prefix(self, log: PartitionLog) -> AbstractAsyncContextManager[PrefixCopy]:
-        """Return a context in which the closed segments of a log can be replaced."""
-
-
 @attrs.define(eq=False, repr=False)
 class DamageRepair:
     """Repairs the damaged logs of one broker, one after the other.
@@ -85,7 +67,8 @@ class DamageRepair:
 
     node: int
     partitions: "HostedPartitions"
-    logs: DamagedLogs
+    scrubber: LogScrubber
+    """Knows the damage of the logs in all directories, and writes to damaged segments."""
     connect: Callable[[int], LeaderBroker]
     """Returns the connection to a broker; the first call on it connects."""
     clock: Clock
@@ -137,7 +120,7 @@ class DamageRepair:
     def _on_failed(self, log: PartitionLog) -> None:
         """Retry later what could not be repaired."""
         count = self._failures[log] = self._failures.get(log, 0) + 1
-        self._set_under_repair(log, self.logs.damage_of(log))
+        self._set_under_repair(log, self.scrubber.damage_of(log))
         delay_s = min(RETRY_S * (1 << min(count - 1, 16)), RETRY_MAX_S)
         self._due.arm(log, self.clock.now() + delay_s)
 
@@ -162,7 +145,7 @@ class DamageRepair:
         if not partition.is_confirmed:
             return False
         lacking = list[Lacking]()
-        for damaged in self.logs.damage_of(log):
+        for damaged in self.scrubber.damage_of(log):
             reasons = await self._try_sources(partition, partial(self._copy, partition, damaged))
             if reasons is not None:
                 lacking.append((damaged, reasons))
@@ -174,7 +157,7 @@ class DamageRepair:
             return False
         for damaged, reasons in lacking:
             self._report(log, damaged, reasons)
-        return not self.logs.damage_of(log)
+        return not self.scrubber.damage_of(log)
 
     async def _copy_prefixes(self) -> None:
         """Copy the closed segments of one log after the other until cancelled."""
@@ -192,7 +175,7 @@ class DamageRepair:
             except Exception:  # A fault here must not end the broker.
                 logger.exception("copy failed partition=%s", log.partition)
             lacking = self._prefixes.pop(log)
-            if not self.logs.damage_of(log):
+            if not self.scrubber.damage_of(log):
                 self._failures.pop(log, None)
                 continue
             for damaged, others in lacking:
@@ -234,7 +217,7 @@ class DamageRepair:
         is_compacted = _is_compacted(log)
         while True:
             size = damaged.size
-            stored = await self.logs.read_damaged(log, damaged) if is_compacted else None
+            stored = await self.scrubber.read_damaged(log, damaged) if is_compacted else None
             data, end_offset = bytearray(), damaged.first_offset
             while len(data) < min(size, PIECE_BYTES):
                 end = min(damaged.end_offset, log.high_watermark)
@@ -244,14 +227,14 @@ class DamageRepair:
                 rest = None if stored is None else memoryview(stored)[len(data) :]
                 taken, end_offset = suitable_batches(records, gap, log.epochs, rest)
                 data += memoryview(records)[:taken]
-            is_restored = await self.logs.restore(log, damaged, data, end_offset)
+            is_restored = await self.scrubber.restore(log, damaged, data, end_offset)
             if not is_restored or len(data) >= size:
                 return
 
     async def _copy_prefix(self, partition: Partition, broker: int) -> None:
         """Replace the closed segments of a compacted log by the batches of another broker."""
         log, source = partition.log, self.connect(broker)
-        async with self.logs.copying_prefix(log) as copy:
+        async with self.scrubber.copying_prefix(log) as copy:
             has_all = False
             while not has_all and copy.next_offset < copy.end_offset:
                 while self.copy_limit.is_exceeded(self.clock.now()):

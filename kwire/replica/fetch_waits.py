@@ -126,9 +126,18 @@ class FetchWaits:
             self._bytes.discard(wait)
 
     def on_readable(
-        self, partition: Partition, isolations: Sequence[FetchIsolation], size_bytes: int
+        self,
+        partition: Partition,
+        isolations: Sequence[FetchIsolation],
+        size_bytes: int,
+        *,
+        ends_transaction: bool,
     ) -> None:
-        """Wake the fetches of these isolation levels that ``size_bytes`` more bytes complete."""
+        """Wake the fetches of these isolation levels that ``size_bytes`` more bytes complete.
+
+        With ``ends_transaction``, records before the marker may have become readable too, so all
+        read_committed fetches are woken. They wait again if not enough is readable.
+        """
         waits = self._bytes
         if partition in waits.watches:
             waits.mark(partition)
@@ -140,6 +149,8 @@ class FetchWaits:
             self._has_uncounted.notify()
         else:
             self._end_all(waits.pop_complete(partition, isolations, size_bytes))
+        if ends_transaction:
+            self._end_all(waits.pop_isolation(partition, FetchIsolation.STABLE))
 
     def _may_count_later(self, partition: Partition, isolations: Sequence[FetchIsolation]) -> bool:
         if not self._is_running or len(self._uncounted) >= _UNCOUNTED_MAX:
@@ -150,13 +161,6 @@ class FetchWaits:
     def mark(self, partition: Partition) -> None:
         """Make the next fetch of each session visit a partition, without waking any fetch."""
         self._bytes.mark(partition)
-
-    def on_transaction_ended(self, partition: Partition) -> None:
-        """Wake the read_committed fetches: records before the marker may have become readable.
-
-        They check whether enough is readable, and wait again if not.
-        """
-        self._end_all(self._bytes.pop_isolation(partition, FetchIsolation.STABLE))
 
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition, because they must check it again."""

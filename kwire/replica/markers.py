@@ -8,7 +8,7 @@ late marker of an earlier transaction, by its producer epoch (KIP-1228).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -38,11 +38,8 @@ WaitCommitted = Callable[[], Awaitable[None]]
 """Waits for the commit of a marker; raises KafkaError."""
 
 
-class GroupTransactions(Protocol):
-    """The part of the group coordinator, which is in a layer above, that ends transactions."""
-
-    def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
-        """Append and apply a marker; raises KafkaError."""
+EndGroupTransaction = Callable[[int, TransactionMarker], WaitCommitted]
+"""Appends and applies a marker in a partition of ``__consumer_offsets``; raises KafkaError."""
 
 
 def append_marker(
@@ -71,7 +68,8 @@ class Markers:
     """The writer of markers to the partitions that one broker leads."""
 
     replicas: ReplicaService
-    groups: GroupTransactions
+    end_group_transaction: EndGroupTransaction
+    """The group coordinator's; that coordinator is in a layer above."""
     clock: Clock
     timeout_ms: Callable[[], int]
     """Returns ``request.timeout.ms``, which limits the wait for followers."""
@@ -104,7 +102,7 @@ class Markers:
     def _append(self, partition: TopicPartition, marker: TransactionMarker) -> WaitCommitted:
         hosted = self.replicas.partitions.get_led(*partition)
         if partition.topic == CONSUMER_OFFSETS:
-            return self.groups.end_transaction(partition.partition, marker)
+            return self.end_group_transaction(partition.partition, marker)
         appended = append_marker(self.replicas, hosted, marker, self.clock.now_ms())
 
         deadline = self.replicas.now() + self.timeout_ms() / 1000

@@ -216,9 +216,8 @@ class ReplicaService:
             traffic = partition.traffic
             traffic.messages_in.value += produced.end_offset - produced.base_offset
             traffic.bytes_in.value += size
-            self.fetch_waits.on_readable(partition, produced.readable, size)
-            if header.attributes & CONTROL:
-                self.fetch_waits.on_transaction_ended(partition)
+            ends = header.attributes & CONTROL != 0
+            self.fetch_waits.on_readable(partition, produced.readable, size, ends_transaction=ends)
         if not produced.is_stored:
             self._syncs.start(partition)
         return produced

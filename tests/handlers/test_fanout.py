@@ -393,7 +393,7 @@ async def test_fetches_are_freed_once_they_are_answered() -> None:
         fetches = [waits.begin(1, FetchIsolation.HIGH_WATERMARK) for _ in range(20)]
         for number in range(len(fetches)):
             waits.add(fetches[number], [key])
-        waits.on_readable(key, (FetchIsolation.HIGH_WATERMARK,), 10)
+        waits.on_readable(key, (FetchIsolation.HIGH_WATERMARK,), 10, ends_transaction=False)
         assert not fetches[0].is_over
         await wait_all_tasks_blocked()
         assert all(each.is_over for each in fetches)

@@ -236,7 +236,7 @@ async def test_batch_that_has_to_be_synced_first_is_not_acknowledged_at_once() -
 async def test_bug_after_the_append_does_not_repeat_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*arguments: Any) -> None:
+    def fail(*arguments: Any, ends_transaction: bool) -> None:
         raise ZeroDivisionError("a bug")
 
     subject = broker()

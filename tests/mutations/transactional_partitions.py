@@ -68,8 +68,8 @@ MUTATIONS = (
         name="end-of-a-transaction-wakes-no-reader",
         invariants=(61,),
         path="kwire/replica/replicas.py",
-        old="if header.attributes & CONTROL:",
-        new="if False:",
+        old="ends = header.attributes & CONTROL != 0",
+        new="ends = False",
         test=f"{_RECORDS}"
         "::test_end_of_a_transaction_completes_a_read_committed_fetch_with_all_its_bytes",
     ),
@@ -77,8 +77,8 @@ MUTATIONS = (
         name="replicated-marker-wakes-no-reader",
         invariants=(61,),
         path="kwire/replica/completion.py",
-        old="if is_stable and stable_before < change.from_offset:",
-        new="if False:",
+        old="ends_transaction = is_stable and stable_before < change.from_offset",
+        new="ends_transaction = False",
         test=f"{_RECORDS}::test_read_committed_fetch_wakes_when_a_follower_has_the_marker",
     ),
     Mutation(

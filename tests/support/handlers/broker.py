@@ -173,11 +173,9 @@ def encode_whole(answer: Any, version: int) -> bytes:
     return b"".join(out)
 
 
-class _NoGroups:
-    """The group coordinator of a broker that has no groups."""
-
-    def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
-        raise NotCoordinator
+def _end_no_group_transaction(index: int, marker: TransactionMarker) -> WaitCommitted:
+    """Reject the marker: this broker has no groups."""
+    raise NotCoordinator
 
 
 def broker(slots: int = 100, disks: Sequence[SimDisk] = ()) -> Broker:
@@ -205,7 +203,7 @@ def broker(slots: int = 100, disks: Sequence[SimDisk] = ()) -> Broker:
     config = BrokerConfig({})
     markers = Markers(
         replicas=replicas,
-        groups=_NoGroups(),
+        end_group_transaction=_end_no_group_transaction,
         clock=wall,
         timeout_ms=lambda: config.request_timeout_ms,
     )

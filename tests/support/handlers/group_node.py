@@ -198,7 +198,7 @@ async def group_node(
     subject.replicas.roles.subscribe(groups.on_role_changed)
     markers = Markers(
         replicas=subject.replicas,
-        groups=groups.service,
+        end_group_transaction=groups.service.end_transaction,
         clock=subject.wall,
         timeout_ms=lambda: config.request_timeout_ms,
     )
