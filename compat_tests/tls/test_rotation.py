@@ -204,3 +204,20 @@ def test_setting_that_cannot_change_so_is_refused(
 ) -> None:
     with pytest.raises(KafkaException):
         alter(tls_broker, value, name)
+
+
+def test_password_does_not_enter_the_metadata(
+    broker_kind: str, tls_broker: TlsBroker, tmp_path: Path
+) -> None:
+    """Apache Kafka stores it as it is."""
+    name, secret = "listener.name.unused.ssl.keystore.password", f"the secret of {tmp_path}"
+    if broker_kind == "kwire":
+        with pytest.raises(KafkaException) as refused:
+            alter(tls_broker, secret, name)
+        assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+        assert "restart the broker" in refused.value.args[0].str()
+    else:
+        alter(tls_broker, secret, name)
+    files = [path for path in tls_broker.broker.data.rglob("*") if path.is_file()]
+    is_stored = any(secret.encode() in path.read_bytes() for path in files)
+    assert is_stored == (broker_kind == "kafka")

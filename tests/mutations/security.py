@@ -12,6 +12,14 @@ TOKENS: Final = "tests/security/test_oauth.py"
 BEARERS: Final = "tests/server/test_delegation_tokens.py"
 MUTATIONS = (
     Mutation(
+        name="passwords-in-the-metadata",
+        invariants=(105,),
+        path="kwire/raftmeta/controller/configs.py",
+        old="    _refuse_secrets(setting for setting in requested_names if setting in settings)\n",
+        new="",
+        test="tests/server/test_certificates.py::test_refused_password_is_in_no_file_of_the_node",
+    ),
+    Mutation(
         name="bearer-of-a-token-makes-tokens",
         invariants=(105,),
         path="kwire/handlers/shared/token_requests.py",

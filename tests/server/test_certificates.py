@@ -126,3 +126,16 @@ async def test_expired_certificate_is_not_replaced_by_one_that_serves_nobody(
     code, text = await alter_keystore(tmp_path, leaf, BETWEEN_BROKERS, old)
     assert code == InvalidRequest.code
     assert reason in text
+
+
+async def test_refused_password_is_in_no_file_of_the_node(tmp_path: Path) -> None:
+    data, secret = tmp_path / "data", "the secret of the key store"
+    async with running(data) as server:
+        password = ("listener.name.other.ssl.keystore.password", secret)
+        code, text = await alter(server, password, ("log.retention.ms", "77777"))
+        assert (code, secret in text) == (InvalidRequest.code, False)
+        assert await alter(server, ("log.retention.ms", "88888")) == (0, "")
+    content = b"".join(path.read_bytes() for path in data.rglob("*") if path.is_file())
+    assert b"88888" in content
+    assert secret.encode() not in content
+    assert b"77777" not in content

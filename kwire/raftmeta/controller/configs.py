@@ -1,7 +1,8 @@
 """Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions.
 
 Rules: the new settings of a resource are validated together and written all or not at all; an
-error fails only its own resource; a resource that a request names twice is rejected.
+error fails only its own resource; a resource that a request names twice is rejected. Passwords and
+private keys are rejected, because metadata are not encrypted.
 """
 
 from collections import Counter
@@ -44,6 +45,8 @@ SUBTRACT: Final = 3
 
 VALUE_MAX: Final = 32767
 """The largest number of characters in a setting's value."""
+_CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+"""Settings that Kafka hides like passwords, although everybody may read their values."""
 
 Answer = TypeVar("Answer")
 """The part of a response about one resource."""
@@ -150,7 +153,7 @@ def _alter(
         current = dict(state.image.config(*resource))
         settings = alteration.change(dict(current))
         _check_safety(state, resource, requested_names, settings)
-        _check(state, resource, current, settings)
+        _check(state, resource, requested_names, current, settings)
     except ConfigError as error:
         return Outcome(errors.InvalidConfig.code, str(error))
     except KafkaError as error:
@@ -260,7 +263,11 @@ def _check_kind(kind: int) -> None:
 
 
 def _check(
-    state: ControllerState, resource: Resource, current: dict[str, str], settings: dict[str, str]
+    state: ControllerState,
+    resource: Resource,
+    requested_names: Sequence[str],
+    current: dict[str, str],
+    settings: dict[str, str],
 ) -> None:
     kind, name = resource
     if kind == TOPIC:
@@ -271,7 +278,7 @@ def _check(
         if name not in state.image.topic_ids:
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
-        _check_broker(state, name, current, settings)
+        _check_broker(state, name, requested_names, current, settings)
     elif kind == GROUP:
         _check_group(state, name, settings)
     elif not name:
@@ -302,7 +309,11 @@ def _check_group(state: ControllerState, name: str, settings: dict[str, str]) ->
 
 
 def _check_broker(
-    state: ControllerState, name: str, current: dict[str, str], settings: dict[str, str]
+    state: ControllerState,
+    name: str,
+    requested_names: Sequence[str],
+    current: dict[str, str],
+    settings: dict[str, str],
 ) -> None:
     """Reject settings that cannot change at run time, or not for this resource."""
     if name and not (name.isascii() and name.isdigit()):
@@ -320,6 +331,7 @@ def _check_broker(
         raise errors.InvalidRequest(
             f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
+    _refuse_secrets(setting for setting in requested_names if setting in settings)
     stores = [setting for setting in changed_names if is_for_store(setting)]
     if stores:
         raise errors.InvalidRequest(
@@ -339,6 +351,24 @@ def _check_broker(
         except ConfigError as error:
             raise errors.InvalidRequest(str(error)) from None
     _check_together(state, name, changed_names, settings)
+
+
+def _refuse_secrets(names: Iterable[str]) -> None:
+    """Reject values that would be readable in the metadata log and its snapshots of every node."""
+    names = list(names)
+    keys = _keys_of_listeners(names)
+    secrets = [
+        name
+        for name in names
+        if name in keys and keys[name].sensitive and not name.endswith(_CERTIFICATES)
+    ]
+    if secrets:
+        raise errors.InvalidRequest(
+            "Passwords and private keys cannot be altered, because the metadata of the cluster "
+            f"would show them: [{', '.join(sorted(secrets))}]. Set them in server.properties and "
+            "restart the broker; to replace a private key without a restart, write a new file over "
+            "that of ssl.keystore.location, with the password of the old one."
+        )
 
 
 def _keys_of_listeners(settings: Iterable[str]) -> dict[str, Key[object]]:

@@ -10,13 +10,18 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.configs.resource_types import BROKER, GROUP, TOPIC
-from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
+from kwire.raftmeta.controller.configs import (
+    DELETE,
+    SET,
+    decide_alter,
+    decide_incremental_alter,
+)
 from kwire.raftmeta.controller.feature_updates import decide_update_features
 from kwire.raftmeta.controller.state import ControllerState, whole
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.levels import ELR
 from tests.support.raftmeta.clusters import Cluster
-from tests.support.raftmeta.requests import alter
+from tests.support.raftmeta.requests import alter, replace
 
 
 def records(state: ControllerState, request: Any) -> list[tuple[str, str | None]]:
@@ -150,7 +155,7 @@ def test_settings_of_a_group_stay_within_those_of_the_broker(
     ("name", "refusal"),
     [
         ("ssl.keystore.location", "These security configs can be dynamically updated only per-li"),
-        ("ssl.key.password", "These security configs can be dynamically updated only per-listene"),
+        ("ssl.truststore.type", "These security configs can be dynamically updated only per-list"),
         ("listener.name.a.ssl.allow.dn.changes", "Cannot update these configs dynamically: [lis"),
         ("listener.name.a.plain.sasl.jaas.config", "Cannot update these configs dynamically: [l"),
         ("listener.name.a.plain.connections.max.reauth.ms", "Cannot update these configs dynami"),
@@ -164,6 +169,64 @@ def test_protection_that_is_fixed_is_refused(name: str, refusal: str) -> None:
     ).reply.responses[0]
     assert response.error_code == errors.InvalidRequest.code
     assert (response.error_message or "").startswith(refusal)
+
+
+SECRETS = (
+    "ssl.key.password",
+    "listener.name.a.ssl.key.password",
+    "listener.name.a.ssl.keystore.key",
+    "listener.name.a.ssl.keystore.password",
+    "listener.name.a.ssl.truststore.password",
+)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("broker", ["", "1"])
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize("incremental", [False, True])
+def test_password_or_private_key_is_refused(
+    incremental: bool, validate_only: bool, broker: str, name: str
+) -> None:
+    """Apache Kafka 4.3.1 stores it as it is, in the metadata log of every node."""
+    cluster = Cluster()
+    if incremental:
+        decide: Any = decide_incremental_alter
+        request: Any = alter(BROKER, broker, (name, SET, "SECRET"), ("log.retention.ms", SET, "5"))
+    else:
+        decide = decide_alter
+        request = replace(BROKER, broker, (name, "SECRET"), ("log.retention.ms", "5"))
+    request.validate_only = validate_only
+    (response,) = cluster.do(decide, request).responses
+    assert response.error_code == errors.InvalidRequest.code
+    assert cluster.records == [], "the resource keeps all its settings"
+    assert name in (response.error_message or "")
+    assert "server.properties" in (response.error_message or "")
+    assert "SECRET" not in (response.error_message or "")
+
+
+def test_stored_password_can_be_deleted_but_not_repeated() -> None:
+    """Metadata that Apache Kafka wrote may have one."""
+    name = "listener.name.a.ssl.keystore.password"
+    cluster = Cluster()
+    stored = r.ConfigRecord(resource_type=BROKER, resource_name="1", name=name, value="SECRET")
+    cluster.write(stored)
+    changes = ((name, SET, "SECRET"), ("log.retention.ms", SET, "5"), (name, DELETE, None))
+    codes = [
+        cluster.do(decide_incremental_alter, alter(BROKER, "1", change)).responses[0].error_code
+        for change in changes
+    ]
+    assert codes == [errors.InvalidRequest.code, 0, 0]
+    cluster.write(stored)
+    request = replace(BROKER, "1", ("log.retention.ms", "6"))
+    assert cluster.do(decide_alter, request).responses[0].error_code == 0
+    assert dict(cluster.state.image.config(BROKER, "1")) == {"log.retention.ms": "6"}
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.certificate.chain", "ssl.truststore.certificates"])
+def test_certificates_can_be_altered_because_they_are_public(name: str) -> None:
+    request = alter(BROKER, "1", (f"listener.name.a.{name}", SET, "CERTIFICATES"))
+    (response,) = whole(decide_incremental_alter(Cluster().state, request)).reply.responses
+    assert response.error_code == 0
 
 
 @pytest.mark.parametrize(

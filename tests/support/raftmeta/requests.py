@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kwire.codec.messages.alter_configs import AlterConfigsRequest
 from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -90,6 +91,14 @@ def alter(kind: int, name: str, *operations: tuple[str, int, str | None]) -> Any
     ]
     resource = Resource(resource_type=kind, resource_name=name, configs=configs)
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+
+def replace(kind: int, name: str, *settings: tuple[str, str]) -> AlterConfigsRequest:
+    """Return a request that replaces all settings of one resource."""
+    shape = AlterConfigsRequest.AlterConfigsResource
+    configs = [shape.AlterableConfig(name=setting, value=value) for setting, value in settings]
+    resource = shape(resource_type=kind, resource_name=name, configs=configs)
+    return AlterConfigsRequest(resources=[resource], validate_only=False)
 
 
 def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
