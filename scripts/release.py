@@ -60,7 +60,7 @@ def list_components(wheel: Path, target: Path, environment: Path) -> None:
 def audit(environment: Path) -> None:
     """Fail if an installed package has a known vulnerability."""
     (packages,) = environment.glob("lib/python*/site-packages")
-    run("uvx", "--quiet", "pip-audit", "--path", packages)
+    run("python", ROOT / "scripts/audit.py", "--known-only", packages)
 
 
 def run(tool: str, *arguments: str | Path) -> None:

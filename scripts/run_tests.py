@@ -1,8 +1,8 @@
 """Run the test stages and report them: ``scripts/test [--all] [--only NAME,...] [--lanes N]``.
 
 Rules: a stage that could not run is a failure, never a skip; every stage runs even when an
-earlier one failed, so that one run shows all failures; a failed stage leaves its files; the short
-run names the stages left out. With several lanes, as many stages run at the same time, the last
+earlier one failed, so that one run shows all failures; a failed stage leaves its files; a run
+names the stages left out. With several lanes, as many stages run at the same time, the last
 ones of the list first because they take longest, and the output of each comes at its end: many of
 the long stages wait for most of their time.
 """
@@ -35,6 +35,8 @@ class Stage:
     name: str
     command: list[str]
     long: bool = False
+    by_name: bool = False
+    """True if only ``--only`` runs the stage, because a machine for tests may lack what it asks."""
 
 
 WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
@@ -54,6 +56,7 @@ STAGES = [
     Stage("types", [str(BIN / "mypy")]),
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
+    Stage("audit", [*PYTHON, "scripts/audit.py"], by_name=True),
     Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline", "-m", "not long"]),
     Stage("long unit", [*PYTEST, *PARALLEL, "tests/sim", "-m", "long"], long=True),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "600000"]),
@@ -131,7 +134,7 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=1, help="stages at the same time")
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name]
-    chosen = [s for s in STAGES if (s.name in only if only else arguments.all or not s.long)]
+    chosen = [s for s in STAGES if (s.name in only if only else is_usual(s, arguments.all))]
     if unknown := set(only) - {stage.name for stage in STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + stage_names())
     subprocess.run([*PYTHON, "scripts/speedups.py"], cwd=ROOT, check=False)
@@ -144,10 +147,17 @@ def main() -> int:
     print(f"\nwhat ran, in {time.monotonic() - started:.0f} s:")
     for stage, passed, summary, seconds in results:
         print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {seconds:6.1f} s  {summary}")
-    left_out = [stage.name for stage in STAGES if stage not in chosen]
-    if left_out:
-        print(f"left out (scripts/test --all runs them): {', '.join(left_out)}")
+    left_out = [stage for stage in STAGES if stage not in chosen]
+    if names := [stage.name for stage in left_out if not stage.by_name]:
+        print(f"left out (scripts/test --all runs them): {', '.join(names)}")
+    if names := [stage.name for stage in left_out if stage.by_name]:
+        print(f"left out (scripts/test --only NAME runs them): {', '.join(names)}")
     return 0 if all(passed for _, passed, _, _ in results) else 1
+
+
+def is_usual(stage: Stage, with_long: bool) -> bool:
+    """Return whether a run that names no stages runs this one."""
+    return not stage.by_name and (with_long or not stage.long)
 
 
 def stage_names() -> str:
