@@ -191,7 +191,8 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> Parser:
     serve.add_argument(
         "--metrics-host",
         metavar="HOST",
-        help="the address of --metrics-port (that of the first listener for clients)",
+        help="the address of --metrics-port (that of the first listener for clients; with --secure "
+        "127.0.0.1)",
     )
     return serve
 
@@ -296,6 +297,8 @@ def serve(options: argparse.Namespace) -> None:
                 from kwire.secure.command import protect
 
                 properties, upkeep, more = protect(options, properties)
+                # Metrics are not encrypted and ask for no log-in.
+                options.metrics_host = options.metrics_host or "127.0.0.1"
         except ConfigError as error:
             fail(error)
         beside = None if upkeep is None else upkeep.run

@@ -113,8 +113,8 @@ UNASKED = "advertised only if `kwire.client.metrics.max.series` is set; by Kafka
 METRICS = """\
 # Metrics
 
-`kwire serve --metrics-port PORT` answers HTTP on the host of the first listener for clients, or on
-`--metrics-host`:
+`kwire serve --metrics-port PORT` answers HTTP on the host of the first listener for clients (with
+`--secure` on 127.0.0.1), or on `--metrics-host`:
 
 - `/metrics`: the figures below for Prometheus, those that Apache Kafka has with its meanings,
   and the metrics that clients push ([operations.md](operations.md#metrics-of-clients));

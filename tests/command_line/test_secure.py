@@ -2,10 +2,12 @@
 
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
+from kwire.cluster.ports import free_ports
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.testing.wire import Closed, WireClient
 from tests.support.command_line.process import Node, run, serve
@@ -99,6 +101,33 @@ def test_ephemeral_node_leaves_no_secret(tmp_path: Path) -> None:
         assert list(tmp_path.glob("kwire-*/data-secure/passwords.json"))
         assert node.stop() == 0
     assert [path.name for path in tmp_path.iterdir()] == ["stderr.txt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_open"), [((), False), (("--metrics-host", "0.0.0.0"), True)]
+)
+def test_metrics_of_a_protected_node_are_for_its_own_machine(
+    tmp_path: Path, options: tuple[str, ...], is_open: bool
+) -> None:
+    """Its clients may be elsewhere: 127.0.0.2 is another address, of the same machine."""
+    port, metrics_port = free_ports(2)
+    listeners = f"listeners=SASL_SSL://0.0.0.0:{port},CONTROLLER://127.0.0.1:0"
+    advertised = f"advertised.listeners=SASL_SSL://127.0.0.1:{port}"
+    arguments = ("--secure", "--metrics-port", str(metrics_port), *options)
+    overrides = ("--override", listeners, "--override", advertised)
+    with serve(tmp_path, *arguments, *overrides) as node:
+        greeting(node)
+        assert is_reachable("127.0.0.2", port)
+        assert is_reachable("127.0.0.1", metrics_port)
+        assert is_reachable("127.0.0.2", metrics_port) == is_open
+
+
+def is_reachable(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def test_settings_of_protection_are_refused_before_a_file_is_written(tmp_path: Path) -> None:

@@ -8,6 +8,15 @@ FOLDER: Final = "tests/secure/test_folder.py"
 REQUEST_TIME: Final = "tests/handlers/test_request_time.py"
 MUTATIONS = (
     Mutation(
+        name="metrics-of-a-protected-node-are-for-everybody",
+        invariants=(105,),
+        path="kwire/cli.py",
+        old='                options.metrics_host = options.metrics_host or "127.0.0.1"\n',
+        new="",
+        test="tests/command_line/test_secure.py"
+        "::test_metrics_of_a_protected_node_are_for_its_own_machine",
+    ),
+    Mutation(
         name="secrets-readable-by-others",
         invariants=(105,),
         path="kwire/secure/folder.py",
