@@ -46,9 +46,9 @@ def add_format(form: argparse.ArgumentParser) -> None:
         "-S",
         action="append",
         default=[],
-        metavar="CREDENTIAL",
-        help="a user of the new cluster: SCRAM-SHA-256=[name=NAME,password=PASSWORD]; may be "
-        "repeated",
+        metavar="CREDENTIAL|@FILE",
+        help="a user of the new cluster: SCRAM-SHA-256=[name=NAME,password=PASSWORD], or a file "
+        "with a user in each line, which the list of processes does not show; may be repeated",
     )
     first = form.add_mutually_exclusive_group()
     first.add_argument(

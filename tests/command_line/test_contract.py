@@ -305,6 +305,7 @@ def test_version_is_printed() -> None:
     [
         (["--add-scram", "SCRAM-SHA-999=[name=a,password=b]"], "--add-scram"),
         (["--add-scram", "SCRAM-SHA-256=[name=a,password=b]", "-r", "3.4"], "3.5-IV2"),
+        (["--add-scram", "@absent"], "cannot read absent: No such file"),
         (["--feature", "foo.version=1"], "foo.version"),
         (["--release-version", "9.9"], "9.9"),
         (["--standalone", "--no-initial-controllers"], "--standalone"),

@@ -1,13 +1,19 @@
 """The users that `kwire format --add-scram` names."""
 
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 
 from kwire.security.scram import BY_NAME, make_credential, salt_password
 from kwire.security.scram_arguments import parse_credential
+from kwire.storage_format.releases import BadLevelError
+from kwire.storage_format.scram_users import scram_records
 
 SALT = b"salt"
+RELEASE = {"metadata.version": 29}
+ALICE = "SCRAM-SHA-256=[name=alice,password=secret of alice,salt=c2FsdA==]"
+BOB = "SCRAM-SHA-512=[name=bob,password=@secret,salt=c2FsdA==]"
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))
@@ -60,3 +66,31 @@ def test_malformed_credential_is_rejected_without_showing_a_secret(text: str) ->
         parse_credential(text, SALT)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_file_has_a_user_in_each_line(tmp_path: Path) -> None:
+    """The list of processes shows no argument with a password."""
+    path = tmp_path / "users, and=more"
+    path.write_text(f"{ALICE}\n\n{BOB}\n")
+    assert scram_records([f"@{path}"], RELEASE) == scram_records([ALICE, BOB], RELEASE)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot read .*: No such file"),
+        (b"", "is empty; write a credential into each line"),
+        (b"\xff", "cannot read .*: it is not UTF-8"),
+        (b"SCRAM-SHA-256=[password=secret]", "the user's name is missing"),
+        (b"secret", "^--add-scram: write SCRAM-SHA-256="),
+    ],
+)
+def test_unusable_file_is_rejected_without_showing_a_secret(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "users"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadLevelError, match=reason) as caught:
+        scram_records([f"@{path}"], RELEASE)
+    assert "secret" not in str(caught.value)
