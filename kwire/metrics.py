@@ -56,9 +56,16 @@ REQUEST_SECONDS: Final = histogram(
     "request",
     bounds=_SECONDS,
 )
-REQUEST_THROTTLE_SECONDS: Final = counter(
-    "kwire_request_throttle_seconds_total",
-    "Throttle time in responses to clients that exceeded a request_percentage.",
+QUOTA_THROTTLED: Final = counter(
+    "kwire_quota_throttled_total",
+    "Responses with a throttle time because of a quota; for connection_creation_rate, connections "
+    "that are closed.",
+    "quota",
+)
+QUOTA_THROTTLE_SECONDS: Final = counter(
+    "kwire_quota_throttle_seconds_total",
+    "The throttle times of these responses; for connections, the time until they are closed.",
+    "quota",
 )
 CONNECTIONS: Final = gauge(
     "kafka_server_socket_server_metrics_connection_count", "Open connections.", "listener"
@@ -451,6 +458,12 @@ class Metrics:
             list_values = self._label_functions.get(metric)
             for labels, number in () if list_values is None else list_values():
                 yield _line(metric, labels, number)
+
+
+def count_throttle(metrics: Metrics, quota: str, seconds: float) -> None:
+    """Count a response, or a connection, that a quota delays by this time."""
+    metrics.cell(QUOTA_THROTTLED, quota).value += 1
+    metrics.cell(QUOTA_THROTTLE_SECONDS, quota).value += seconds
 
 
 def _spread(metric: Metric, labels: tuple[str, ...], spread: Histogram) -> Iterator[str]:

@@ -11,6 +11,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.raftmeta.controller.mutation_quota import RATE as MUTATION_RATE
 from kwire.raftmeta.controller.topics import decide_create_partitions
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
@@ -40,6 +41,6 @@ async def create_partitions(
     request.topics = allowed
     permit = context.mutation_permit(strict_since=3)
     response = await context.decide(partial(decide_create_partitions, permit=permit), request)
-    response.throttle_time_ms = permit.throttle_ms
+    response.throttle_time_ms = context.count_throttle(MUTATION_RATE, permit.throttle_ms)
     response.results += denied
     return response

@@ -13,6 +13,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
+from kwire.raftmeta.controller.mutation_quota import RATE as MUTATION_RATE
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.types import METADATA_TOPIC
 
@@ -33,7 +34,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
     request.topics = [topic for topic in request.topics if topic.name not in refusals]
     permit = context.mutation_permit(strict_since=6)
     response = await context.decide(partial(decide_create_topics, permit=permit), request)
-    response.throttle_time_ms = permit.throttle_ms
+    response.throttle_time_ms = context.count_throttle(MUTATION_RATE, permit.throttle_ms)
     slices = Slices(context.clock.now)
     for result in response.topics:
         await slices.pause()

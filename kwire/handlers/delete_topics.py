@@ -8,6 +8,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
+from kwire.raftmeta.controller.mutation_quota import RATE as MUTATION_RATE
 from kwire.raftmeta.controller.topics import decide_delete_topics
 
 Result = DeleteTopicsResponse.DeletableTopicResult
@@ -41,7 +42,7 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
     request.topics = allowed
     permit = context.mutation_permit(strict_since=5)
     response = await context.decide(partial(decide_delete_topics, permit=permit), request)
-    response.throttle_time_ms = permit.throttle_ms
+    response.throttle_time_ms = context.count_throttle(MUTATION_RATE, permit.throttle_ms)
     response.responses += denied
     return response
 

@@ -606,7 +606,7 @@ def _throttle_produced(context: Context, frame: memoryview) -> int:
         return 0
     now = context.clock.now()
     limit.record(len(frame), now)
-    return limit.excess_ms(now)
+    return context.count_throttle(PRODUCED, limit.excess_ms(now))
 
 
 def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | None:

@@ -200,6 +200,7 @@ def _run(
             now = replicas.now()
             excess_ms = limit.excess_ms(now)
             if excess_ms:
+                context.count_throttle(FETCHED, excess_ms)
                 replicas.sessions.cancel(fetch_context)
                 session_id = fetch_context.session_id
                 return FetchResponse(session_id=session_id, throttle_time_ms=excess_ms)
@@ -243,7 +244,7 @@ def _respond(
     if limit is not None:
         now = replicas.now()
         limit.record(reading.total_bytes, now)
-        response.throttle_time_ms = limit.excess_ms(now)
+        response.throttle_time_ms = context.count_throttle(FETCHED, limit.excess_ms(now))
     return response
 
 

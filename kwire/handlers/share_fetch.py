@@ -173,7 +173,7 @@ def _response(
     if limit is not None:
         now = context.replicas.now()
         limit.record(sent_bytes, now)
-        response.throttle_time_ms = limit.excess_ms(now)
+        response.throttle_time_ms = context.count_throttle(FETCHED, limit.excess_ms(now))
     return response
 
 

@@ -18,7 +18,8 @@ import trio
 from trio.lowlevel import ParkingLot, wait_readable
 
 from kwire.lazy_heap import LazyHeap
-from kwire.net.address_rates import AddressRates
+from kwire.metrics import Metrics, count_throttle
+from kwire.net.address_rates import CREATED, AddressRates
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.listener import Listener
 
@@ -51,6 +52,7 @@ class Acceptor:
     close_oldest: Callable[[], None]
     """Closes an unprotected connection, so that a protected listener can accept one."""
     rates: AddressRates
+    metrics: Metrics
     collect: Callable[[], object] = lambda: None
     """Collects garbage among the objects of new connections, to keep later collections short."""
     last_descriptor: int = UNLIMITED
@@ -173,6 +175,7 @@ class Acceptor:
                 continue
             throttle_s = self.rates.throttle_s(host, self.now())
             if throttle_s > 0:
+                count_throttle(self.metrics, CREATED, throttle_s)
                 self._close_later(sock, self.now() + throttle_s)
                 continue
             self._rate.take()

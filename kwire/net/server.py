@@ -70,7 +70,9 @@ class NetServer:
     def __attrs_post_init__(self) -> None:
         limits = self.limits
         rates = AddressRates(limits.quota_window_num, limits.quota_window_size_seconds)
-        self.acceptor = Acceptor(Admission(limits), self.now, self._close_oldest, rates)
+        self.acceptor = Acceptor(
+            Admission(limits), self.now, self._close_oldest, rates, self.metrics
+        )
         self._memory = RequestMemory(_request_memory_limit(self.limits), self.now)
         self.metrics.register_function(REQUEST_MEMORY, lambda: self._memory.used)
 

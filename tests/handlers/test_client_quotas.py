@@ -26,6 +26,7 @@ from tests.support.handlers.broker import Broker, broker, create_topic, one_batc
 from tests.support.handlers.fetch import Fetcher, at, values
 from tests.support.handlers.fetch import request as fetch_request
 from tests.support.handlers.produce import request as produce_request
+from tests.support.handlers.throttles import throttles
 
 BATCH = one_batch(bytes(1000))
 RATE = len(BATCH)
@@ -103,11 +104,14 @@ async def test_producer_above_its_quota_is_throttled(
     client = Client(subject)
     assert (await client.produce(9)).throttle_time_ms == 0
     assert client.requests.muted_s == 0
-    answer = await client.produce(3)
+    answers = [await client.produce() for _ in range(3)]
+    answer = answers[-1]
     assert 2000 <= answer.throttle_time_ms < 4000
     assert client.requests.muted_s == answer.throttle_time_ms / 1000
     (partition,) = answer.responses[0].partition_responses
     assert (partition.error_code, partition.base_offset) == (0, 11)
+    seconds = sum(answer.throttle_time_ms for answer in answers) / 1000
+    assert throttles(subject.services.metrics, PRODUCED) == (3, pytest.approx(seconds))
     await trio.sleep(client.requests.muted_s + 10)
     assert (await client.produce()).throttle_time_ms == 0
 
@@ -155,6 +159,8 @@ async def test_consumer_gets_what_its_quota_has_left_and_then_waits(
     other = Client(subject)
     assert await other.fetch(11) == (0, throttle_ms), "all connections share the quota"
     assert other.requests.muted_s == throttle_ms / 1000
+    seconds = pytest.approx(2 * throttle_ms / 1000)
+    assert throttles(subject.services.metrics, FETCHED) == (2, seconds)
     offset, started = 11, trio.current_time()
     while offset < 40:
         await trio.sleep(throttle_ms / 1000)

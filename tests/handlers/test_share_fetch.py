@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import trio
 
+from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import (
     InvalidRecordState,
@@ -17,10 +18,12 @@ from kwire.errors import (
     UnknownTopicId,
     UnsupportedVersion,
 )
+from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import ClientConnection
 from kwire.records import control, header
 from kwire.share.persister import StateBatch
 from tests.support.handlers.broker import NOW_MS, create_topic, one_batch, topic_id, write
+from tests.support.handlers.throttles import throttles
 from tests.support.share.members import GROUP, deliveries, share_node, values
 from tests.support.share.persister import MemoryPersister
 
@@ -54,6 +57,21 @@ async def test_exact_limit_of_records(autojump_clock: Any) -> None:
         assert values(row) == [b"0", b"1", b"2"]  # Batches are sent as they are.
         (row,) = await member.fetch(max_records=2, share_acquire_mode=1)
         assert deliveries(row) == [(2, 2, 1)]
+
+
+async def test_member_above_its_quota_is_throttled(autojump_clock: Any) -> None:
+    async with share_node() as node:
+        partition = await create_topic(node.broker)
+        await node.initialize(0)
+        entity = r.ClientQuotaRecord.EntityData(entity_type="client-id", entity_name=None)
+        await node.broker.publish(
+            r.ClientQuotaRecord(entity=[entity], key=FETCHED, value=10, remove=False)
+        )
+        write(node.broker, partition, bytes(1000))
+        (row,) = await node.member("m").fetch(0)
+        assert len(values(row)) == 1
+        count, seconds = throttles(node.broker.services.metrics, FETCHED)
+        assert (count, seconds) == (1, pytest.approx(96, abs=4)), "10 of 106 seconds are free"
 
 
 async def test_new_records_are_acquired_in_batches(autojump_clock: Any) -> None:

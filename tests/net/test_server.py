@@ -14,11 +14,13 @@ import trio.testing
 
 from kwire.net import acceptor
 from kwire.net.acceptor import ACCEPT_BATCH, COLLECTED
+from kwire.net.address_rates import CREATED
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
 from kwire.net.server import CLOSE_BATCH
 from kwire.net.turns import TURN_FRAMES
 from kwire.testing.wire import Closed, TrioWireClient
+from tests.support.handlers.throttles import throttles
 from tests.support.net.node import Echo, Node, echo, frames_of, running, settle
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait", "each_way_to_answer")
@@ -345,6 +347,7 @@ async def test_address_over_its_rate_is_disconnected_a_little_later(
         assert await clients[2].is_closed()
         assert await clients[3].is_closed()
         assert 0.4 <= trio.current_time() - started <= 1.0
+        assert throttles(node.service.metrics, CREATED) == (2, pytest.approx(1.0, abs=0.2))
         assert await echo(clients[0], b"fine") == b"fine"
         await trio.sleep(2)
         late = await node.connect()

@@ -9,8 +9,8 @@ from functools import partial
 from types import coroutine
 from typing import Any, TypeAlias, TypeVar
 
+from kwire.handlers.shared.client_quotas import REQUEST_TIME
 from kwire.handlers.shared.context import Context
-from kwire.metrics import REQUEST_THROTTLE_SECONDS
 from kwire.replica.throttles import RateLimit
 
 T = TypeVar("T")
@@ -62,7 +62,4 @@ def throttle_after(context: Context, limit: RateLimit, busy_s: float) -> int:
     """Count the seconds of a request; return the throttle time of its client, if any."""
     quotas, now = context.broker.client_quotas, context.clock.now()
     quotas.count_time(limit, busy_s, now)
-    throttle_ms = quotas.throttle_ms(limit, now)
-    if throttle_ms:
-        context.services.metrics.cell(REQUEST_THROTTLE_SECONDS).value += throttle_ms / 1000
-    return throttle_ms
+    return context.count_throttle(REQUEST_TIME, quotas.throttle_ms(limit, now))

@@ -21,7 +21,7 @@ from kwire.errors import (
 )
 from kwire.handlers.shared.client_quotas import ClientQuotas
 from kwire.log.manager import LogManager
-from kwire.metrics import Metrics
+from kwire.metrics import Metrics, count_throttle
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.controller import Controller, Decide
@@ -252,6 +252,12 @@ class Context:
             return None
         user = self.principal.name
         return self.broker.client_quotas.limit(quotas, quota, user, self.client_id)
+
+    def count_throttle(self, quota: str, throttle_ms: int) -> int:
+        """Count the throttle time of a response, if any, in the metrics; return it."""
+        if throttle_ms:
+            count_throttle(self.services.metrics, quota, throttle_ms / 1000)
+        return throttle_ms
 
     @property
     def requester(self) -> Requester:

@@ -31,6 +31,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.types import ZERO_UUID
 from kwire.waits import Slow
 from tests.support.handlers.services import services_of
+from tests.support.handlers.throttles import throttles
 from tests.support.raftmeta.clusters import Cluster, node_config
 from tests.support.raftmeta.no_others import NoOtherControllers, only_controller
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
@@ -109,6 +110,7 @@ async def test_client_in_debt_is_refused_until_its_bucket_refills() -> None:
     assert await client.create(1) == (REFUSED, 100)
     client.clock.t += 0.2
     assert await client.create(1) == (0, 0)
+    assert throttles(client.context.services.metrics, RATE) == (2, pytest.approx(5.1))
 
 
 async def test_old_clients_are_slowed_and_not_refused() -> None:
@@ -171,6 +173,7 @@ async def test_partitions_and_deletions_count_too() -> None:
         results = reply.responses if api is delete_topics else reply.results
         expected = (REFUSED, 3_000) if api is delete_topics else (0, 0)
         assert (results[0].error_code, reply.throttle_time_ms) == expected
+    assert throttles(client.context.services.metrics, RATE) == (1, 3)
 
 
 async def test_request_refused_for_another_reason_takes_no_tokens() -> None:
