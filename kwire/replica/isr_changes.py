@@ -7,21 +7,23 @@ Rules:
   members count.
 * A follower joins when it has caught up and may be in sync (KIP-841, KIP-903); it leaves when it
   has not caught up for ``replica.lag.time.max.ms``.
-* One request is in flight at a time, with the proposals of all partitions; proposals that get no
-  answer are resent.
+* One request is in flight at a time, with the proposals of at most :data:`REQUEST_PARTITIONS`
+  partitions; proposals that get no answer are resent.
 * The timer runs only while this broker leads partitions with followers.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 import attrs
 import trio
 
 from kwire import errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from kwire.drive import Slices
+from kwire.drive import Slices, give_way
 from kwire.errors import KafkaError
 from kwire.replica.completion import Completion
 from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
@@ -30,6 +32,13 @@ from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
+REQUEST_PARTITIONS: Final = 500
+"""The most partitions in one request, whose answers are applied in one turn of the event loop.
+
+All partitions of a follower that returns may be proposed together.
+"""
+LOGGED_PARTITIONS: Final = 10
+"""The most partitions of one response that are logged one by one."""
 RETRY_S: Final = 0.05
 _REFUSED: Final = {
     errors.IneligibleReplica.code,
@@ -62,6 +71,14 @@ class _PendingProposal:
     def is_pending(self) -> bool:
         """True while the leader still waits for the answer to this proposal."""
         return self.leader.pending_isr is self.proposal.isr
+
+
+class _Change(NamedTuple):
+    """A change of one partition's ISR that the controller has committed."""
+
+    partition: Partition
+    before: frozenset[int]
+    isr: frozenset[int]
 
 
 @attrs.define(eq=False, repr=False)
@@ -157,17 +174,25 @@ class IsrChanges:
         while True:
             while not self._proposals:
                 await self._has_proposals.wait()
-            proposals, self._proposals = self._proposals, {}
-            current = {
-                partition: pending
-                for partition, pending in proposals.items()
-                if partition.leader is pending.leader and pending.is_pending
-            }
-            unanswered = await self._send(current) if current else {}
+            proposals = self._next_proposals()
+            unanswered = await self._send(proposals) if proposals else {}
             if unanswered:
                 for partition, pending in unanswered.items():
                     self._proposals.setdefault(partition, pending)
                 await trio.sleep(RETRY_S)
+            else:
+                await give_way()  # The next request may be as large as this one.
+
+    def _next_proposals(self) -> dict[Partition, _PendingProposal]:
+        """Remove the oldest proposals from those to send; return those still pending."""
+        oldest = list(islice(self._proposals.items(), REQUEST_PARTITIONS))
+        for partition, _ in oldest:
+            del self._proposals[partition]
+        return {
+            partition: pending
+            for partition, pending in oldest
+            if partition.leader is pending.leader and pending.is_pending
+        }
 
     async def _send(
         self, proposals: dict[Partition, _PendingProposal]
@@ -183,14 +208,16 @@ class IsrChanges:
             logger.debug("AlterPartition failed error=%r", error)
             return proposals
         unanswered = dict(proposals)
+        changes: list[_Change] = []
         by_key = {(p.topic_id, p.partition): p for p in proposals}
         for topic in response.topics:
             for answer in topic.partitions:
                 partition = by_key.get((topic.topic_id, answer.partition_index))
                 if partition is not None and self._on_answered(
-                    partition, proposals[partition], answer
+                    partition, proposals[partition], answer, changes
                 ):
                     unanswered.pop(partition, None)
+        _log(changes)
         return unanswered
 
     def _topics(self, proposals: dict[Partition, _PendingProposal]) -> list[RequestTopic]:
@@ -217,17 +244,31 @@ class IsrChanges:
         partition: Partition,
         pending: _PendingProposal,
         answer: AlterPartitionResponse.TopicData.PartitionData,
+        changes: list[_Change],
     ) -> bool:
-        """Apply the controller's answer for one partition; return False to resend the proposal."""
+        """Apply the controller's answer for one partition; return False to resend the proposal.
+
+        A change of the ISR is added to ``changes``.
+        """
         leader, code = pending.leader, answer.error_code
         if partition.leader is not leader or not pending.is_pending:
             return True  # Newer metadata came first.
         if code in _REFUSED:
             self._complete(partition, leader.on_isr_refused(self.now()))
         elif not code and answer.leader_epoch == leader.leader_epoch:
-            logger.info(
-                "ISR changed partition=%s isr=%s", partition.log.partition, sorted(answer.isr)
-            )
+            changes.append(_Change(partition, leader.isr, frozenset(answer.isr)))
             change = leader.on_isr_answered(answer.isr, answer.partition_epoch, self.now())
             self._complete(partition, change)
         return not code or code in _REFUSED or code in _OUTDATED
+
+
+def _log(changes: Sequence[_Change]) -> None:
+    """Log each change of a response, or only the brokers that joined or left if there are many."""
+    if len(changes) <= LOGGED_PARTITIONS:
+        for partition, _, isr in changes:
+            logger.info("ISR changed partition=%s isr=%s", partition.log.partition, sorted(isr))
+        return
+    joining = Counter(node for _, before, isr in changes for node in isr - before)
+    leaving = Counter(node for _, before, isr in changes for node in before - isr)
+    text = "ISRs changed partition_count=%d joined=%s left=%s"
+    logger.info(text, len(changes), dict(joining), dict(leaving))

@@ -423,6 +423,14 @@ MUTATIONS = (
         test="tests/replica/test_isr_changes.py::test_refused_proposal_does_not_freeze_the_isr",
     ),
     Mutation(
+        name="proposals-beyond-one-request-are-dropped",
+        invariants=(35,),
+        path="kwire/replica/isr_changes.py",
+        old="        for partition, _ in oldest:\n            del self._proposals[partition]\n",
+        new="        self._proposals.clear()\n",
+        test="tests/replica/test_isr_changes.py::test_many_partitions_take_several_requests",
+    ),
+    Mutation(
         name="truncate-to-the-high-watermark",
         invariants=(25,),
         path="kwire/replica/fetcher/truncation.py",

@@ -13,7 +13,7 @@ from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPar
 from kwire.log.partition_log import create
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_waits import FetchWaits
-from kwire.replica.isr_changes import IsrChanges
+from kwire.replica.isr_changes import REQUEST_PARTITIONS, IsrChanges
 from kwire.replica.leader import Follower, Leader
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
@@ -54,12 +54,11 @@ class World:
         self.changes.on_fetched(self.partition, node)
 
 
-@asynccontextmanager
-async def leading(isr: set[int], replicas: set[int]) -> AsyncIterator[World]:
-    disk = SimDisk()
-    disk.make_directory("t-0")
-    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
-    partition = Partition("t", 0, TOPIC, log)
+def led_partition(isr: set[int], replicas: set[int], number: int = 0) -> tuple[Partition, Leader]:
+    disk, name = SimDisk(), f"t-{number}"
+    disk.make_directory(name)
+    log = create(disk, name, TopicPartition("t", number), now_ms=1)
+    partition = Partition("t", number, TOPIC, log)
     leader = Leader.take_over(
         node=1,
         leader_epoch=7,
@@ -73,6 +72,12 @@ async def leading(isr: set[int], replicas: set[int]) -> AsyncIterator[World]:
         lag_max=LAG_MAX_S,
     )
     partition.lead(leader, trio.current_time())
+    return partition, leader
+
+
+@asynccontextmanager
+async def leading(isr: set[int], replicas: set[int]) -> AsyncIterator[World]:
+    partition, leader = led_partition(isr, replicas)
     proposals: list[set[int]] = []
 
     async def alter(request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -191,3 +196,64 @@ async def test_metadata_of_the_same_epoch_does_not_end_a_proposal(
         assert world.leader.maximal_isr == {1, 2, 3}
         world.leader.on_isr_committed({1, 2}, 6, trio.current_time())
         assert world.leader.maximal_isr == {1, 2}
+
+
+async def isrs_after_return(count: int, lost: int = 0) -> tuple[list[int], set[frozenset[int]]]:
+    """Let a follower of ``count`` partitions return; the first ``lost`` requests get no answer.
+
+    Return how many partitions each request had, and the partitions' ISRs.
+    """
+    sizes: list[int] = []
+
+    async def alter(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        await trio.sleep(0.01)
+        (topic,) = request.topics
+        sizes.append(len(topic.partitions))
+        if len(sizes) <= lost:
+            raise errors.RequestTimedOut
+        answers = []
+        for data in topic.partitions:
+            answer = commit_of([1, 2], 6)
+            answer.partition_index = data.partition_index
+            answers.append(answer)
+        return AlterPartitionResponse(topics=[TopicAnswer(topic_id=TOPIC, partitions=answers)])
+
+    completion = Completion(trio.current_time, FetchWaits(trio.current_time))
+    changes = IsrChanges(1, lambda: 70, alter, completion, trio.current_time, LAG_MAX_S)
+    led = [led_partition({1}, {1, 2}, number) for number in range(count)]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(changes.run)
+        for partition, leader in led:
+            leader.on_fetched(2, offset=0, log_start=0, now=trio.current_time())
+            changes.on_fetched(partition, 2)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    return sizes, {leader.isr for _, leader in led}
+
+
+async def test_many_partitions_take_several_requests(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 35: the partitions of a request that got no answer are proposed again."""
+    limit = REQUEST_PARTITIONS
+    sizes, isrs = await isrs_after_return(2 * limit + 1, lost=1)
+    assert isrs == {frozenset({1, 2})}
+    assert sizes == [limit, limit, limit, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "lines"),
+    [
+        (2, ["ISR changed partition=t-0 isr=[1, 2]", "ISR changed partition=t-1 isr=[1, 2]"]),
+        (50, ["ISRs changed partition_count=50 joined={2: 50} left={}"]),
+    ],
+)
+async def test_many_changes_of_one_response_share_a_log_line(
+    count: int,
+    lines: list[str],
+    autojump_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "kwire.replica.isr_changes")
+    await isrs_after_return(count)
+    assert caplog.messages == lines

@@ -9,6 +9,7 @@ from tests.turns.controller import DECISIONS
 from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
 from tests.turns.images import IMAGES
+from tests.turns.isr_changes import LED
 from tests.turns.logs import LOGS
 from tests.turns.members import MEMBERED
 from tests.turns.migrations import MIGRATED
@@ -30,6 +31,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     SCRUBS,
     ROLES,
     FOLLOWED,
+    LED,
     IMAGES,
     TOPICS,
     USERS,
