@@ -10,8 +10,8 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -39,6 +39,14 @@ THROTTLED_MAX: Final = 1000
 """The most open connections over their address's rate; further ones are closed at once."""
 _MAPPED: Final = "::ffff:"
 """The prefix of an IPv4 address that connected to an IPv6 socket."""
+
+
+class OpenConnection(Protocol):
+    """The part of a connection that this module uses."""
+
+    def close(self, reason: str) -> None: ...
+
+
 OnAccepted = Callable[[Listener, socket.socket, str, int], None]
 """Called with each accepted socket, and the host and port of its peer."""
 
@@ -49,8 +57,8 @@ class Acceptor:
 
     admission: Admission
     now: Callable[[], float]
-    close_oldest: Callable[[], None]
-    """Closes an unprotected connection, so that a protected listener can accept one."""
+    find_oldest: Callable[[], Awaitable[OpenConnection | None]]
+    """Returns the least recently used connection that may be closed for a protected listener."""
     rates: AddressRates
     metrics: Metrics
     collect: Callable[[], object] = lambda: None
@@ -135,10 +143,18 @@ class Acceptor:
                         await self._closed.park()
             elif not self.admission.is_full(listener.name, listener.limits):
                 return
+            elif listener.protected and not self._is_full_itself(listener):
+                await self._make_room(listener)
             else:
-                if listener.protected and not self._is_full_itself(listener):
-                    self.close_oldest()
                 await self._closed.park()
+
+    async def _make_room(self, listener: Listener) -> None:
+        """Close an unprotected connection, unless another one ends while that is searched for."""
+        oldest = await self.find_oldest()
+        if self.admission.is_full(listener.name, listener.limits):
+            if oldest is not None:
+                oldest.close("room for a node of the cluster")
+            await self._closed.park()
 
     def _report_pause(self, listener: Listener, reason: object) -> None:
         """Log a pause, unless one was logged a moment ago: a flood causes several a second."""

@@ -16,6 +16,7 @@ import attrs
 import trio
 from trio.lowlevel import ParkingLot
 
+from kwire.drive import Slices
 from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
@@ -71,7 +72,7 @@ class NetServer:
         limits = self.limits
         rates = AddressRates(limits.quota_window_num, limits.quota_window_size_seconds)
         self.acceptor = Acceptor(
-            Admission(limits), self.now, self._close_oldest, rates, self.metrics
+            Admission(limits), self.now, self._find_oldest, rates, self.metrics
         )
         self._memory = RequestMemory(_request_memory_limit(self.limits), self.now)
         self.metrics.register_function(REQUEST_MEMORY, lambda: self._memory.used)
@@ -254,12 +255,19 @@ class NetServer:
         self.connections.discard(connection)
         self.acceptor.on_closed(connection.listener, connection.host)
 
-    def _close_oldest(self) -> None:
-        """Close the least recently used unprotected connection to make room for a protected one."""
-        others = (c for c in self.connections if not c.listener.protected and not c.reason)
-        oldest = min(others, key=lambda c: c.used_at, default=None)
-        if oldest is not None:
-            oldest.close("room for a node of the cluster")
+    async def _find_oldest(self) -> Connection | None:
+        """Return the least recently used unprotected connection."""
+        slices = Slices(self.now)
+        while True:
+            oldest: Connection | None = None
+            for connection in list(self.connections):
+                if not (connection.listener.protected or connection.reason) and (
+                    oldest is None or connection.used_at < oldest.used_at
+                ):
+                    oldest = connection
+                await slices.pause()
+            if oldest is None or oldest in self.connections:  # It may have ended meanwhile.
+                return oldest
 
     async def _close_idle(self) -> None:
         """Close connections unused for the idle time; sleep until the next one may be due."""
@@ -267,14 +275,15 @@ class NetServer:
             self._buffers.trim()
             if not self.connections:
                 await self._opened.park()
-            now = self.now()
             due = shortest = min(listener.idle_s for listener in self.listeners.values())
+            slices = Slices(self.now)
             for connection in list(self.connections):
-                remaining_s = connection.used_at + connection.listener.idle_s - now
+                remaining_s = connection.used_at + connection.listener.idle_s - self.now()
                 if remaining_s > 0 or connection.is_busy:
                     due = min(due, remaining_s)
                 elif not connection.reason:
                     connection.close("idle")
+                await slices.pause()
             await trio.sleep(max(due, shortest / _IDLE_SCANS))
 
 

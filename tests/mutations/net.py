@@ -225,9 +225,18 @@ MUTATIONS = (
         name="no-room-for-nodes-of-the-cluster",
         invariants=(102,),
         path="kwire/net/acceptor.py",
-        old="                if listener.protected and not self._is_full_itself(listener):",
-        new="                if False:",
+        old="            elif listener.protected and not self._is_full_itself(listener):",
+        new="            elif False:",
         test=f"{SERVICE}::test_brokers_get_in_when_clients_fill_the_node",
+    ),
+    Mutation(
+        name="two-clients-make-room-for-one-broker",
+        invariants=(102,),
+        path="kwire/net/acceptor.py",
+        old="        if self.admission.is_full(listener.name, listener.limits):\n"
+        "            if oldest",
+        new="        if True:\n            if oldest",
+        test=f"{SERVICE}::test_broker_takes_the_place_of_a_client_that_leaves",
     ),
     Mutation(
         name="accept-all-in-one-turn",

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from kwire.net import acceptor
-from kwire.net.acceptor import ACCEPT_BATCH, COLLECTED
+from kwire.net.acceptor import ACCEPT_BATCH, COLLECTED, OpenConnection
 from kwire.net.address_rates import CREATED
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.readiness import HANG_UPS
@@ -316,6 +316,30 @@ async def test_brokers_get_in_when_clients_fill_the_node(
             assert await echo(peer, b"fine") == b"fine"
         assert await second.is_closed(), "the connection that was idle longest"
         for client in (first, second, peer):
+            await client.stream.aclose()
+
+
+async def test_broker_takes_the_place_of_a_client_that_leaves(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 102: no client is disconnected if another leaves while one is being chosen."""
+    async with running(Limits(max_connections=2)) as node:
+        clients_port = node.listen("CLIENTS")
+        nodes_port = node.listen("NODES", protected=True)
+        first, second = await node.connect(clients_port), await node.connect(clients_port)
+        await node.wait_connection_count(2)
+        find_oldest = node.service.acceptor.find_oldest
+
+        async def find_slowly() -> OpenConnection | None:
+            await second.stream.aclose()
+            await node.wait_connection_count(1)
+            return await find_oldest()
+
+        node.service.acceptor.find_oldest = find_slowly
+        peer = await node.connect(nodes_port)
+        assert await echo(peer, b"fine") == b"fine"
+        assert await echo(first, b"fine") == b"fine"
+        for client in (first, peer):
             await client.stream.aclose()
 
 

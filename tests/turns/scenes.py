@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from tests.support.turns.table import Scene
 from tests.turns.acls import ACLS
+from tests.turns.connections import CONNECTED
 from tests.turns.consumers import CONSUMED
 from tests.turns.controller import DECISIONS
 from tests.turns.fetchers import FOLLOWED
@@ -42,6 +43,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     GROUPED,
     MEMBERED,
     CONSUMED,
+    CONNECTED,
     MIGRATED,
     STATES,
     DECISIONS,
