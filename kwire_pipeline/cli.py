@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 
 import attrs
 
-from kwire_pipeline.commands.check import preflight
+from kwire_pipeline.commands.check import in_short, preflight
 from kwire_pipeline.config.document import ConfigError
 from kwire_pipeline.config.load import TABLE, Flag, find_key
 from kwire_pipeline.config.model import Pipeline, Source, Table
@@ -261,9 +261,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     except ConfigError as error:
         if name != "check":
             raise
-        for line in str(error).splitlines():
+        problems = str(error).splitlines()
+        for line in problems:
             print(f"wrong file      {line}")
-        return EXIT_REFUSAL
+        raise Refusal(in_short([f"file: {line}" for line in problems])) from None
     pipeline = common_of(loaded)
     secrets.update(secrets_of(pipeline))
     write = writer(secrets)

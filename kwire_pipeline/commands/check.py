@@ -1,13 +1,13 @@
 """The command `check`: everything that can be wrong before the first record is read.
 
-It prints one line per check. Rules of this file: a failed check does not stop the next one; nothing
-is written; nothing here needs a JVM or Maven.
+It prints one line per check, and in the end raises the first problem. Rules of this file: a failed
+check does not stop the next one; nothing is written; nothing here needs a JVM or Maven.
 """
 
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -20,7 +20,7 @@ from kwire_pipeline.broker import TIMEOUT_S, connect, look_up, python_pattern
 from kwire_pipeline.config.model import Pipeline, RecordFormat, Source
 from kwire_pipeline.config.template import Loaded, Template, common_of
 from kwire_pipeline.config.values import Format
-from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
+from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.jars import jar_files
 from kwire_pipeline.java import check_java
 from kwire_pipeline.many.plan import TablePlan, plan_tables
@@ -37,20 +37,28 @@ Check: TypeAlias = Callable[[], str]
 
 
 def check(loaded: Loaded, environment: Mapping[str, str], write: Callable[[str], object]) -> int:
-    """Write a line for each check; return the exit code, 2 if a rerun cannot cure a problem."""
-    code = 0
+    """Write a line for each check; raise Refusal if a rerun cannot cure a problem, else Failure."""
+    problems: list[str] = []
+    is_refused = False
     tables = tables_of(loaded) if isinstance(loaded, Template) else ()
     for name, run in chain(checks(loaded, environment), tables):
         try:
             write(f"ok    {name:<9} {run()}")
-        except Refusal as error:
+        except (Refusal, Failure) as error:
             write(f"wrong {name:<9} {error}")
-            code = EXIT_REFUSAL
-        except Failure as error:
-            write(f"wrong {name:<9} {error}")
+            problems.append(f"{name}: {error}")
             # Only the file says where the registry is, so a rerun cannot help.
-            code = EXIT_REFUSAL if name == REGISTRY else code or EXIT_FAILURE
-    return code
+            is_refused |= isinstance(error, Refusal) or name == REGISTRY
+    if problems:
+        raise (Refusal if is_refused else Failure)(in_short(problems))
+    return 0
+
+
+def in_short(problems: Sequence[str]) -> str:
+    """Return the number of failed checks and the first problem."""
+    if len(problems) == 1:
+        return f"1 check failed: {problems[0]}"
+    return f"{len(problems)} checks failed, first: {problems[0]}"
 
 
 def preflight(

@@ -12,6 +12,7 @@ from kwire_pipeline.commands.tables import (
     check_name,
     choose,
     on_table,
+    report,
     session_of,
 )
 from kwire_pipeline.config.model import Pipeline
@@ -23,6 +24,7 @@ from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.errors import EXIT_REFUSAL
+from kwire_pipeline.many.state import Problem
 from kwire_pipeline.tables.table import Size, of_topics
 
 
@@ -98,7 +100,7 @@ def show_chosen(spark: SparkSession, common: Pipeline, chosen: Chosen, *, as_jso
     words = "not written yet" if problem is None else f"not written: {problem}"
     text = f"{plan.table} (topic {plan.topic}): {words}"
     show(common, [json.dumps({"table": plan.table, "problem": problem}) if as_json else text])
-    return 0 if problem is None else EXIT_REFUSAL
+    return 0 if problem is None else report(common, plan.table, Problem(words, EXIT_REFUSAL))
 
 
 def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:

@@ -26,22 +26,24 @@ from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.errors import EXIT_FAILURE, Refusal
+from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.tables.table import other_writers
 
 
 def verify(loaded: Loaded, *, table: str | None = None) -> int:
-    """Compare topics and tables and print the results; 0 only if each offset appears once."""
+    """Compare topics and tables and print the results; fail unless each offset appears once."""
     return on_tables(loaded, table, verify_table)
 
 
 def verify_table(spark: SparkSession, pipeline: Pipeline) -> int:
-    """Verify one table and print the result."""
+    """Verify one table and print the result; raise Failure unless each offset is there once."""
     result = prove(spark, pipeline)
     show(pipeline, result.words())
-    return 0 if result.is_clean else EXIT_FAILURE
+    if not result.is_clean:
+        raise Failure(f"{pipeline.table.name} does not agree with the topics: {result.problem}")
+    return 0
 
 
 def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:

@@ -47,6 +47,11 @@ class Proof:
     def is_clean(self) -> bool:
         return not (self.missing or self.repeated or self.unknown)
 
+    @property
+    def problem(self) -> str:
+        """The kinds of errors with an example of each, in one line; empty if there is none."""
+        return "; ".join(self.examples)
+
     def words(self) -> list[str]:
         """Return the lines of a report."""
         counts = (

@@ -19,9 +19,18 @@ from kwire_pipeline.commands.check import check_folder, check_transform, preflig
 from kwire_pipeline.config.load import Flag, load
 from kwire_pipeline.config.model import Security, Source
 from kwire_pipeline.config.values import Protocol
+from kwire_pipeline.engine.by_key.key_proof import KeyProof
+from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import launch_problem, run_on_spark, start_problem
 from tests.support.pipeline.orders import SMALLEST
+
+
+class Session:
+    """A session of Spark that nobody asks for anything."""
+
+    def stop(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -78,11 +87,13 @@ def test_first_of_several_problems_is_shown_with_the_way_to_the_others(
 
 def test_check_shows_all_problems_of_a_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", file, "--trigger", "x", "--progress", "y"]) == 2
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == [
+    output = capsys.readouterr()
+    assert [line.split(":")[0] for line in output.out.splitlines()] == [
         "wrong file      --trigger",
         "wrong file      --progress",
     ]
+    assert output.err.startswith("kwire-pipeline: 2 checks failed, first: file: --trigger: ")
+    assert len(output.err.splitlines()) == 1
 
 
 def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,9 +111,13 @@ def test_check_goes_on_after_a_problem_and_a_broker_that_is_down_is_code_1(
 ) -> None:
     address = f"127.0.0.1:{closed_port}"
     assert cli.main(["check", file, "--source.bootstrap", address]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr()
+    lines = output.out.splitlines()
     assert lines[0] == "ok    file      orders.yaml"
-    assert f"wrong broker    no broker can be reached: {address}: connection refused" in lines[-1]
+    problem = f"no broker can be reached: {address}: connection refused"
+    assert f"wrong broker    {problem}" in lines[-1]
+    assert output.err.startswith(f"kwire-pipeline: 1 check failed: broker: {problem}")
+    assert len(output.err.splitlines()) == 1
     assert not Path("lake").exists()
 
 
@@ -115,7 +130,9 @@ def test_check_of_a_wrong_set_up_is_code_2_though_the_broker_is_down_too(
     monkeypatch.setenv("JAVA_HOME", "/no/java")
     address = f"127.0.0.1:{closed_port}"
     assert cli.main(["check", file, "--source.bootstrap", address]) == 2
-    assert "wrong java      JAVA_HOME is /no/java" in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "wrong java      JAVA_HOME is /no/java" in output.out
+    assert output.err.startswith("kwire-pipeline: 2 checks failed, first: java: JAVA_HOME is /no")
 
 
 def test_check_tries_the_masters_of_a_standalone_cluster(
@@ -265,6 +282,41 @@ def test_transform_beside_the_file(file: str, capsys: pytest.CaptureFixture[str]
 
 
 # Commands on Spark ---------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "proof",
+    [
+        Proof(
+            records=9, once=8, dropped=0, missing=1, repeated=0, unknown=0,
+            examples=("missing, for example: partition 0 of orders, offset 4",),
+        ),
+        KeyProof(
+            records=9, current=7, deleted=0, missing=1, stale=0, repeated=0, unknown=0,
+            compacted=0, older=0,
+            letters=Proof(
+                records=0, once=0, dropped=0, missing=0, repeated=0, unknown=0, examples=()
+            ),
+            examples=("missing, for example: partition 0 of orders, offset 4",),
+        ),
+    ],
+)  # fmt: skip
+def test_verify_that_misses_an_offset_says_so_on_stderr(
+    file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    proof: Proof | KeyProof,
+) -> None:
+    monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_, **__: None)
+    monkeypatch.setattr("kwire_pipeline.commands.tables.open_session", lambda _: Session())
+    monkeypatch.setattr("kwire_pipeline.commands.verify.prove", lambda *_: proof)
+    assert cli.main(["verify", file]) == 1
+    output = capsys.readouterr()
+    assert "9 committed records in the topics" in output.out
+    assert output.err == (
+        "kwire-pipeline: shop.orders does not agree with the topics: missing, for example: "
+        "partition 0 of orders, offset 4\n"
+    )
+
+
 def test_a_command_on_spark_is_refused_before_spark_starts(
     file: str, monkeypatch: pytest.MonkeyPatch, closed_port: int
 ) -> None:
@@ -580,10 +632,6 @@ def test_no_command_shows_a_secret(
 def test_command_on_spark_shows_no_secret(
     file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Session:
-        def stop(self) -> None:
-            pass
-
     monkeypatch.setattr("kwire_pipeline.cli.preflight", lambda *_, **__: None)
     monkeypatch.setattr("kwire_pipeline.commands.tables.open_session", lambda _: Session())
     monkeypatch.setattr(

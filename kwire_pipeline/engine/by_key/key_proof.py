@@ -52,6 +52,12 @@ class KeyProof:
         is_bad = self.missing or self.stale or self.repeated or self.unknown
         return not is_bad and self.letters.is_clean
 
+    @property
+    def problem(self) -> str:
+        """The kinds of errors with an example of each, in one line; empty if there is none."""
+        letters = [f"dead letters {example}" for example in self.letters.examples]
+        return "; ".join((*self.examples, *letters))
+
     def words(self) -> list[str]:
         """Return the lines of a report."""
         line = (
