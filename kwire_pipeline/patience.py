@@ -38,32 +38,36 @@ def patiently(
 
 @attrs.define
 class Outage:
-    """A period in which a query keeps failing, and its retries so far."""
+    """A time in which a query fails again and again, and what it has cost so far.
+
+    Only a batch, or a look for records that finds none, ends an outage. An attempt that fails late
+    does not: Spark's clients try for minutes themselves before they give up.
+    """
 
     patience_s: float
     _began_s: float | None = None
     _failures: int = 0
 
     @property
+    def is_under_way(self) -> bool:
+        return self._began_s is not None
+
+    @property
     def is_first_failure(self) -> bool:
         return self._failures == 1
 
-    def on_failure(self, now_s: float, started_s: float) -> float | None:
-        """Return how long to wait before restarting the query; None if the patience is over.
-
-        A query that started at ``started_s`` and ran for longer than the longest wait ends an
-        earlier outage, even if there was nothing to write.
-        """
-        if self._began_s is None or now_s - started_s > LONGEST_WAIT_S:
-            self._began_s, self._failures = now_s, 0
+    def on_failure(self, now_s: float) -> float | None:
+        """Return how long to wait before the query starts again; None if the patience is over."""
+        if self._began_s is None:
+            self._began_s = now_s
         left_s = self._began_s + self.patience_s - now_s
         if left_s <= 0:
             return None
         self._failures += 1
         return min(FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10), LONGEST_WAIT_S, left_s)
 
-    def on_batch(self, now_s: float) -> float | None:
-        """Return the length of the outage that a written batch ends; None if there was none."""
+    def on_success(self, now_s: float) -> float | None:
+        """Return how long the outage was that has ended now; None if there was none."""
         if self._began_s is None:
             return None
         elapsed_s = now_s - self._began_s

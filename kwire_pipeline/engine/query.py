@@ -52,7 +52,9 @@ from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import Letters, Mark, other_writers
 
 PATIENCE_S: Final = 300
-"""The longest wait for brokers between two batches of a run at an interval, in seconds."""
+"""The longest wait for brokers between two batches of a run at an interval."""
+IDLE: Final = "Waiting for next trigger"
+"""Spark's status of a query whose last trigger ended well, with a batch or without new records."""
 PARTITIONS: Final = (
     "spark.sql.shuffle.partitions",
     "spark.databricks.delta.snapshotPartitions",
@@ -417,13 +419,12 @@ class Run:
         """
         self._commit_start()
         while not self._control.is_stopping():
-            started_s = time.monotonic()
             try:
                 return self._run_query()
             except Adapted:
                 self._error = None
             except (Failure, Py4JError, PySparkException) as error:
-                if not self._waits_after(error, started_s):
+                if not self._waits_after(error):
                     raise
         return self._end_on_request()
 
@@ -433,6 +434,8 @@ class Run:
         try:
             while not query.awaitTermination(POLL_S):
                 self._beat()
+                if self._outage.is_under_way and query.status["message"] == IDLE:
+                    self._end_outage()
                 # A query until the topics' end never pauses: its next batch refuses to begin.
                 is_stopping = is_endless and self._control.is_stopping()
                 if is_stopping and not query.status["isTriggerActive"]:
@@ -456,8 +459,8 @@ class Run:
         with suppress(Py4JError):
             self._lease.beat()
 
-    def _waits_after(self, error: Exception, started_s: float) -> bool:
-        """Wait after an error that a rerun may cure; return whether to restart the query.
+    def _waits_after(self, error: Exception) -> bool:
+        """Wait after an error that a rerun may cure; return whether the query is to start again.
 
         Spark would log the same stack trace at each try, so only the first is logged.
         """
@@ -465,7 +468,7 @@ class Run:
         is_final = isinstance(error, Py4JNetworkError) or not isinstance(problem, Failure)
         if self._pipeline.trigger.available_now or is_final or isinstance(problem, Overtaken):
             return False
-        wait_s = self._outage.on_failure(time.monotonic(), started_s)
+        wait_s = self._outage.on_failure(time.monotonic())
         if wait_s is None:
             return False
         if self._outage.is_first_failure:
@@ -548,11 +551,15 @@ class Run:
     def _on_result(self, result: Result) -> None:
         """Report a written batch; a closed output does not make the batch fail."""
         self._tally.add(result.figures, result.reasons)
-        if (elapsed_s := self._outage.on_batch(time.monotonic())) is not None:
-            log_errors(self._spark, is_on=True)
-            self._control.warn(f"the run goes on after {elapsed_s:.0f} seconds")
+        self._end_outage()
         with suppress(OSError, ValueError):
             self._control.report(result.figures)
+
+    def _end_outage(self) -> None:
+        """Say that an outage is over, if there was one."""
+        if (elapsed_s := self._outage.on_success(time.monotonic())) is not None:
+            log_errors(self._spark, is_on=True)
+            self._control.warn(f"the run goes on after {elapsed_s:.0f} seconds")
 
     def _maintain(self) -> None:
         """Maintain the tables if that is due; a failure is reported, and the run goes on."""

@@ -1,9 +1,9 @@
 """The run of many tables: looks at all topics, and runs each table that has new records.
 
-Rules of this file: the thread of `TableRuns.run` decides; each other thread runs one table, and
-changes nothing else except the time of its start. A failing table does not stop the others. Only
-the end of the JVM ends the whole run, or, in a run to the end of the topics, brokers that do not
-answer.
+Rules of this file: one thread, that of `TableRuns.run`, decides; the others each run one table and
+touch nothing else but the note that it has written a batch. A table that fails stops only itself;
+only the end of the JVM, or brokers that do not answer a run until the end of the topics, end the
+whole run.
 """
 
 import time
@@ -23,7 +23,7 @@ from kwire_pipeline.engine.losses import NOTHING
 from kwire_pipeline.engine.offline import Place
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
-from kwire_pipeline.engine.reporting.figures import Tally
+from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.upkeep import Schedule
 from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Permanent, Refusal
 from kwire_pipeline.explain import explain, is_lost_jvm
@@ -197,14 +197,14 @@ class TableRuns:
             topics = self.engine.topics(self._started)
             look = self.engine.look(topics)
         except Failure as failure:
-            wait_s = self._outage.on_failure(now_s, now_s) if self._is_endless else None
+            wait_s = self._outage.on_failure(now_s) if self._is_endless else None
             if wait_s is None:
                 raise
             if self._outage.is_first_failure:
                 self.outside.warn(f"{failure}; the run tries again")
             self._next_look_s = now_s + wait_s
             return
-        if (elapsed_s := self._outage.on_batch(now_s)) is not None:
+        if (elapsed_s := self._outage.on_success(now_s)) is not None:
             self.outside.warn(f"the run goes on after {elapsed_s:.0f} seconds")
         self._plan(topics)
         if self._first is None:
@@ -298,15 +298,18 @@ class TableRuns:
             return
         for state in self._states.values():
             if self._is_due(state) and state.pipeline is not None:
-                state.on_start(self.clock())
+                state.on_start()
                 control = self.outside.control_of(state.pipeline)
                 future = self.executor.submit(self._run_table, state.pipeline, state, control)
                 self._running[future] = state
 
     def _run_table(self, pipeline: Pipeline, state: TableState, control: Control) -> Finished:
         """Run one table, in a thread of the executor; it may have waited for its turn."""
-        state.started_s = self.clock()
-        end_s = state.started_s + SLICE_S
+        end_s = self.clock() + SLICE_S
+
+        def report(batch: Batch) -> None:
+            state.has_written = True
+            control.report(batch)
 
         def is_stopping() -> bool:
             has_had_its_time = self._is_endless and self.clock() >= end_s
@@ -314,9 +317,9 @@ class TableRuns:
 
         if state.intent is not Intent.CONTINUE:
             state.former_id = self._read_id(pipeline)
-        control = attrs.evolve(control, is_stopping=is_stopping, upkeep=state.upkeep)
+        own = attrs.evolve(control, report=report, is_stopping=is_stopping, upkeep=state.upkeep)
         given_up = [part for part in self.order.given_up.ranges if part.topic == state.topic]
-        tally = self.engine.run(pipeline, state.intent, control, Ranges(tuple(given_up)))
+        tally = self.engine.run(pipeline, state.intent, own, Ranges(tuple(given_up)))
         return tally, self._read_place(pipeline)
 
     def _collect(self) -> None:
@@ -328,7 +331,7 @@ class TableRuns:
             if error is None:
                 tally, place = future.result()
                 self._outcome.tally.merge(tally)
-                if (elapsed_s := state.outage.on_batch(self.clock())) is not None:
+                if (elapsed_s := state.outage.on_success(self.clock())) is not None:
                     self._warn(state, f"the table goes on after {elapsed_s:.0f} seconds")
                 elif state.refusals:
                     self._warn(state, "the table goes on")

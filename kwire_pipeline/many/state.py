@@ -80,7 +80,8 @@ class TableState:
     refusals: int = 0
     """The number of refusals since the last successful run."""
     retry_at_s: float = 0.0
-    started_s: float = 0.0
+    has_written: bool = False
+    """True if the run of the table that is going on, or was the last, has written a batch."""
 
     def is_due(self, look: Look, now_s: float, *, may_lose: bool, may_go: bool) -> bool:
         """Return whether a run of the table has something to do.
@@ -110,9 +111,9 @@ class TableState:
         """True if this run no longer writes the table unless somebody changes something."""
         return self.is_stopped or self.refusals > 0
 
-    def on_start(self, now_s: float) -> None:
+    def on_start(self) -> None:
         self.is_running = True
-        self.started_s = now_s
+        self.has_written = False
 
     def on_end(self, place: Place | None, look: Look | None) -> None:
         """Record that a run succeeded after a look, and the checkpoint's current place."""
@@ -146,7 +147,9 @@ class TableState:
         self.problem = Problem.of(error)
         wait_s = None
         if is_endless and isinstance(error, Failure) and not isinstance(error, Overtaken):
-            wait_s = self.outage.on_failure(now_s, self.started_s)
+            if self.has_written:
+                self.outage.on_success(now_s)
+            wait_s = self.outage.on_failure(now_s)
         elif is_endless and isinstance(error, Held):
             wait_s = LONGEST_WAIT_S
         elif is_endless and isinstance(error, Refusal) and not isinstance(error, Permanent):

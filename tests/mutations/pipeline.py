@@ -12,6 +12,7 @@ NOTES = "tests/pipeline/test_many_notes.py"
 PACE = "kwire_pipeline/pace.py"
 PACES = "tests/pipeline/test_pace.py"
 CHANGES = "tests/pipeline/test_changes.py"
+PATIENCE = "tests/pipeline/test_patience.py"
 
 MUTATIONS = (
     Mutation(
@@ -95,12 +96,29 @@ MUTATIONS = (
         test=f"{NOTES}::test_stored_problems_have_no_secrets",
     ),
     Mutation(
-        name="wait-for-a-turn-counts-as-a-good-time",
+        name="batch-of-a-table-that-fails-later-is-forgotten",
         invariants=(),
         path=RUN,
-        old="        state.started_s = self.clock()\n        end_s = state.started_s + SLICE_S",
-        new="        end_s = self.clock() + SLICE_S",
-        test=f"{RUNS}::test_wait_for_a_turn_is_no_time_in_which_a_table_was_well",
+        old="            state.has_written = True\n",
+        new="",
+        test=f"{RUNS}::test_slow_attempts_of_a_table_use_up_its_patience_unless_one_writes_a_batch",
+    ),
+    Mutation(
+        name="each-slow-attempt-begins-an-outage",
+        invariants=(),
+        path="kwire_pipeline/patience.py",
+        old="        if self._began_s is None:\n            self._began_s = now_s",
+        new="        if self._began_s is None or now_s - self._began_s > LONGEST_WAIT_S:\n"
+        "            self._began_s, self._failures = now_s, 0",
+        test=f"{PATIENCE}::test_attempts_that_take_minutes_to_fail_belong_to_one_outage",
+    ),
+    Mutation(
+        name="look-without-records-leaves-the-outage-open",
+        invariants=(),
+        path="kwire_pipeline/engine/query.py",
+        old='query.status["message"] == IDLE',
+        new="False",
+        test=f"{PATIENCE}::test_look_that_finds_no_records_ends_an_outage",
     ),
     Mutation(
         name="topic-that-appears-later-is-adopted",

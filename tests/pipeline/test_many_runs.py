@@ -17,7 +17,7 @@ from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
-from kwire_pipeline.engine.reporting.figures import Tally
+from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.errors import (
     EXIT_FAILURE,
     EXIT_REFUSAL,
@@ -31,6 +31,10 @@ from kwire_pipeline.many.runs import Finished, Order, Outcome, Outside, TableRun
 from kwire_pipeline.many.state import Look, Problem
 from tests.support.pipeline.many import MANY, FakeEngine, Inline, place, template
 
+BATCH = Batch(
+    batch_id=0, rows=1, dead_letters=0, dropped=0, unmet={}, bytes=1, offsets=1, lag=0,
+    elapsed_s=0.1,
+)  # fmt: skip
 EVERY = (Flag("trigger", "10 seconds"),)
 
 
@@ -323,6 +327,28 @@ def test_one_thread_asks_for_the_controls_of_all_tables(monkeypatch: pytest.Monk
     monkeypatch.setattr(Scene, "control_of", control_of)
     Scene(FakeEngine(ends={"a": 10, "b": 10})).run(executor=ThreadPoolExecutor(2))
     assert threads == [get_ident()] * 2
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_slow_attempts_of_a_table_use_up_its_patience_unless_one_writes_a_batch(
+    writes: bool,
+) -> None:
+    """Each attempt takes two minutes, in which it writes a batch or none."""
+
+    class Slow(FakeEngine):
+        def run(self, pipeline: Pipeline, intent: Intent, control: Control, *more: Any) -> Tally:
+            scene.now_s += 120
+            if writes:
+                control.report(BATCH)
+            return super().run(pipeline, intent, control, *more)
+
+    engine = Slow(ends={"a": 10}, errors={"a": Failure("away")})
+    scene = Scene(engine, template(MANY, *EVERY, Flag("patience", "5 minutes")), end_s=5000)
+    outcome = scene.run()
+    assert (scene.now_s < 1000) is not writes
+    tries = [line for line in scene.warnings if line.endswith("the table is tried again")]
+    assert (len(tries) == 1) is not writes
+    assert outcome.problems.keys() == {"raw.a"}
 
 
 def test_wait_for_a_turn_is_no_time_in_which_a_table_was_well() -> None:

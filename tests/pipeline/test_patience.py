@@ -1,11 +1,24 @@
 """A run at an interval outlives a restart of its brokers."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
+import attrs
 import pytest
+from py4j.protocol import Py4JError
 
+from kwire_pipeline.config.values import Trigger
+from kwire_pipeline.engine import query
+from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.query import IDLE, Control, Opened, Run
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
-from kwire_pipeline.patience import LONGEST_WAIT_S, Outage, patiently
+from kwire_pipeline.patience import Outage, patiently
+from kwire_pipeline.records.frames import Shape
+from kwire_pipeline.tables.destinations import Destinations
+from tests.support.pipeline.files import Files
+from tests.support.pipeline.many import place
+from tests.support.pipeline.orders import ORDERS
 
 
 class Time:
@@ -56,7 +69,7 @@ def test_waits_of_an_outage_grow_and_end_with_the_patience() -> None:
     outage = Outage(patience_s=300)
     now_s = 0.0
     waits: list[float] = []
-    while (wait_s := outage.on_failure(now_s, started_s=now_s - 1)) is not None:
+    while (wait_s := outage.on_failure(now_s)) is not None:
         assert outage.is_first_failure == (not waits)
         waits.append(wait_s)
         now_s += wait_s
@@ -66,16 +79,112 @@ def test_waits_of_an_outage_grow_and_end_with_the_patience() -> None:
 
 def test_batch_ends_an_outage() -> None:
     outage = Outage(patience_s=300)
-    assert outage.on_batch(0) is None
+    assert outage.on_success(0) is None
     for now_s in (10, 20, 40):
-        outage.on_failure(now_s, started_s=now_s)
-    assert outage.on_batch(70) == 60
-    assert outage.on_batch(80) is None
-    assert outage.on_failure(900, started_s=890) == 1
+        outage.on_failure(now_s)
+    assert outage.on_success(70) == 60
+    assert outage.on_success(80) is None
+    assert outage.on_failure(900) == 1
 
 
-def test_query_that_has_run_without_new_records_ends_an_outage() -> None:
-    outage = Outage(patience_s=300)
-    outage.on_failure(0, started_s=-1)
-    assert outage.on_failure(1000, started_s=1) == 1
-    assert outage.on_failure(1001 + LONGEST_WAIT_S, started_s=1001) == 2
+def test_attempts_that_take_minutes_to_fail_belong_to_one_outage() -> None:
+    """Spark's Kafka client and S3's retry for minutes, so each attempt fails that late."""
+    outage = Outage(patience_s=3600)
+    now_s, waits = 0.0, []
+    while (wait_s := outage.on_failure(now_s)) is not None:
+        waits.append(wait_s)
+        now_s += wait_s + 300
+    assert waits[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert 3600 <= now_s <= 4000
+
+
+# A run at an interval ------------------------------------------------------------------------
+@attrs.define
+class Query:
+    """A streaming query that fails after some seconds, or waits for records until a stop."""
+
+    scene: "Scene"
+    fails_after_s: float | None
+    isActive: bool = True
+
+    @property
+    def status(self) -> dict[str, object]:
+        message = IDLE if self.fails_after_s is None else "Getting offsets from Kafka"
+        return {"message": message, "isTriggerActive": self.fails_after_s is not None}
+
+    def awaitTermination(self, timeout: float) -> bool:
+        if self.fails_after_s is None:
+            self.scene.sleep(timeout)
+            return False
+        self.scene.sleep(self.fails_after_s)
+        self.isActive = False
+        raise Py4JError("the brokers are away")
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+@attrs.define
+class Scene:
+    """A run whose queries fail one after the other, each after its seconds."""
+
+    failures: list[float | None]
+    """The seconds until each query fails; None for one that finds no records until the stop."""
+    now_s: float = 0.0
+    starts_s: list[float] = attrs.field(factory=list)
+    warnings: list[str] = attrs.field(factory=list)
+    end_s: float = 1e9
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def start(self) -> Query:
+        self.starts_s.append(self.now_s)
+        return Query(self, self.failures.pop(0))
+
+    def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(query, "time", self)
+        monkeypatch.setattr(query, "log_errors", lambda *_, **__: None)
+        monkeypatch.setattr(Run, "_start", lambda _: self.start())
+        folder = CheckpointFolder()
+        pipeline = attrs.evolve(ORDERS, trigger=Trigger.parse("10 seconds"))
+        opened = Opened(
+            folder=cast(Folder, folder),
+            identity=place("orders", 0).identity,
+            shape=cast(Shape, None),
+            destinations=cast(Destinations, None),
+        )
+        control = Control(warn=self.warnings.append, is_stopping=lambda: self.now_s >= self.end_s)
+        lease = Lease.take(folder, clock=self.monotonic)
+        nothing = cast(Any, None)
+        Run(nothing, pipeline, opened, lease, nothing, control).run()
+
+
+class CheckpointFolder(Files):
+    """The folder of a checkpoint, and that of Spark's in it."""
+
+    def at(self, name: str) -> "CheckpointFolder":
+        return self
+
+
+def test_run_gives_up_when_slow_attempts_have_used_up_its_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene([120.0] * 100)
+    with pytest.raises(Py4JError, match="the brokers are away"):
+        scene.run(monkeypatch)
+    assert 3600 <= scene.now_s < 4000
+    assert scene.warnings == ["Spark failed: the brokers are away; the run tries again"]
+
+
+def test_look_that_finds_no_records_ends_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user reads that the run goes on, and the next outage gets the whole patience again."""
+    scene = Scene([120.0, 120.0, None], end_s=5000)
+    scene.run(monkeypatch)
+    assert scene.warnings == [
+        "Spark failed: the brokers are away; the run tries again",
+        "the run goes on after 124 seconds",
+    ]
