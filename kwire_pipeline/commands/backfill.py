@@ -14,7 +14,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kwire_pipeline.commands.show import show
+from kwire_pipeline.commands.show import show, warner
 from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
@@ -84,7 +84,7 @@ def backfill_range(
     check_supported(pipeline)
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
     folder = Folder(spark, pipeline.checkpoint)
-    with hold(folder) as lease:
+    with hold(folder, warn=warner(pipeline)) as lease:
         state = state_of(spark, pipeline)
         check_state(pipeline, state)
         ranges = resolve(spark, pipeline, state, bounds)

@@ -11,7 +11,7 @@ import datetime
 
 from pyspark.sql import SparkSession
 
-from kwire_pipeline.commands.show import show
+from kwire_pipeline.commands.show import show, warner
 from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
@@ -42,7 +42,7 @@ def maintain_tables(
     """Maintain the tables; raise Refusal while a run writes or a batch is half done."""
     set_session(spark)
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
-    with hold(Folder(spark, pipeline.checkpoint)) as lease:
+    with hold(Folder(spark, pipeline.checkpoint), warn=warner(pipeline)) as lease:
         return _maintain(pipeline, state_of(spark, pipeline), now, lease, faults)
 
 

@@ -11,6 +11,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kwire_pipeline.commands.show import warner
 from kwire_pipeline.commands.tables import on_tables
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
@@ -69,7 +70,7 @@ def replay_letters(
             "table"
         )
     folder = Folder(spark, pipeline.checkpoint)
-    with hold(folder) as lease:
+    with hold(folder, warn=warner(pipeline)) as lease:
         state = state_of(spark, pipeline)
         if state.is_half_done:
             raise Refusal(

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 import attrs
 from pyspark.sql import SparkSession
 
+from kwire_pipeline.commands.show import warner
 from kwire_pipeline.commands.tables import check_name
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
@@ -48,9 +49,7 @@ def run(
     secrets = secrets_of(common)
     reporter = Reporter(common.progress, sys.stdout, lambda text: redact(text, secrets))
     request = StopRequest()
-
-    def warn(text: str) -> None:
-        print(f"kwire-pipeline: {redact(text, secrets)}", file=sys.stderr)
+    warn = warner(common)
 
     with ExitStack() as closing:
         server = None

@@ -4,7 +4,6 @@ Rules of this file: if a command fails for one table, it continues with the othe
 exit code counts. A topic without a checkpoint has nothing to inspect yet.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -12,9 +11,8 @@ from typing import TypeAlias
 import attrs
 from pyspark.sql import SparkSession
 
-from kwire_pipeline.commands.show import show
+from kwire_pipeline.commands.show import show, warner
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.config.template import Loaded, Template, common_of
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.errors import EXIT_REFUSAL, Refusal
@@ -22,7 +20,6 @@ from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.many.engine import SparkEngine
 from kwire_pipeline.many.plan import TablePlan, plan_tables, select
 from kwire_pipeline.many.state import Problem
-from kwire_pipeline.signals import PROGRAM
 
 Act: TypeAlias = Callable[[SparkSession, Pipeline], int]
 """A command for one table; it returns the exit code."""
@@ -122,6 +119,5 @@ def on_table(
 
 def report(common: Pipeline, table: str, problem: Problem) -> int:
     """Print the problem that made a command fail for a table; return its exit code."""
-    text = " ".join(f"{table}: {problem.text}".split())
-    print(f"{PROGRAM}: {redact(text, secrets_of(common))}", file=sys.stderr, flush=True)
+    warner(common)(" ".join(f"{table}: {problem.text}".split()))
     return problem.code

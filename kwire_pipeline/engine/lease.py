@@ -28,6 +28,7 @@ import attrs
 from py4j.protocol import Py4JError
 
 from kwire_pipeline.errors import Failure, Held, Overtaken, Refusal
+from kwire_pipeline.explain import sentence
 
 FILE: Final = "writer.json"
 BEAT_S: Final = 10.0
@@ -190,6 +191,25 @@ class Lease:
                 self._folder.delete_empty()
 
 
+@contextmanager
+def releasing(lease: Lease, warn: Callable[[str], None]) -> Iterator[None]:
+    """Release a lease after a block.
+
+    If both the block and the release fail, as they do while the store is away, the block's error is
+    the reason that the user needs; the other one is only a warning.
+    """
+    try:
+        yield
+    except BaseException:
+        try:
+            lease.release()
+        except Exception as error:  # noqa: BLE001 Java's client of the store may raise anything
+            reason = sentence(str(error))
+            warn(f"the lease of the checkpoint is not released, so a run waits for it: {reason}")
+        raise
+    lease.release()
+
+
 def wait_poll(ended: threading.Event) -> bool:
     """Wait before looking at the clock again; return whether the block has ended."""
     return ended.wait(POLL_S)
@@ -201,6 +221,7 @@ def hold(
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[threading.Event], bool] = wait_poll,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Lease]:
     """Hold a lease during a block that may take hours in one call.
 
@@ -218,12 +239,12 @@ def hold(
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
-    try:
-        yield lease
-    finally:
-        ended.set()
-        thread.join()
-        lease.release()
+    with releasing(lease, warn):
+        try:
+            yield lease
+        finally:
+            ended.set()
+            thread.join()
 
 
 def is_alive(other: Holder) -> bool:

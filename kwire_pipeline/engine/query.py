@@ -27,7 +27,7 @@ from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
-from kwire_pipeline.engine.lease import Files, Lease
+from kwire_pipeline.engine.lease import Files, Lease, releasing
 from kwire_pipeline.engine.offline import (
     check_definition,
     checkpoint_name,
@@ -100,7 +100,7 @@ def run_pipeline(
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
     lease = Lease.take(folder)
-    try:
+    with releasing(lease, control.warn):
         cluster = shared or Cluster(spark, source.client(pipeline.source))
         try:
             opened = open_run(spark, pipeline, folder, cluster, intent, given_up)
@@ -108,8 +108,6 @@ def run_pipeline(
         finally:
             if shared is None:
                 cluster.close()
-    finally:
-        lease.release()
 
 
 def set_session(spark: SparkSession) -> None:

@@ -13,6 +13,8 @@ PACE = "kwire_pipeline/pace.py"
 PACES = "tests/pipeline/test_pace.py"
 CHANGES = "tests/pipeline/test_changes.py"
 PATIENCE = "tests/pipeline/test_patience.py"
+LEASE = "kwire_pipeline/engine/lease.py"
+LEASES = "tests/pipeline/test_lease.py"
 
 MUTATIONS = (
     Mutation(
@@ -102,6 +104,14 @@ MUTATIONS = (
         old="            state.has_written = True\n",
         new="",
         test=f"{RUNS}::test_slow_attempts_of_a_table_use_up_its_patience_unless_one_writes_a_batch",
+    ),
+    Mutation(
+        name="error-of-the-release-replaces-the-reason",
+        invariants=(),
+        path=LEASE,
+        old="        except Exception as error:  # noqa: BLE001 Java's client",
+        new="        except ZeroDivisionError as error:  # Java's client",
+        test=f"{LEASES}::test_error_of_a_block_takes_precedence_over_that_of_the_release",
     ),
     Mutation(
         name="each-slow-attempt-begins-an-outage",

@@ -1,13 +1,18 @@
 """One run at a time writes with a checkpoint."""
 
 import threading
+from typing import Any, NoReturn, cast
 
 import attrs
 import pytest
+from py4j.protocol import Py4JError
 
+from kwire_pipeline.engine import query
+from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import BEAT_S, FILE, PATIENCE_S, Holder, Lease, hold
 from kwire_pipeline.errors import Failure, Refusal
 from tests.support.pipeline.files import Files
+from tests.support.pipeline.orders import ORDERS
 
 ELSEWHERE = Holder(lease_id="other", host="elsewhere", process=1, process_start="5")
 
@@ -189,3 +194,54 @@ def test_block_notices_that_its_lease_was_taken_over() -> None:
         with pytest.raises(Failure, match="has taken over"):
             lease.check()
     assert files.texts[FILE] == ELSEWHERE.dump()
+
+
+class Away(Files):
+    """A store that answers nothing once it is away."""
+
+    is_away = False
+
+    def read(self, name: str) -> str | None:
+        if self.is_away:
+            raise Py4JError("the store is away")
+        return super().read(name)
+
+
+def test_error_of_a_block_takes_precedence_over_that_of_the_release() -> None:
+    """A run that is refused while the store is away still ends with the refusal's exit code."""
+    files, warnings = Away(), list[str]()
+
+    def refuse() -> NoReturn:
+        files.is_away = True
+        raise Refusal("the table was dropped")
+
+    with pytest.raises(Refusal, match="the table was dropped"), hold(files, warn=warnings.append):
+        refuse()
+    assert warnings == [
+        "the lease of the checkpoint is not released, so a run waits for it: the store is away"
+    ]
+
+
+def test_release_that_fails_after_a_block_that_did_not_is_an_error() -> None:
+    files = Away()
+    with pytest.raises(Py4JError, match="the store is away"), hold(files):
+        files.is_away = True
+
+
+def test_refused_run_keeps_its_refusal_though_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, warnings = Away(), list[str]()
+
+    def open_run(*_: object) -> NoReturn:
+        files.is_away = True
+        raise Refusal("the table was dropped")
+
+    monkeypatch.setattr(query, "set_session", lambda _: None)
+    monkeypatch.setattr(query, "Folder", lambda *_: files)
+    monkeypatch.setattr(query, "open_run", open_run)
+    control = query.Control(warn=warnings.append)
+    nothing = cast(Any, object())
+    with pytest.raises(Refusal, match="the table was dropped"):
+        query.run_pipeline(nothing, ORDERS, Intent.CONTINUE, control, shared=nothing)
+    assert len(warnings) == 1
