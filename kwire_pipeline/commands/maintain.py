@@ -21,6 +21,7 @@ from kwire_pipeline.engine.lease import Lease, hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.engine.upkeep import Turn
 from kwire_pipeline.errors import Refusal
 
 
@@ -42,8 +43,11 @@ def maintain_tables(
     """Maintain the tables; raise Refusal while a run writes or a batch is half done."""
     set_session(spark)
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
-    with hold(Folder(spark, pipeline.checkpoint), warn=warner(pipeline)) as lease:
-        return _maintain(pipeline, state_of(spark, pipeline), now, lease, faults)
+    folder = Folder(spark, pipeline.checkpoint)
+    with hold(folder, warn=warner(pipeline)) as lease:
+        lines = _maintain(pipeline, state_of(spark, pipeline), now, lease, faults)
+        Turn(at=now).write(folder)
+    return lines
 
 
 def _maintain(

@@ -41,7 +41,7 @@ from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upkeep import Schedule
+from kwire_pipeline.engine.upkeep import Turn
 from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Failure, Overtaken, Refusal
 from kwire_pipeline.explain import problem_of
@@ -80,8 +80,6 @@ class Control:
     on_restart: Callable[[], None] = lambda: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
-    upkeep: Schedule | None = None
-    """The schedule of maintenance, if it outlives the run; otherwise the run creates its own."""
 
 
 def run_pipeline(
@@ -393,9 +391,7 @@ class Run:
         self._pace = Pace() if limits.max_bytes_per_trigger is None else Pace.read(opened.folder)
         self._limit = 0
         self._last_batch: int | None = None
-        self._upkeep_schedule = control.upkeep or Schedule(
-            pipeline.maintenance.every, time.monotonic()
-        )
+        self._upkeep: Turn | None = None
         self._writer = Writer(
             shape=opened.shape,
             destinations=opened.destinations,
@@ -561,17 +557,25 @@ class Run:
 
     def _maintain(self) -> None:
         """Maintain the tables if that is due; a failure is reported, and the run goes on."""
-        if not self._upkeep_schedule.is_due(time.monotonic()):
+        settings, folder = self._pipeline.maintenance, self._opened.folder
+        if settings.every is None:
             return
         now = datetime.datetime.now(datetime.UTC)
-        limits = upkeep.upkeep_of(self._pipeline.maintenance, now)
-        destinations = self._opened.destinations
+        self._upkeep = self._upkeep or Turn.read(folder, now)
+        if not self._upkeep.is_over(settings.every, now):
+            return
+        limits = upkeep.upkeep_of(settings, now)
+        self._upkeep = Turn(at=now, is_done=False)
         try:
-            lines = upkeep.maintain(destinations, limits, self._lease.check, self._control.faults)
+            lines = upkeep.maintain(
+                self._opened.destinations, limits, self._lease.check, self._control.faults
+            )
+            self._upkeep = Turn(at=datetime.datetime.now(datetime.UTC))
         except (Failure, Refusal) as error:
             lines = [f"the tables are not maintained: {error}"]
         except (Py4JError, PySparkException) as error:
             lines = [f"the tables are not maintained: {problem_of(error)}"]
+        self._upkeep.write(folder)
         for line in lines:
             self._control.warn(line)
 

@@ -7,12 +7,24 @@ expire. Deletions of keys are forgotten only here, so that a batch is the same i
 """
 
 import datetime
+import json
 from collections.abc import Callable
+from typing import Final
+
+import attrs
 
 from kwire_pipeline.config.model import Maintenance
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.lease import Files
 from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import Upkeep
+
+FILE: Final = "upkeep.json"
+"""The file beside the checkpoint with the time of the last maintenance."""
+RETRIES: Final = 10
+"""The number of tries of a failing maintenance in one interval."""
+FIRST_RETRY: Final = datetime.timedelta(minutes=1)
+"""The shortest time to the next try."""
 
 
 def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
@@ -48,16 +60,35 @@ def maintain(
     return lines
 
 
-class Schedule:
-    """A schedule for work at a fixed interval, for the first time one interval from now."""
+@attrs.frozen(kw_only=True)
+class Turn:
+    """The last maintenance of a pipeline's tables."""
 
-    def __init__(self, every: datetime.timedelta | None, now_s: float) -> None:
-        self._every_s = None if every is None else every.total_seconds()
-        self._last_s = now_s
+    at: datetime.datetime
+    """The time of its end; before the first maintenance, that of the pipeline's first run."""
+    is_done: bool = True
+    """False if it failed, so that the next try comes sooner."""
 
-    def is_due(self, now_s: float) -> bool:
-        """Return whether it is due; if so, the next interval begins now."""
-        if self._every_s is None or now_s - self._last_s < self._every_s:
-            return False
-        self._last_s = now_s
-        return True
+    @classmethod
+    def read(cls, folder: Files, now: datetime.datetime) -> "Turn":
+        """Read the note beside the checkpoint; write the first note if there is none.
+
+        So the interval is counted across restarts, however often they come.
+        """
+        try:
+            plain = json.loads(folder.read(FILE) or "{}")
+            at = datetime.datetime.fromisoformat(plain["at"]).astimezone(datetime.UTC)
+            return cls(at=at, is_done=bool(plain["is_done"]))
+        except (ValueError, KeyError, TypeError):
+            first = cls(at=now)
+            first.write(folder)
+            return first
+
+    def write(self, folder: Files) -> None:
+        plain = {"at": self.at.isoformat(timespec="seconds"), "is_done": self.is_done}
+        folder.write(FILE, json.dumps(plain) + "\n")
+
+    def is_over(self, every: datetime.timedelta, now: datetime.datetime) -> bool:
+        """Return whether the next maintenance is due; a time in the future counts as over."""
+        wait = every if self.is_done else min(every, max(every / RETRIES, FIRST_RETRY))
+        return not self.at <= now < self.at + wait

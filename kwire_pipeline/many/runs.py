@@ -24,7 +24,6 @@ from kwire_pipeline.engine.offline import Place
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
-from kwire_pipeline.engine.upkeep import Schedule
 from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Permanent, Refusal
 from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.many.plan import TablePlan, plan_tables, select
@@ -233,7 +232,7 @@ class TableRuns:
                 self._take(plan)
 
     def _take(self, plan: TablePlan) -> None:
-        now_s, common = self.clock(), self.template.common
+        common = self.template.common
         state = self._states.get(plan.topic)
         if state is None:
             state = self._states[plan.topic] = TableState(
@@ -242,7 +241,6 @@ class TableRuns:
                 pipeline=None,
                 intent=self.order.intent if self._look is None else Intent.CONTINUE,
                 outage=Outage(common.patience.total_seconds()),
-                upkeep=Schedule(common.maintenance.every, now_s),
             )
         if plan.pipeline is None:
             problem = Problem(plan.problem or "", EXIT_REFUSAL)
@@ -317,7 +315,7 @@ class TableRuns:
 
         if state.intent is not Intent.CONTINUE:
             state.former_id = self._read_id(pipeline)
-        own = attrs.evolve(control, report=report, is_stopping=is_stopping, upkeep=state.upkeep)
+        own = attrs.evolve(control, report=report, is_stopping=is_stopping)
         given_up = [part for part in self.order.given_up.ranges if part.topic == state.topic]
         tally = self.engine.run(pipeline, state.intent, own, Ranges(tuple(given_up)))
         return tally, self._read_place(pipeline)

@@ -15,7 +15,6 @@ from kwire_pipeline.engine.cluster import Topic
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.offline import Place
 from kwire_pipeline.engine.offsets import Offsets
-from kwire_pipeline.engine.upkeep import Schedule
 from kwire_pipeline.errors import (
     EXIT_FAILURE,
     EXIT_REFUSAL,
@@ -64,7 +63,6 @@ class TableState:
     intent: Intent
     """The user's answer to a refusal, until a run of this table has used it."""
     outage: Outage
-    upkeep: Schedule
     outdated: Look | None = None
     """The look from before the last run ended; the run has seen more."""
     gone_since: Look | None = None

@@ -106,6 +106,14 @@ MUTATIONS = (
         test=f"{RUNS}::test_slow_attempts_of_a_table_use_up_its_patience_unless_one_writes_a_batch",
     ),
     Mutation(
+        name="restart-postpones-maintenance",
+        invariants=(),
+        path="kwire_pipeline/engine/upkeep.py",
+        old='            return cls(at=at, is_done=bool(plain["is_done"]))',
+        new='            return cls(at=max(at, now), is_done=bool(plain["is_done"]))',
+        test="tests/pipeline/test_upkeep.py::test_restarts_do_not_postpone_maintenance",
+    ),
+    Mutation(
         name="error-of-the-release-replaces-the-reason",
         invariants=(),
         path=LEASE,

@@ -1,24 +1,16 @@
 """A run at an interval outlives a restart of its brokers."""
 
 from collections.abc import Callable
-from typing import Any, cast
 
 import attrs
 import pytest
 from py4j.protocol import Py4JError
 
-from kwire_pipeline.config.values import Trigger
 from kwire_pipeline.engine import query
-from kwire_pipeline.engine.lease import Lease
-from kwire_pipeline.engine.query import IDLE, Control, Opened, Run
-from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.engine.query import IDLE, Control, Run
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.patience import Outage, patiently
-from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.destinations import Destinations
-from tests.support.pipeline.files import Files
-from tests.support.pipeline.many import place
-from tests.support.pipeline.orders import ORDERS
+from tests.support.pipeline.runs import CheckpointFolder, run_without_spark
 
 
 class Time:
@@ -149,25 +141,8 @@ class Scene:
         monkeypatch.setattr(query, "time", self)
         monkeypatch.setattr(query, "log_errors", lambda *_, **__: None)
         monkeypatch.setattr(Run, "_start", lambda _: self.start())
-        folder = CheckpointFolder()
-        pipeline = attrs.evolve(ORDERS, trigger=Trigger.parse("10 seconds"))
-        opened = Opened(
-            folder=cast(Folder, folder),
-            identity=place("orders", 0).identity,
-            shape=cast(Shape, None),
-            destinations=cast(Destinations, None),
-        )
         control = Control(warn=self.warnings.append, is_stopping=lambda: self.now_s >= self.end_s)
-        lease = Lease.take(folder, clock=self.monotonic)
-        nothing = cast(Any, None)
-        Run(nothing, pipeline, opened, lease, nothing, control).run()
-
-
-class CheckpointFolder(Files):
-    """The folder of a checkpoint, and that of Spark's in it."""
-
-    def at(self, name: str) -> "CheckpointFolder":
-        return self
+        run_without_spark(CheckpointFolder(), control).run()
 
 
 def test_run_gives_up_when_slow_attempts_have_used_up_its_patience(

@@ -2,11 +2,115 @@
 
 import datetime
 
-from kwire_pipeline.engine.upkeep import Schedule
+import attrs
+import pytest
+
+from kwire_pipeline.config.model import Maintenance
+from kwire_pipeline.engine import query, upkeep
+from kwire_pipeline.engine.query import Control
+from kwire_pipeline.engine.upkeep import FILE, Turn
+from kwire_pipeline.errors import Failure
+from tests.support.pipeline.runs import ENDLESS, CheckpointFolder, run_without_spark
+
+START = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+MINUTE = datetime.timedelta(minutes=1)
 
 
-def test_maintenance_is_due_every_so_often() -> None:
-    schedule = Schedule(datetime.timedelta(minutes=1), 100)
-    due_s = [now_s for now_s in range(100, 300, 10) if schedule.is_due(now_s)]
-    assert due_s == [160, 220, 280]
-    assert not Schedule(None, 0).is_due(1e9)
+@attrs.define
+class Clock:
+    """The time of a run."""
+
+    at: datetime.datetime = START
+
+    def now(self, zone: datetime.tzinfo) -> datetime.datetime:
+        return self.at
+
+
+@attrs.define
+class Scene:
+    """Runs of one checkpoint, which maintain their tables once an hour."""
+
+    folder: CheckpointFolder = attrs.field(factory=CheckpointFolder)
+    clock: Clock = attrs.field(factory=Clock)
+    failures: int = 0
+    """The number of the next maintenances that fail."""
+    tries: list[datetime.timedelta] = attrs.field(factory=list)
+    """The times of maintenances, since the start."""
+    warnings: list[str] = attrs.field(factory=list)
+
+    def maintain(self, *_: object) -> list[str]:
+        self.tries.append(self.clock.at - START)
+        if self.failures:
+            self.failures -= 1
+            raise Failure("the catalog is away")
+        return []
+
+    def run(self, minutes: int) -> None:
+        """Run with a batch each minute, and end without releasing the lease, as when killed."""
+        hourly = attrs.evolve(ENDLESS, maintenance=Maintenance(every=HOUR))
+        run = run_without_spark(self.folder, Control(warn=self.warnings.append), hourly)
+        for _ in range(minutes):
+            run._maintain()
+            self.clock.at += MINUTE
+        self.folder.texts.pop("writer.json")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    scene = Scene()
+
+    class Datetime:
+        UTC = datetime.UTC
+        datetime = scene.clock
+
+    monkeypatch.setattr(query, "datetime", Datetime)
+    monkeypatch.setattr(upkeep, "maintain", scene.maintain)
+    return scene
+
+
+def test_tables_are_maintained_every_so_often(scene: Scene) -> None:
+    scene.run(minutes=200)
+    assert scene.tries == [HOUR, 2 * HOUR, 3 * HOUR]
+
+
+def test_restarts_do_not_postpone_maintenance(scene: Scene) -> None:
+    """A deployment that is restarted more often than the interval still maintains its tables."""
+    for _ in range(20):
+        scene.run(minutes=10)
+    assert scene.tries == [HOUR, 2 * HOUR, 3 * HOUR]
+
+
+def test_failed_maintenance_is_tried_again_before_the_interval_is_over(scene: Scene) -> None:
+    scene.failures = 2
+    for _ in range(20):
+        scene.run(minutes=7)
+    assert scene.tries == [HOUR, HOUR + 6 * MINUTE, HOUR + 12 * MINUTE, 2 * HOUR + 12 * MINUTE]
+    assert scene.warnings == ["the tables are not maintained: the catalog is away"] * 2
+
+
+def test_run_without_an_interval_leaves_no_note(scene: Scene) -> None:
+    run_without_spark(scene.folder, Control())._maintain()
+    assert FILE not in scene.folder.texts
+    assert not scene.tries
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"at": "yesterday", "is_done": true}'])
+def test_damaged_note_counts_as_that_of_a_first_run(text: str) -> None:
+    folder = CheckpointFolder()
+    folder.texts[FILE] = text
+    assert Turn.read(folder, START) == Turn(at=START)
+    assert Turn.read(folder, START + HOUR) == Turn(at=START)
+
+
+def test_time_in_the_future_does_not_delay_maintenance() -> None:
+    """The clock of the last run's machine was wrong."""
+    assert Turn(at=START + 24 * HOUR).is_over(HOUR, START)
+    assert not Turn(at=START).is_over(HOUR, START)
+
+
+def test_retry_of_a_short_interval_comes_no_later_than_the_interval() -> None:
+    failed = Turn(at=START, is_done=False)
+    assert failed.is_over(MINUTE / 2, START + MINUTE / 2)
+    assert not failed.is_over(5 * MINUTE, START + MINUTE / 2)
+    assert failed.is_over(5 * MINUTE, START + MINUTE)
