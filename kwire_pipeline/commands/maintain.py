@@ -3,8 +3,8 @@
 It takes the checkpoint's lease, so `maintain` is refused while a run writes, and a run is refused
 while `maintain` works. Otherwise it would remove a run's uncommitted files as orphans, and rows
 that a run changes cannot be compacted. It is also refused while a batch is half done. It tags the
-newest snapshot of each writer of a table, so that the snapshot does not expire: a writer reads the
-number of its last batch from it.
+newest snapshots of the table's pipelines, and of other writers that committed lately, so that the
+snapshots do not expire: a writer reads the number of its last batch from its snapshot.
 """
 
 import datetime

@@ -11,9 +11,10 @@ pause, cannot both append a batch. Compaction does not count, because it adds no
 """
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
+import attrs
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -75,6 +76,8 @@ POSITION: Final = 1
 WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
 """The summary keys in which writers store their id, to find their last commit."""
 
+OTHER_WRITERS: Final = 20
+"""The number of writers beside the pipelines whose last commits are kept."""
 TAG: Final = "writer-"
 """The beginning of the names of tags that keep the newest snapshot of a writer."""
 
@@ -86,6 +89,36 @@ def former_ids(pipeline_ids: Set[str], owners: Set[str]) -> Set[str]:
     a former id may be that pipeline's.
     """
     return pipeline_ids - owners if owners <= pipeline_ids else set()
+
+
+@attrs.frozen
+class Tags:
+    """The writers whose newest snapshots are kept, and those whose tags are dropped."""
+
+    by_writer: Mapping[str, int]
+    """The snapshots that are kept, by the writer's id."""
+    dropped: Set[str]
+
+
+def tags_of(snapshots: Iterable[JavaObject], owners: Set[str]) -> Tags:
+    """Return whose tags a table has, from the snapshots of its current state, newest first.
+
+    Each of the table's pipelines has one, and so have the `OTHER_WRITERS` that were the last to
+    commit. Flink gives each job a new id, and each query of Spark has its own. If all of them kept
+    a snapshot, its data would never be freed.
+    """
+    newest: dict[str, int] = {}
+    pipeline_ids = set()
+    for snapshot in snapshots:
+        summary = snapshot.summary()
+        for key in WRITERS:
+            writer = summary.get(key)
+            if writer is not None:
+                newest.setdefault(str(writer), int(snapshot.snapshotId()))
+                pipeline_ids |= {str(writer)} if key == PIPELINE else set()
+    others = [writer for writer in newest if writer not in pipeline_ids]
+    dropped = {*former_ids(pipeline_ids, owners), *others[OTHER_WRITERS:]}
+    return Tags({w: id_ for w, id_ in newest.items() if w not in dropped}, dropped)
 
 
 def is_conflict(text: str) -> bool:
@@ -294,29 +327,20 @@ class IcebergTable(Atomic):
     def protect_marks(self) -> None:
         """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots.
 
-        The tags of former ids of pipelines are removed, so that their snapshots can expire.
+        Former ids of pipelines and old other writers lose their tags, so that the data of their
+        snapshots is freed.
         """
         table = self._table()
-        newest: dict[str, int] = {}
-        pipeline_ids = set()
-        for snapshot in current(table):
-            summary = snapshot.summary()
-            for key in WRITERS:
-                writer = summary.get(key)
-                if writer is not None:
-                    newest.setdefault(str(writer), int(snapshot.snapshotId()))
-                    pipeline_ids |= {str(writer)} if key == PIPELINE else set()
-        former = former_ids(pipeline_ids, set(owners_of(table.properties()).values()))
-        tags = {str(name) for name in table.refs()}
-        for writer in sorted(former):
-            if f"{TAG}{writer}" in tags:
+        tags = tags_of(current(table), set(owners_of(table.properties()).values()))
+        names = {str(name) for name in table.refs()}
+        for writer in sorted(tags.dropped):
+            if f"{TAG}{writer}" in names:
                 self._spark.sql(f"ALTER TABLE {self.name} DROP TAG `{TAG}{writer}`")
-        for writer, snapshot_id in newest.items():
-            if writer not in former:
-                self._spark.sql(
-                    f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{TAG}{writer}` "
-                    f"AS OF VERSION {snapshot_id}"
-                )
+        for writer, snapshot_id in tags.by_writer.items():
+            self._spark.sql(
+                f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{TAG}{writer}` "
+                f"AS OF VERSION {snapshot_id}"
+            )
 
     def compact(self, upkeep: Upkeep) -> str:
         row = self._call(

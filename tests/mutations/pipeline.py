@@ -106,6 +106,14 @@ MUTATIONS = (
         test=f"{RUNS}::test_slow_attempts_of_a_table_use_up_its_patience_unless_one_writes_a_batch",
     ),
     Mutation(
+        name="each-foreign-writer-keeps-a-snapshot",
+        invariants=(),
+        path="kwire_pipeline/tables/iceberg.py",
+        old=", *others[OTHER_WRITERS:]}",
+        new="}",
+        test="tests/pipeline/test_iceberg_history.py::test_only_the_last_other_writers_keep_a_snapshot",
+    ),
+    Mutation(
         name="restart-postpones-maintenance",
         invariants=(),
         path="kwire_pipeline/engine/upkeep.py",

@@ -1,10 +1,22 @@
 """Only the snapshots of the current state prove that a batch is in an Iceberg table."""
 
+from typing import cast
+
 import attrs
+import pytest
+from pyspark.sql import SparkSession
 
 from kwire_pipeline.engine.offsets import Ranges
-from kwire_pipeline.tables.iceberg import ancestors, current, is_conflict, is_missing
-from kwire_pipeline.tables.table import BATCH, PIPELINE, Mark
+from kwire_pipeline.tables.iceberg import (
+    OTHER_WRITERS,
+    TAG,
+    IcebergTable,
+    ancestors,
+    current,
+    is_conflict,
+    is_missing,
+)
+from kwire_pipeline.tables.table import BATCH, OWNER, PIPELINE, Mark, Origin
 
 
 @attrs.frozen
@@ -14,6 +26,8 @@ class Snapshot:
     number: int
     parent: int | None
     batch: int | None = None
+    writer: tuple[str, str] | None = None
+    """The property by which the writer knows its commits, and the writer's id."""
 
     def snapshotId(self) -> int:
         return self.number
@@ -25,6 +39,8 @@ class Snapshot:
         return self.parent
 
     def summary(self) -> dict[str, str]:
+        if self.writer is not None:
+            return dict([self.writer])
         return {} if self.batch is None else {PIPELINE: "11", BATCH: str(self.batch)}
 
 
@@ -43,6 +59,12 @@ class Table:
 
     def currentSnapshot(self) -> Snapshot | None:
         return None if self._at is None else self._by_id[self._at]
+
+    def properties(self) -> dict[str, str]:
+        return {f"{OWNER}orders": "11"}
+
+    def refs(self) -> list[str]:
+        return ["main", f"{TAG}job 0", f"{TAG}job 29", f"{TAG}11"]
 
 
 def numbers(table: Table) -> list[int]:
@@ -97,3 +119,31 @@ def test_commit_is_retried_only_after_the_commit_of_another_writer() -> None:
     )
     assert is_conflict("Cannot determine history between starting snapshot 5 and the last known")
     assert not is_conflict("Cannot commit: the catalog does not answer")
+
+
+class Session:
+    """Statements of a session that nobody carries out."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+
+    def sql(self, statement: str) -> None:
+        self.statements.append(statement)
+
+
+def test_only_the_last_other_writers_keep_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start of a Flink job has a new id, and would keep data for ever."""
+    jobs = [Snapshot(n + 2, n + 1, writer=("flink.job-id", f"job {n}")) for n in range(30)]
+    query = Snapshot(32, 31, writer=("spark.sql.streaming.queryId", "query"))
+    history = Table(FIRST, *jobs, query)
+    monkeypatch.setattr(IcebergTable, "_table", lambda _: history)
+    session = Session()
+    IcebergTable(
+        cast(SparkSession, session), "shop.orders", Origin("topic", "partition", "offset")
+    ).protect_marks()
+    dropped = [text for text in session.statements if "DROP TAG" in text]
+    assert dropped == ["ALTER TABLE `shop`.`orders` DROP TAG `writer-job 0`"]
+    tags = [text.split("`")[5] for text in session.statements if "CREATE" in text]
+    newest = ["query", *(f"job {n}" for n in range(29, 30 - OTHER_WRITERS, -1))]
+    assert sorted(tags) == sorted(f"{TAG}{writer}" for writer in [*newest, "11"])
+    assert "`writer-job 29` AS OF VERSION 31" in " ".join(session.statements)
