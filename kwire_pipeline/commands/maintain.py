@@ -8,6 +8,7 @@ snapshots do not expire: a writer reads the number of its last batch from its sn
 """
 
 import datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -17,45 +18,49 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.engine import upkeep
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
-from kwire_pipeline.engine.lease import Lease, hold
+from kwire_pipeline.engine.lease import hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upkeep import Turn
+from kwire_pipeline.engine.upkeep import Claims, Turn
 from kwire_pipeline.errors import Refusal
 
 
 def maintain(loaded: Loaded, *, table: str | None = None) -> int:
     """Maintain the tables and their dead letters, and print what was done."""
-    return on_tables(loaded, table, maintain_table)
+    return on_tables(loaded, table, partial(maintain_table, claims=Claims()))
 
 
-def maintain_table(spark: SparkSession, pipeline: Pipeline) -> int:
-    """Maintain both tables of one pipeline."""
-    lines = maintain_tables(spark, pipeline, datetime.datetime.now(datetime.UTC))
-    show(pipeline, lines)
+def maintain_table(spark: SparkSession, pipeline: Pipeline, *, claims: Claims) -> int:
+    """Maintain both tables of one pipeline, unless their turn has been."""
+    now = datetime.datetime.now(datetime.UTC)
+    show(pipeline, maintain_tables(spark, pipeline, now, claims=claims))
     return 0
 
 
 def maintain_tables(
-    spark: SparkSession, pipeline: Pipeline, now: datetime.datetime, faults: Faults = NO_FAULTS
+    spark: SparkSession,
+    pipeline: Pipeline,
+    now: datetime.datetime,
+    faults: Faults = NO_FAULTS,
+    claims: Claims | None = None,
 ) -> list[str]:
     """Maintain the tables; raise Refusal while a run writes or a batch is half done."""
     set_session(spark)
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
     folder = Folder(spark, pipeline.checkpoint)
     with hold(folder, warn=warner(pipeline)) as lease:
-        lines = _maintain(pipeline, state_of(spark, pipeline), now, lease, faults)
+        state = state_of(spark, pipeline)
+        check_state(pipeline, state)
+        limits = upkeep.upkeep_of(pipeline.maintenance, now)
+        lines = upkeep.maintain(state.destinations, limits, lease.check, claims or Claims(), faults)
         Turn(at=now).write(folder)
     return lines
 
 
-def _maintain(
-    pipeline: Pipeline, state: State, now: datetime.datetime, lease: Lease, faults: Faults
-) -> list[str]:
+def check_state(pipeline: Pipeline, state: State) -> None:
+    """Raise Refusal while a batch is half done."""
     if state.is_half_done:
         raise Refusal(
             f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
         )
-    limits = upkeep.upkeep_of(pipeline.maintenance, now)
-    return upkeep.maintain(state.destinations, limits, lease.check, faults)

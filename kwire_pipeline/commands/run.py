@@ -21,6 +21,7 @@ from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.reporting.metrics import Metrics, Server
 from kwire_pipeline.engine.reporting.reports import Reporter
 from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.upkeep import Claims
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.many.engine import SparkEngine
 from kwire_pipeline.many.runs import Order, Outcome, Outside, TableRuns
@@ -83,6 +84,7 @@ class Controls:
     server: Server | None
     is_many: bool = attrs.field(kw_only=True)
     _metrics: dict[str, Metrics] = attrs.field(factory=dict)
+    _claims: Claims = attrs.field(factory=Claims)
 
     def control_of(self, pipeline: Pipeline) -> Control:
         """Return the control of a pipeline's run."""
@@ -104,6 +106,7 @@ class Controls:
             warn=warn,
             on_restart=(lambda: None) if metrics is None else metrics.on_restart,
             is_stopping=self.is_stopping,
+            claims=self._claims,
         )
 
 

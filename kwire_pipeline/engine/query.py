@@ -41,7 +41,7 @@ from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
 from kwire_pipeline.engine.storage import Folder
-from kwire_pipeline.engine.upkeep import Turn
+from kwire_pipeline.engine.upkeep import Claims, Turn
 from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Failure, Overtaken, Refusal
 from kwire_pipeline.explain import problem_of
@@ -80,6 +80,8 @@ class Control:
     on_restart: Callable[[], None] = lambda: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
+    claims: Claims = attrs.field(factory=Claims)
+    """The tables that the process maintains; runs that may share a table share their claims."""
 
 
 def run_pipeline(
@@ -567,8 +569,9 @@ class Run:
         limits = upkeep.upkeep_of(settings, now)
         self._upkeep = Turn(at=now, is_done=False)
         try:
+            control = self._control
             lines = upkeep.maintain(
-                self._opened.destinations, limits, self._lease.check, self._control.faults
+                self._opened.destinations, limits, self._lease.check, control.claims, control.faults
             )
             self._upkeep = Turn(at=datetime.datetime.now(datetime.UTC))
         except (Failure, Refusal) as error:

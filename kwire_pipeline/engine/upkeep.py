@@ -8,7 +8,8 @@ expire. Deletions of keys are forgotten only here, so that a batch is the same i
 
 import datetime
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -21,6 +22,7 @@ from kwire_pipeline.tables.table import Upkeep
 
 FILE: Final = "upkeep.json"
 """The file beside the checkpoint with the time of the last maintenance."""
+NEVER: Final = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 RETRIES: Final = 10
 """The number of tries of a failing maintenance in one interval."""
 FIRST_RETRY: Final = datetime.timedelta(minutes=1)
@@ -31,6 +33,7 @@ def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
     """Return the limits of maintenance that begins now."""
     return Upkeep(
         now=now,
+        since=NEVER if settings.every is None else now - settings.every,
         forget_before=now - settings.forget_deletions_after,
         target_file_bytes=settings.target_file_bytes,
         expire_before=now - settings.expire_after,
@@ -39,10 +42,41 @@ def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
     )
 
 
+class Claims:
+    """The tables that this process maintains, so that a table of several pipelines has one turn.
+
+    Threads of several runs claim tables. Each step is one call of a dict, which is atomic.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, object] = {}
+        self._ended: dict[str, datetime.datetime] = {}
+        """The time of each table's last maintenance; absent while a thread works at the table."""
+
+    @contextmanager
+    def claim(self, name: str, upkeep: Upkeep) -> Iterator[bool]:
+        """Yield whether to maintain a table: nobody works at it, or has done so `upkeep.since`."""
+        token = object()
+        is_first = self._first.setdefault(name, token) is token
+        ended = self._ended.pop(name, None)
+        if not is_first and (ended is None or ended > upkeep.since):
+            if ended is not None:
+                self._ended[name] = ended
+            yield False
+            return
+        ended = NEVER
+        try:
+            yield True
+            ended = upkeep.now
+        finally:
+            self._ended[name] = ended
+
+
 def maintain(
     destinations: Destinations,
     upkeep: Upkeep,
     check_lease: Callable[[], None],
+    claims: Claims,
     faults: Faults = NO_FAULTS,
 ) -> list[str]:
     """Maintain tables and return lines about what was done."""
@@ -51,12 +85,13 @@ def maintain(
     if deletions is not None and deletions.exists():
         deletions.forget(upkeep.forget_before)
     for table in destinations.tables:
-        if table.exists():
-            table.protect_marks()
-            compaction = table.compact(upkeep)
-            faults.reach(Place.DURING_MAINTAIN)
-            check_lease()
-            lines += [f"{table.name}: {line}" for line in (compaction, *table.expire(upkeep))]
+        with claims.claim(table.name, upkeep) as is_ours:
+            if is_ours and table.exists():
+                table.protect_marks()
+                compaction = table.compact(upkeep)
+                faults.reach(Place.DURING_MAINTAIN)
+                check_lease()
+                lines += [f"{table.name}: {line}" for line in (compaction, *table.expire(upkeep))]
     return lines
 
 

@@ -104,6 +104,8 @@ class Upkeep:
     """The limits of maintenance."""
 
     now: datetime.datetime
+    since: datetime.datetime
+    """A table that another pipeline of the process maintained after this time has had its turn."""
     forget_before: datetime.datetime
     """Deletions that were written before this time are forgotten."""
     target_file_bytes: int

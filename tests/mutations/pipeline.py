@@ -114,6 +114,14 @@ MUTATIONS = (
         test="tests/pipeline/test_iceberg_history.py::test_only_the_last_other_writers_keep_a_snapshot",
     ),
     Mutation(
+        name="each-pipeline-maintains-the-shared-dead-letters",
+        invariants=(),
+        path="kwire_pipeline/engine/upkeep.py",
+        old="if not is_first and (ended is None or ended > upkeep.since):",
+        new="if not is_first and ended is None:",
+        test="tests/pipeline/test_upkeep.py::test_dead_letters_of_many_tables_are_maintained_once",
+    ),
+    Mutation(
         name="restart-postpones-maintenance",
         invariants=(),
         path="kwire_pipeline/engine/upkeep.py",

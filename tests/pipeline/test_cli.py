@@ -636,7 +636,7 @@ def test_command_on_spark_shows_no_secret(
     monkeypatch.setattr("kwire_pipeline.commands.tables.open_session", lambda _: Session())
     monkeypatch.setattr(
         "kwire_pipeline.commands.maintain.maintain_tables",
-        lambda *_: ["s3://lake?token=opensesame: 2 files became 1"],
+        lambda *_, **__: ["s3://lake?token=opensesame: 2 files became 1"],
     )
     assert cli.main(["maintain", file, "--spark.conf", "spark.x.token=opensesame"]) == 0
     assert capsys.readouterr().out == "s3://lake?token=***: 2 files became 1\n"

@@ -1,15 +1,21 @@
 """Tables are maintained between two batches of a run at an interval."""
 
 import datetime
+from contextlib import suppress
+from typing import Any, cast
 
 import attrs
 import pytest
 
+from kwire_pipeline.commands.run import Controls
 from kwire_pipeline.config.model import Maintenance
 from kwire_pipeline.engine import query, upkeep
 from kwire_pipeline.engine.query import Control
-from kwire_pipeline.engine.upkeep import FILE, Turn
+from kwire_pipeline.engine.upkeep import FILE, Claims, Turn
 from kwire_pipeline.errors import Failure
+from kwire_pipeline.tables.destinations import Destinations
+from kwire_pipeline.tables.table import Upkeep
+from tests.support.pipeline.orders import ORDERS
 from tests.support.pipeline.runs import ENDLESS, CheckpointFolder, run_without_spark
 
 START = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
@@ -114,3 +120,71 @@ def test_retry_of_a_short_interval_comes_no_later_than_the_interval() -> None:
     assert failed.is_over(MINUTE / 2, START + MINUTE / 2)
     assert not failed.is_over(5 * MINUTE, START + MINUTE / 2)
     assert failed.is_over(5 * MINUTE, START + MINUTE)
+
+
+# Tables of several pipelines -----------------------------------------------------------------
+@attrs.define
+class MaintainedTable:
+    """A table that notes who maintains it."""
+
+    name: str
+    compactions: int = 0
+    fails: bool = False
+
+    def exists(self) -> bool:
+        return True
+
+    def protect_marks(self) -> None:
+        pass
+
+    def compact(self, _: Upkeep) -> str:
+        self.compactions += 1
+        if self.fails:
+            raise Failure("the catalog is away")
+        return "2 files became 1"
+
+    def expire(self, _: Upkeep) -> list[str]:
+        return []
+
+
+def maintain_both(
+    claims: Claims, letters: MaintainedTable, every: datetime.timedelta | None, *times: int
+) -> list[str]:
+    """Maintain two tables with the same dead letters, one after the other, at some minutes."""
+    lines = []
+    for minute in times:
+        limits = upkeep.upkeep_of(Maintenance(every=every), START + minute * MINUTE)
+        for name in ("a", "b"):
+            own = cast(Any, MaintainedTable(name))
+            destinations = Destinations(table=own, dead_letters=cast(Any, letters))
+            with suppress(Failure):
+                lines += upkeep.maintain(destinations, limits, lambda: None, claims)
+    return lines
+
+
+def test_dead_letters_of_many_tables_are_maintained_once() -> None:
+    letters = MaintainedTable("dead")
+    lines = maintain_both(Claims(), letters, None, 0)
+    assert sorted(line.partition(":")[0] for line in lines) == ["a", "b", "dead"]
+    maintain_both(Claims(), letters, HOUR, 0, 30, 60)
+    assert letters.compactions == 1 + 2
+
+
+def test_shared_table_whose_maintenance_failed_has_another_turn() -> None:
+    letters, claims = MaintainedTable("dead", fails=True), Claims()
+    maintain_both(claims, letters, HOUR, 0)
+    assert letters.compactions == 2
+    letters.fails = False
+    maintain_both(claims, letters, HOUR, 6, 12)
+    assert letters.compactions == 3
+
+
+def test_table_at_which_another_thread_works_is_left_to_it() -> None:
+    claims, limits = Claims(), upkeep.upkeep_of(Maintenance(every=HOUR), START)
+    with claims.claim("dead", limits) as first, claims.claim("dead", limits) as second:
+        assert (first, second) == (True, False)
+
+
+def test_runs_of_many_tables_share_their_claims() -> None:
+    controls = Controls(cast(Any, None), print, lambda: False, None, is_many=True)
+    assert controls.control_of(ENDLESS).claims is controls.control_of(ORDERS).claims
