@@ -12,12 +12,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
 
 import attrs
 
 from kwire_pipeline.commands.check import in_short, preflight
+from kwire_pipeline.commands.show import warner
 from kwire_pipeline.config.document import ConfigError
 from kwire_pipeline.config.load import TABLE, Flag, find_key
 from kwire_pipeline.config.model import Pipeline, Source, Table
@@ -25,6 +27,7 @@ from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.config.template import common_of, load_any
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.explain import run_on_spark
+from kwire_pipeline.hook import Hook
 from kwire_pipeline.signals import (
     PROGRAM,
     Interrupted,
@@ -277,13 +280,16 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         write(f"ok    file      {options.file}")
         code = module.check(loaded, environment, write)
         return code
-    preflight(loaded, environment, needs_brokers=COMMANDS[name].needs_brokers)
     chosen = COMMANDS[name]
     own = (*chosen.options, *chosen.texts, *chosen.names, *chosen.places)
     names = [argument_name(option) for option, _ in own]
     call = functools.partial(getattr(module, name), loaded)
     command = functools.partial(call, **{n: getattr(options, n) for n in names})
-    return run_on_spark(command, pipeline.transform)
+    # Nobody watches a run; the other commands answer the user who types them.
+    hook = Hook.of(pipeline, warner(pipeline))
+    with hook.watch() if name == "run" else nullcontext():
+        preflight(loaded, environment, needs_brokers=chosen.needs_brokers)
+        return run_on_spark(command, pipeline.transform)
 
 
 def writer(secrets: set[str]) -> Callable[[str], None]:

@@ -23,6 +23,7 @@ from kwire_pipeline.engine.reporting.reports import Reporter
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.upkeep import Claims
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.hook import Alerts, Hook
 from kwire_pipeline.many.engine import SparkEngine
 from kwire_pipeline.many.runs import Order, Outcome, Outside, TableRuns
 from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_line
@@ -57,7 +58,12 @@ def run(
         if common.metrics.port is not None:
             server = closing.enter_context(serve_metrics(common, common.metrics.port))
         controls = Controls(
-            reporter, warn, request.is_stopping, server, is_many=isinstance(loaded, Template)
+            reporter,
+            warn,
+            request.is_stopping,
+            server,
+            alert=Alerts(Hook.of(common, warn)).add,
+            is_many=isinstance(loaded, Template),
         )
         spark = open_session(common)
         closing.enter_context(handle_with(request.on_signal))
@@ -82,6 +88,7 @@ class Controls:
     warn: Callable[[str], None]
     is_stopping: Callable[[], bool]
     server: Server | None
+    alert: Callable[[str], None] = attrs.field(kw_only=True)
     is_many: bool = attrs.field(kw_only=True)
     _metrics: dict[str, Metrics] = attrs.field(factory=dict)
     _claims: Claims = attrs.field(factory=Claims)
@@ -104,6 +111,7 @@ class Controls:
         return Control(
             report=report,
             warn=warn,
+            alert=self.alert,
             on_restart=(lambda: None) if metrics is None else metrics.on_restart,
             is_stopping=self.is_stopping,
             claims=self._claims,
@@ -122,6 +130,7 @@ def run_tables(
             outside=Outside(
                 control_of=controls.control_of,
                 warn=controls.warn,
+                alert=controls.alert,
                 is_stopping=controls.is_stopping,
             ),
             executor=ThreadPoolExecutor(template.common.limits.parallel_tables),

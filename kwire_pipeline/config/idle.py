@@ -13,6 +13,7 @@ from kwire_pipeline.config.model import (
     Catalog,
     Limits,
     Metrics,
+    OnFailure,
     Pipeline,
     Problem,
     RecordFormat,
@@ -30,7 +31,7 @@ from kwire_pipeline.config.values import (
     TableFormat,
 )
 
-Section: TypeAlias = Security | RecordFormat | Registry | Catalog | Metrics
+Section: TypeAlias = Security | RecordFormat | Registry | Catalog | Metrics | OnFailure
 """A section in which each key has a default."""
 LOGIN: Final = ("mechanism", "username", "password")
 FILES: Final = ("ca_file", "cert_file", "key_password")
@@ -47,6 +48,9 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
     if pipeline.metrics.port is None:
         for name in keys_in_use(pipeline.metrics):
             yield f"metrics.{name}", "it has no effect without metrics.port"
+    if pipeline.on_failure.command is None and pipeline.on_failure.url is None:
+        for name in keys_in_use(pipeline.on_failure):
+            yield f"on_failure.{name}", "it has no effect without on_failure.command or url"
     if pipeline.trigger.available_now and pipeline.maintenance.every is not None:
         yield "maintenance.every", "it has no effect without a trigger at an interval"
     default = attrs.fields_dict(Pipeline)["min_bad_records"].default

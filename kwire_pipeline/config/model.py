@@ -303,6 +303,22 @@ class Metrics:
 
 
 @attrs.frozen(kw_only=True)
+class OnFailure:
+    """The hook that learns of failures."""
+
+    command: str | None = optional_text(
+        "A command with arguments, without a shell, that gets the failure as JSON on its standard "
+        "input."
+    )
+    url: str | None = optional_text(
+        "A URL to which the failure is posted as JSON; it is hidden like a password.", secret=True
+    )
+    timeout: datetime.timedelta = duration(
+        "The longest time that a run waits for each of the two.", default="10 seconds"
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Maintenance:
     """The maintenance of the tables."""
 
@@ -383,5 +399,8 @@ class Pipeline:
     )
     progress: Progress = choice("The report of each batch.", default=Progress.AUTO)
     metrics: Metrics = section(Metrics, "The figures for Prometheus.")
+    on_failure: OnFailure = section(
+        OnFailure, "What learns of a run that fails for good, or that waits for others."
+    )
     maintenance: Maintenance = section(Maintenance, "The work of `kwire-pipeline maintain`.")
     spark: Spark = section(Spark, "The Spark session.")

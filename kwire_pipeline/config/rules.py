@@ -8,6 +8,7 @@ columns are unknown, and the rules about columns are left to the run.
 import datetime
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlparse
@@ -68,6 +69,7 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _mode(pipeline)
     yield from _dead_letters(pipeline)
     yield from _maintenance(pipeline)
+    yield from _on_failure(pipeline)
     yield from _folders(pipeline)
     yield from passed_on(pipeline)
     yield from idle(pipeline)
@@ -316,6 +318,17 @@ def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
             "maintenance.orphans_after",
             "expected at least 1 day: younger files may be those of another writer's next commit",
         )
+
+
+def _on_failure(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield the settings of a hook that could never be told."""
+    command, url = pipeline.on_failure.command, pipeline.on_failure.url
+    try:
+        shlex.split(command or "")
+    except ValueError as error:
+        yield "on_failure.command", f"it is not a command with arguments: {error}"
+    if url is not None and not url.startswith(("http://", "https://")):
+        yield "on_failure.url", "expected http://... or https://..."
 
 
 def _folders(pipeline: Pipeline) -> Iterator[Problem]:

@@ -77,6 +77,8 @@ class Control:
 
     report: Callable[[Batch], None] = lambda batch: None
     warn: Callable[[str], None] = lambda text: None
+    alert: Callable[[str], None] = lambda text: None
+    """Gets the reason for which a run that goes on needs attention."""
     on_restart: Callable[[], None] = lambda: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS
@@ -469,6 +471,7 @@ class Run:
             return False
         if self._outage.is_first_failure:
             self._control.warn(f"{problem}; the run tries again")
+            self._control.alert(f"{problem}; the run tries again")
         log_errors(self._spark, is_on=False)
         self._control.on_restart()
         end_s = time.monotonic() + wait_s

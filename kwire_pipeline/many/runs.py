@@ -72,6 +72,7 @@ class Outside:
 
     control_of: Callable[[Pipeline], Control]
     warn: Callable[[str], None] = lambda text: None
+    alert: Callable[[str], None] = lambda text: None
     is_stopping: Callable[[], bool] = lambda: False
 
 
@@ -201,6 +202,7 @@ class TableRuns:
                 raise
             if self._outage.is_first_failure:
                 self.outside.warn(f"{failure}; the run tries again")
+                self.outside.alert(f"{failure}; the run tries again")
             self._next_look_s = now_s + wait_s
             return
         if (elapsed_s := self._outage.on_success(now_s)) is not None:
@@ -356,14 +358,20 @@ class TableRuns:
         is_same = state.problem == Problem.of(problem)
         state.on_failure(problem, self.clock(), is_endless=self._is_endless)
         if state.is_stopped:
-            self._warn(state, f"{problem}; this table is stopped, the others go on")
+            self._alert(state, f"{problem}; this table is stopped, the others go on")
         elif not is_same if isinstance(problem, Refusal) else state.outage.is_first_failure:
-            self._warn(state, f"{problem}; the table is tried again")
+            self._alert(state, f"{problem}; the table is tried again")
         if not state.is_stopped and state.pipeline is not None:
             self.outside.control_of(state.pipeline).on_restart()
 
     def _warn(self, state: TableState, text: str) -> None:
         self.outside.warn(f"{state.table}: {text}")
+
+    def _alert(self, state: TableState, text: str) -> None:
+        """Warn, and tell the hook unless the run is about to end with this error."""
+        self._warn(state, text)
+        if self._is_endless:
+            self.outside.alert(f"{state.table}: {text}")
 
     def _problems(self) -> dict[str, tuple[str, Problem]]:
         """Return the table and the problem of each topic that has one."""

@@ -13,6 +13,7 @@ PACE = "kwire_pipeline/pace.py"
 PACES = "tests/pipeline/test_pace.py"
 CHANGES = "tests/pipeline/test_changes.py"
 PATIENCE = "tests/pipeline/test_patience.py"
+HOOK = "tests/pipeline/test_hook.py"
 LEASE = "kwire_pipeline/engine/lease.py"
 LEASES = "tests/pipeline/test_lease.py"
 
@@ -120,6 +121,22 @@ MUTATIONS = (
         old="if not is_first and (ended is None or ended > upkeep.since):",
         new="if not is_first and ended is None:",
         test="tests/pipeline/test_upkeep.py::test_dead_letters_of_many_tables_are_maintained_once",
+    ),
+    Mutation(
+        name="hook-gets-secrets",
+        invariants=(),
+        path="kwire_pipeline/hook.py",
+        old='redact(" ".join(reason.split()), self.secrets)',
+        new='" ".join(reason.split())',
+        test=f"{HOOK}::test_command_learns_why_a_run_failed",
+    ),
+    Mutation(
+        name="failed-hook-is-the-end-of-the-run",
+        invariants=(),
+        path="kwire_pipeline/hook.py",
+        old="            except Exception as error:  # noqa: BLE001 a hook",
+        new="            except ZeroDivisionError as error:  # a hook",
+        test=f"{HOOK}::test_hook_that_fails_changes_nothing",
     ),
     Mutation(
         name="restart-postpones-maintenance",

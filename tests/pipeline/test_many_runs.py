@@ -46,6 +46,7 @@ class Scene:
     many: Template = attrs.field(factory=template)
     events: dict[int, Callable[[], object]] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
+    alerts: list[str] = attrs.field(factory=list)
     now_s: int = 0
     end_s: int = 1_000_000
     restarts: list[str] = attrs.field(factory=list)
@@ -64,6 +65,7 @@ class Scene:
             outside=Outside(
                 control_of=self.control_of,
                 warn=self.warnings.append,
+                alert=self.alerts.append,
                 is_stopping=lambda: self.now_s >= self.end_s,
             ),
             executor=executor or Inline(),
@@ -197,6 +199,11 @@ def test_failure_that_passes_is_tried_again_and_a_permanent_refusal_is_not() -> 
     assert outcome.problems.keys() == {"raw.b", "raw.c"}
     assert engine.positions == {"a": 10, "d": 10}
     assert len([line for line in scene.warnings if line.startswith("raw.a: away")]) == 1
+    assert sorted(scene.alerts) == [
+        "raw.a: away; the table is tried again",
+        "raw.b: broken; this table is stopped, the others go on",
+        "raw.c: taken over; this table is stopped, the others go on",
+    ]
     assert len(scene.restarts) == counts["a"] - 1
 
 
@@ -242,6 +249,7 @@ def test_run_goes_on_after_brokers_were_away() -> None:
     scene.events[50] = come_back
     assert scene.run().tally.rows == 12
     assert scene.warnings[0] == "no broker answers; the run tries again"
+    assert scene.alerts == scene.warnings[:1]
     assert len(scene.warnings) == 2
 
 

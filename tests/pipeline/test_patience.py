@@ -125,6 +125,7 @@ class Scene:
     now_s: float = 0.0
     starts_s: list[float] = attrs.field(factory=list)
     warnings: list[str] = attrs.field(factory=list)
+    alerts: list[str] = attrs.field(factory=list)
     end_s: float = 1e9
 
     def monotonic(self) -> float:
@@ -141,7 +142,11 @@ class Scene:
         monkeypatch.setattr(query, "time", self)
         monkeypatch.setattr(query, "log_errors", lambda *_, **__: None)
         monkeypatch.setattr(Run, "_start", lambda _: self.start())
-        control = Control(warn=self.warnings.append, is_stopping=lambda: self.now_s >= self.end_s)
+        control = Control(
+            warn=self.warnings.append,
+            alert=self.alerts.append,
+            is_stopping=lambda: self.now_s >= self.end_s,
+        )
         run_without_spark(CheckpointFolder(), control).run()
 
 
@@ -153,6 +158,7 @@ def test_run_gives_up_when_slow_attempts_have_used_up_its_patience(
         scene.run(monkeypatch)
     assert 3600 <= scene.now_s < 4000
     assert scene.warnings == ["Spark failed: the brokers are away; the run tries again"]
+    assert scene.alerts == scene.warnings
 
 
 def test_look_that_finds_no_records_ends_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:

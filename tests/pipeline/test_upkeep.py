@@ -186,5 +186,5 @@ def test_table_at_which_another_thread_works_is_left_to_it() -> None:
 
 
 def test_runs_of_many_tables_share_their_claims() -> None:
-    controls = Controls(cast(Any, None), print, lambda: False, None, is_many=True)
+    controls = Controls(cast(Any, None), print, lambda: False, None, alert=print, is_many=True)
     assert controls.control_of(ENDLESS).claims is controls.control_of(ORDERS).claims

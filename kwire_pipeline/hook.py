@@ -1,0 +1,141 @@
+"""The hook of a pipeline: a command and a URL that learn of a run that fails, or waits for others.
+
+Rules of this file: a hook that fails or hangs is a warning and never changes what the run does; the
+text has no secrets; the command gets no shell. While a run goes on, a thread tells the hook, and
+what happens meanwhile is told at once afterwards, so that a slow hook delays nothing.
+"""
+
+import json
+import shlex
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final
+
+import attrs
+
+from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
+
+FAILED: Final = "failed"
+"""The event of a run that has ended with an error."""
+WAITING: Final = "waiting"
+"""The event of a run at an interval that goes on without a table, or tries again."""
+MOST_REASONS: Final = 3
+
+
+@attrs.frozen(kw_only=True)
+class Hook:
+    """The hook of one file."""
+
+    pipeline: str
+    words: tuple[str, ...] = ()
+    """The command and its arguments; empty if there is none."""
+    url: str | None = None
+    timeout_s: float
+    secrets: frozenset[str] = frozenset()
+    warn: Callable[[str], None]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, warn: Callable[[str], None]) -> "Hook":
+        """Return the hook of a pipeline; ``warn`` gets the problems of the hook itself."""
+        settings = pipeline.on_failure
+        return cls(
+            pipeline=pipeline.name,
+            words=tuple(shlex.split(settings.command or "")),
+            url=settings.url,
+            timeout_s=settings.timeout.total_seconds(),
+            secrets=secrets_of(pipeline),
+            warn=warn,
+        )
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.words) or self.url is not None
+
+    def tell(self, event: str, reason: str, exit_code: int | None = None) -> None:
+        """Tell the command and the URL, each with the time limit; a problem is a warning."""
+        reason = redact(" ".join(reason.split()), self.secrets)
+        message = {
+            "pipeline": self.pipeline,
+            "event": event,
+            "reason": reason,
+            "exit_code": exit_code,
+            "text": f"pipeline {self.pipeline} {event}: {reason}",
+        }
+        steps = {
+            "command": self._run if self.words else None,
+            "url": self._post if self.url else None,
+        }
+        for key, step in steps.items():
+            if step is None:
+                continue
+            try:
+                step(message)
+            except Exception as error:  # noqa: BLE001 a hook must not change how the run ends
+                self.warn(f"on_failure.{key}: {type(error).__name__}: {error}")
+
+    def _run(self, message: Mapping[str, object]) -> None:
+        """Run the command with the message as JSON on its standard input."""
+        subprocess.run(
+            self.words,
+            input=json.dumps(message).encode() + b"\n",
+            stdout=subprocess.DEVNULL,
+            timeout=self.timeout_s,
+            check=True,
+        )
+
+    def _post(self, message: Mapping[str, object]) -> None:
+        """Post the message as JSON."""
+        request = urllib.request.Request(
+            self.url or "",
+            data=json.dumps(message).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=self.timeout_s):
+            pass
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Tell the hook of the error with which a block ends, and raise it."""
+        try:
+            yield
+        except (Refusal, Failure) as error:
+            code = EXIT_REFUSAL if isinstance(error, Refusal) else EXIT_FAILURE
+            self.tell(FAILED, str(error), code)
+            raise
+        except Exception as error:
+            self.tell(FAILED, f"{type(error).__name__}: {error}", EXIT_FAILURE)
+            raise
+
+
+class Alerts:
+    """The outages of a run that goes on, which a thread tells the hook."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._reasons: SimpleQueue[str] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def add(self, reason: str) -> None:
+        """Have the hook told; return at once."""
+        if not self._hook.is_set:
+            return
+        self._reasons.put(reason)
+        if self._thread is None:
+            self._thread = Thread(target=self._work, daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            reasons = [self._reasons.get()]
+            while not self._reasons.empty():
+                reasons.append(self._reasons.get())
+            text = "; ".join(reasons[:MOST_REASONS])
+            if len(reasons) > MOST_REASONS:
+                text += f"; and {len(reasons) - MOST_REASONS} more"
+            self._hook.tell(WAITING, text)
