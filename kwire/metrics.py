@@ -306,9 +306,56 @@ RAFT_ELECTIONS: Final = histogram(
     "From losing a leader to learning of the next one.",
     bounds=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
+HIGH_WATERMARKS: Final = gauge(
+    "kafka_topic_partition_current_offset",
+    "The high watermark of a partition that this node leads.",
+    "topic",
+    "partition",
+)
+GROUP_COUNT: Final = gauge(
+    "kafka_server_group_coordinator_metrics_group_count",
+    "Groups that this node coordinates.",
+    "protocol",
+)
+CLASSIC_GROUPS: Final = gauge(
+    "kafka_server_group_coordinator_metrics_classic_group_count",
+    "Groups of the classic protocol that this node coordinates; also those without members.",
+    "state",
+)
+CONSUMER_GROUPS: Final = gauge(
+    "kafka_server_group_coordinator_metrics_consumer_group_count",
+    "Groups of the consumer protocol (KIP-848) that this node coordinates.",
+    "state",
+)
+SHARE_GROUPS: Final = gauge(
+    "kafka_server_group_coordinator_metrics_share_group_count",
+    "Share groups that this node coordinates.",
+    "state",
+)
+STREAMS_GROUPS: Final = gauge(
+    "kafka_server_group_coordinator_metrics_streams_group_count",
+    "Streams groups that this node coordinates.",
+    "state",
+)
+CLASSIC_REBALANCES: Final = counter(
+    "kafka_server_group_coordinator_metrics_group_completed_rebalance_count",
+    "Rebalances of classic groups that have ended with an assignment.",
+)
+CONSUMER_REBALANCES: Final = counter(
+    "kafka_server_group_coordinator_metrics_consumer_group_rebalance_count",
+    "New epochs of groups of the consumer protocol.",
+)
+SHARE_REBALANCES: Final = counter(
+    "kafka_server_group_coordinator_metrics_share_group_rebalance_count",
+    "New epochs of share groups.",
+)
+STREAMS_REBALANCES: Final = counter(
+    "kafka_server_group_coordinator_metrics_streams_group_rebalance_count",
+    "New epochs of streams groups.",
+)
 GROUP_OFFSET: Final = gauge(
     "kafka_consumergroup_current_offset",
-    "The offset that a group has committed for a partition that this node leads.",
+    "The offset that a group coordinated by this node has committed.",
     "group",
     "topic",
     "partition",
@@ -316,6 +363,21 @@ GROUP_OFFSET: Final = gauge(
 GROUP_LAG: Final = gauge(
     "kafka_consumergroup_lag",
     "From a group's committed offset to the high watermark of a partition that this node leads.",
+    "group",
+    "topic",
+    "partition",
+)
+SHARE_OFFSET: Final = gauge(
+    "kafka_sharegroup_current_offset",
+    "The start offset of a share partition whose state this node stores, plus the number of "
+    "complete records from there onwards.",
+    "group",
+    "topic",
+    "partition",
+)
+SHARE_LAG: Final = gauge(
+    "kafka_sharegroup_lag",
+    "From that offset to the high watermark of a partition that this node leads.",
     "group",
     "topic",
     "partition",

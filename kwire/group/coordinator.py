@@ -80,10 +80,12 @@ class GroupCoordinator(GroupKinds):
         share_ports: "Callable[[], SharePorts]",
         spawn: Callable[[Callable[[], Awaitable[None]]], object],
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
+        on_rebalance: Callable[[str], None] = lambda _: None,
     ) -> "GroupCoordinator":
         """Return the coordinator with its service; the caller runs ``service.run``.
 
-        ``overrides`` returns the settings of a group that differ from the broker's.
+        ``overrides`` returns the settings of a group that differ from the broker's;
+        ``on_rebalance`` is called with the protocol of a group that was rebalanced.
         """
         settings, of_kinds = follow_config(config), KindSettings(config, overrides)
 
@@ -96,6 +98,7 @@ class GroupCoordinator(GroupKinds):
                 consumer_settings=of_kinds.consumer,
                 share_settings=of_kinds.share,
                 streams_settings=of_kinds.streams,
+                on_rebalance=on_rebalance,
             )
 
         service = CoordinatorRuntime(

@@ -34,7 +34,7 @@ from kwire.coordinator.decision import (
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
-from kwire.group.model import ClassicGroup, ProtocolChange
+from kwire.group.model import ClassicGroup, ProtocolChange, State
 from kwire.group.offsets import GroupChange
 from kwire.group.records import (
     group_from,
@@ -62,6 +62,8 @@ _EXPIRY: Final = ("expiry",)
 @attrs.define(eq=False, repr=False)
 class GroupShard(GroupTables):
     """The state of one partition; requests are methods that return a decision."""
+
+    _is_loaded: bool = attrs.field(default=False, init=False)
 
     # Records
 
@@ -114,7 +116,7 @@ class GroupShard(GroupTables):
     ) -> None:
         for group in state or ():
             if isinstance(group, ClassicGroup):
-                self.groups[group.group_id] = group
+                self._set(group)
             else:
                 group.adopt_in(self)
 
@@ -132,14 +134,26 @@ class GroupShard(GroupTables):
         if value is None:
             self.groups.pop(group_id, None)
         else:
-            self.groups[group_id] = group_from(group_id, value)
+            self._set(group_from(group_id, value))
+
+    def _set(self, group: ClassicGroup) -> None:
+        old = self.groups.get(group.group_id)
+        self.groups[group.group_id] = group
+        if group.state is State.STABLE and old is not None and old.state is State.COMPLETING:
+            self.on_rebalance("classic")
 
     def _apply_to_shard(self, record: Record) -> None:
         """Apply a record of another kind of group, which may replace a classic group."""
         group_id = record.key.group_id
         if record.value is not None:
             self.groups.pop(group_id, None)
-        self.shard_of(record.key).apply(record)
+        shard = self.shard_of(record.key)
+        group = shard.groups.get(group_id)
+        next_epoch = None if group is None else group.epoch + 1
+        shard.apply(record)
+        # A classic group that becomes a consumer group continues with its generation.
+        if self._is_loaded and group is not None and group.epoch == next_epoch:
+            self.on_rebalance(group.kind)
         if self.offsets.of(group_id):
             self._exists(group_id)
 
@@ -147,6 +161,7 @@ class GroupShard(GroupTables):
 
     def on_loaded(self) -> Iterator[Step]:
         """Yield the steps after a load; they restart the session of each loaded member."""
+        self._is_loaded = True
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)
         if self._consumer is not None:

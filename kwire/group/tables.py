@@ -46,6 +46,8 @@ class GroupTables:
     """Returns the settings of a share group, by its id."""
     streams_settings: "Callable[[str], StreamsSettings]" = attrs.field(kw_only=True, default=None)
     """Returns the settings of a streams group, by its id."""
+    on_rebalance: Callable[[str], None] = attrs.field(kw_only=True, default=lambda _: None)
+    """Called with the protocol of a group after each of its rebalances, but not while loading."""
     groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
     offsets: Offsets = attrs.field(factory=Offsets, init=False)
     _consumer: "ConsumerShard | None" = attrs.field(default=None, init=False)
@@ -65,6 +67,10 @@ class GroupTables:
 
     def consumer_group(self, group_id: str) -> "ConsumerGroup | None":
         return None if self._consumer is None else self._consumer.groups.get(group_id)
+
+    @property
+    def consumer_groups(self) -> "Iterable[ConsumerGroup]":
+        return () if self._consumer is None else self._consumer.groups.values()
 
     @property
     def share(self) -> "ShareShard":

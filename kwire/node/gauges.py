@@ -7,6 +7,7 @@ creates none: a partition that does not exist yet has no numbers.
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,6 +15,7 @@ import attrs
 from kwire import __version__
 from kwire import metrics as m
 from kwire.clock import Clock
+from kwire.group.counts import GroupCounts
 from kwire.group.offsets import Committed
 from kwire.group.shard import GroupShard
 from kwire.log.cleaner import LogCleaner
@@ -22,7 +24,6 @@ from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
-from kwire.node.shares import NodeShares
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.raft.raft_metrics import (
@@ -40,9 +41,13 @@ if TYPE_CHECKING:
     from kwire.node.scrubbing import Scrubbing
 
 
-def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
-    """Register gauges so that the node's metrics include every declared metric."""
+def add_gauges(core: Core, broker: BrokerHalf | None) -> GroupCounts:
+    """Register gauges so that the node's metrics include every declared metric.
+
+    The numbers of groups are those of the returned counts, which the caller updates.
+    """
     metrics = core.metrics
+    counts = GroupCounts(tuple if broker is None else broker.groups.machines)
     metrics.register_function(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
     _add_controller_gauges(metrics, core)
     _add_quorum_gauges(metrics, core)
@@ -52,8 +57,10 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
         add_cleaner_gauges(metrics, core.logs)
         add_scrub_gauges(metrics, broker.scrubbing)
         add_group_gauges(metrics, broker.replicas, broker.groups.machines)
-        _add_share_gauges(metrics, broker.shares)
+        _add_share_gauges(metrics, core, broker)
+        _add_count_gauges(metrics, counts)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
+    return counts
 
 
 def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None:
@@ -71,6 +78,11 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
     def sizes() -> Iterator[tuple[tuple[str, ...], float]]:
         for partition in list(replicas.partitions):
             yield (partition.topic, str(partition.partition)), partition.log.segments.size
+
+    def high_watermarks() -> Iterator[tuple[tuple[str, ...], float]]:
+        for partition in list(replicas.partitions):
+            if partition.leader is not None:
+                yield (partition.topic, str(partition.partition)), partition.high_watermark
 
     metrics.register_function(m.PARTITIONS, lambda: len(replicas.partitions))
     metrics.register_function(m.LEADERS, lambda: _count(leaders()))
@@ -92,6 +104,7 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
         m.FULL_DIRECTORIES, lambda: core.logs.statistics()["full_directories"]
     )
     metrics.register_label_function(m.LOG_SIZE, sizes)
+    metrics.register_label_function(m.HIGH_WATERMARKS, high_watermarks)
 
 
 def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
@@ -160,30 +173,61 @@ def add_scrub_gauges(metrics: m.Metrics, scrubbing: "Scrubbing | None") -> None:
 def add_group_gauges(
     metrics: m.Metrics, replicas: ReplicaService, machines: Callable[[], Iterable[GroupShard]]
 ) -> None:
-    """Show the groups' offsets, for groups coordinated and partitions led by this node."""
+    """Show the offsets of the groups that this node coordinates, and their lag where it leads.
 
-    def group_offsets() -> Iterator[tuple[tuple[str, str, str], int, int]]:
-        """Yield labels, committed offset and high watermark; groups may change meanwhile."""
+    A node asks no other about the end of a partition: its leader shows it
+    (:data:`~kwire.metrics.HIGH_WATERMARKS`).
+    """
+
+    def offsets() -> Iterator[tuple[tuple[str, str, str], float]]:
+        """Yield labels and committed offsets; groups may change meanwhile."""
         for machine in machines():
             for group in machine.offsets.groups():
                 for topic, partitions in list(machine.offsets.of(group).items()):
                     for number, packed in list(partitions.items()):
-                        partition = replicas.partitions.find(topic, number)
-                        if partition is not None and partition.leader is not None:
-                            labels = (group, topic, str(number))
-                            offset = Committed.unpack(packed).offset
-                            yield labels, offset, partition.high_watermark
+                        yield (group, topic, str(number)), Committed.unpack(packed).offset
 
-    metrics.register_label_function(
-        m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in group_offsets())
-    )
-    metrics.register_label_function(
-        m.GROUP_LAG,
-        lambda: ((labels, max(0, end - offset)) for labels, offset, end in group_offsets()),
-    )
+    metrics.register_label_function(m.GROUP_OFFSET, offsets)
+    metrics.register_label_function(m.GROUP_LAG, lambda: _lags(replicas, offsets()))
 
 
-def _add_share_gauges(metrics: m.Metrics, shares: NodeShares) -> None:
+def _add_count_gauges(metrics: m.Metrics, counts: GroupCounts) -> None:
+    metrics.register_label_function(m.GROUP_COUNT, counts.by_kind)
+    for metric, kind in (
+        (m.CLASSIC_GROUPS, "classic"),
+        (m.CONSUMER_GROUPS, "consumer"),
+        (m.SHARE_GROUPS, "share"),
+        (m.STREAMS_GROUPS, "streams"),
+    ):
+        metrics.register_label_function(metric, partial(counts.by_state, kind))
+
+
+def _lags(
+    replicas: ReplicaService, offsets: Iterable[tuple[tuple[str, str, str], float]]
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the lag of each offset that is in a partition led by this node."""
+    for labels, offset in offsets:
+        partition = replicas.partitions.find(labels[1], int(labels[2]))
+        if partition is not None and partition.leader is not None:
+            yield labels, max(0, partition.high_watermark - offset)
+
+
+def _add_share_gauges(metrics: m.Metrics, core: Core, broker: BrokerHalf) -> None:
+    shares = broker.shares
+
+    def offsets() -> Iterator[tuple[tuple[str, str, str], float]]:
+        """Yield labels and offsets of stored states; states may change meanwhile."""
+        for machine in broker.share_states.machines():
+            for of, state in list(machine.states.items()):
+                topic = core.publisher.image.topics.get(of.topic_id)
+                # Until members have fetched, a group has no start; older releases stored no count.
+                if (
+                    topic is not None
+                    and min(state.start_offset, state.delivery_complete_count) >= 0
+                ):
+                    labels = (of.group_id, topic.name, str(of.partition))
+                    yield labels, state.start_offset + state.delivery_complete_count
+
     def in_flight() -> Iterator[tuple[tuple[str, str, str], float]]:
         for led in list(shares.partitions()):
             labels = (led.key.group_id, led.partition.topic, str(led.key.partition))
@@ -191,6 +235,8 @@ def _add_share_gauges(metrics: m.Metrics, shares: NodeShares) -> None:
 
     metrics.register_function(m.SHARE_SESSIONS, shares.session_count)
     metrics.register_label_function(m.SHARE_IN_FLIGHT, in_flight)
+    metrics.register_label_function(m.SHARE_OFFSET, offsets)
+    metrics.register_label_function(m.SHARE_LAG, lambda: _lags(broker.replicas, offsets()))
 
 
 def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:

@@ -5,10 +5,11 @@ First use is when the node leads a partition of `__consumer_offsets`, or is aske
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from kwire import metrics as m
 from kwire.configs.resource_types import GROUP
 from kwire.types import CONSUMER_OFFSETS, random_uuid, uuid_hex
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from kwire.replica.markers import WaitCommitted
     from kwire.replica.transaction_ports import TransactionMarker
     from kwire.share.persister import Persister
+
+_REBALANCES: Final = {
+    "classic": m.CLASSIC_REBALANCES,
+    "consumer": m.CONSUMER_REBALANCES,
+    "share": m.SHARE_REBALANCES,
+    "streams": m.STREAMS_REBALANCES,
+}
 
 
 @attrs.define(eq=False, repr=False)
@@ -97,7 +105,11 @@ class NodeGroups:
             share_ports=self._share_ports,
             spawn=self._spawn,
             overrides=lambda group_id: core.publisher.image.config(GROUP, group_id),
+            on_rebalance=self._count_rebalance,
         )
+
+    def _count_rebalance(self, protocol: str) -> None:
+        self.core.metrics.cell(_REBALANCES[protocol]).value += 1
 
     def _share_ports(self) -> SharePorts:
         """Return what share groups use of the node; called when there is one."""

@@ -16,7 +16,7 @@ def pages(server: Server) -> Pages:
     core = server.core
     metrics, clock = core.metrics, core.clock
     add_process(metrics, clock)
-    add_gauges(core, server.broker)
+    group_counts = add_gauges(core, server.broker)
     telemetry = None if server.broker is None else server.broker.services.telemetry
     delay = metrics.cell(m.LOOP_DELAY)
 
@@ -24,6 +24,7 @@ def pages(server: Server) -> Pages:
         asked_at = clock.now()
         await trio.lowlevel.checkpoint()
         delay.value = clock.now() - asked_at
+        await group_counts.update()
         return Page(200, chain(metrics.lines(), () if telemetry is None else telemetry.lines()))
 
     async def live() -> Page:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kwire.share.persister import Persister
     from kwire.share.state.coordinator import ShareCoordinator
     from kwire.share.state.settings import ShareStateSettings
+    from kwire.share.state.shard import ShareStateShard
 
 Resp = TypeVar("Resp")
 
@@ -63,6 +64,10 @@ class NodeShareStates:
         """Drop all partitions before a shutdown, failing the requests that still wait."""
         if self._coordinator is not None:
             self._coordinator.service.resign_all()
+
+    def machines(self) -> list[ShareStateShard]:
+        """Return the machines of the loaded partitions that this node leads."""
+        return [] if self._coordinator is None else self._coordinator.service.machines()
 
     def coordinator(self) -> ShareCoordinator:
         """Return the coordinator; the first call creates it and starts its task."""

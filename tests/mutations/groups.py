@@ -15,6 +15,15 @@ _USUAL = "tests/handlers/test_usual_group_requests.py"
 
 MUTATIONS = (
     Mutation(
+        name="epochs-that-are-loaded-count-as-rebalances",
+        invariants=(74,),
+        path="kwire/group/shard.py",
+        old="if self._is_loaded and group is not None",
+        new="if group is not None",
+        test="tests/server/test_group_gauges.py"
+        "::test_groups_are_counted_by_state_and_their_rebalances_too",
+    ),
+    Mutation(
         name="steps-of-a-deadline-pile-up",
         invariants=(10,),
         path="kwire/coordinator/steps.py",

@@ -459,8 +459,8 @@ MUTATIONS = (
         name="make-partitions-to-show-their-numbers",
         invariants=(10,),
         path="kwire/node/gauges.py",
-        old="replicas.partitions.find(topic, number)",
-        new="replicas.partitions.get(topic, number)",
+        old="replicas.partitions.find(labels[1], int(labels[2]))",
+        new="replicas.partitions.get(labels[1], int(labels[2]))",
         test="tests/server/test_group_gauges.py::test_group_gauges_create_no_partition",
     ),
 )

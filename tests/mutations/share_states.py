@@ -10,6 +10,14 @@ _SHARD = "kwire/share/state/shard.py"
 
 MUTATIONS = (
     Mutation(
+        name="complete-records-count-as-lag",
+        invariants=(74,),
+        path="kwire/node/gauges.py",
+        old="yield labels, state.start_offset + state.delivery_complete_count",
+        new="yield labels, state.start_offset",
+        test="tests/server/test_group_gauges.py::test_lag_of_a_share_group_needs_no_member",
+    ),
+    Mutation(
         name="late-write-of-a-delivery-wins",
         invariants=(75,),
         path="kwire/share/state/batches.py",

@@ -13,6 +13,7 @@ from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.group.counts import GroupCounts
 from kwire.group.records import store
 from kwire.group.requests import commit_record
 from kwire.records.build import New, batch
@@ -138,6 +139,14 @@ async def offset_fetch_by_name(node: MeteredNode, size: int) -> None:
     ]
     request = OffsetFetchRequest(groups=[shape(group_id="large", topics=topics)])
     await node.measure(request, version=9)
+
+
+@row("counts of groups for the metrics", "groups", GROUPS)
+async def count_groups(node: MeteredNode, size: int) -> None:
+    counts = GroupCounts(node.parts.groups().service.machines)
+    with node.meter.measuring():
+        await counts.update()
+    assert dict(counts.by_kind())["classic",] >= size
 
 
 @row("loading of a partition", "groups", GROUPS, "_load_all", after="OffsetCommit")
