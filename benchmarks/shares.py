@@ -4,9 +4,7 @@
 
 One member fetches all records of a topic and accepts them with its next fetch, as the Java client
 does. The brokers take turns; for each, the best of the rounds is shown: records per second, and CPU
-microseconds of the broker's process per record. On a shared 2-core machine with 20,000 records in
-batches of 20: kwire 27,400 records/s and 32 us, Apache Kafka 4.3.1 with a heap of 512 MB 8,300 and
-75; with --fetched 500, 632,000 and 1.0, 192,000 and 3.5.
+microseconds of the broker's process per record. docs/performance.md has the results.
 """
 
 import argparse
