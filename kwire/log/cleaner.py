@@ -127,6 +127,8 @@ class LogCleaner:
             self._assessments.pop(log, None)
             return
         self._assessments[log] = assessment
+        if self._is_uncleanable(log):
+            return
         if assessment.is_due:
             self._due[log] = assessment
         now, now_ms = self.clock.now(), self.clock.now_ms()
@@ -136,15 +138,11 @@ class LogCleaner:
             self._look_later(log)
 
     async def _assess(self, log: PartitionLog) -> Assessment | None:
-        """Return what could be cleaned of a log; None if it must not be cleaned at all."""
-        service = self.services[log.disk]
-        states = service.busy.cleaning
-        if not service.directory.online or not service.directory.holds(log):
-            return None
-        if not log.config.cleanup_compact or states.is_uncleanable(log):
+        """Return what could be cleaned of a log; None if it is not compacted, or not here."""
+        if not self._is_here(log):
             return None
         try:
-            return await service.cleaning.assess(log)
+            return await self.services[log.disk].cleaning.assess(log)
         except (OSError, KafkaStorageError) as error:
             self._on_disk_error(log, error)
             if self._is_here(log):  # Too many open files, or retention removed a segment.
@@ -165,6 +163,9 @@ class LogCleaner:
     def _is_here(self, log: PartitionLog) -> bool:
         directory = self.services[log.disk].directory
         return directory.online and directory.holds(log) and log.config.cleanup_compact
+
+    def _is_uncleanable(self, log: PartitionLog) -> bool:
+        return self.services[log.disk].busy.cleaning.is_uncleanable(log)
 
     # -- workers
 
@@ -244,8 +245,10 @@ class LogCleaner:
 
     @property
     def max_dirty_percent(self) -> int:
-        """The cleanable share of the dirtiest log, by the latest assessments."""
-        ratios = (a.cleanable_ratio for a in self._assessments.values())
+        """The cleanable share of the dirtiest log that may be cleaned, by the latest
+        assessments."""
+        assessments = self._assessments.items()
+        ratios = (a.cleanable_ratio for log, a in assessments if not self._is_uncleanable(log))
         return int(100 * max(ratios, default=0.0))
 
     @property

@@ -1,4 +1,4 @@
-"""Nodes whose log directories fail while they run."""
+"""Nodes whose log directories fail while they run, or come and go between runs."""
 
 from pathlib import Path
 
@@ -83,6 +83,40 @@ async def test_records_of_an_unreadable_directory_are_back_once_it_is_readable(
         assert [p.log.end_offset for p in partitions] == [1 if code else 2 for code in codes]
 
 
+async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
+    tmp_path: Path,
+) -> None:
+    """Replicas of the removed directory have no leader until it is back with its records."""
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    metadata = str(tmp_path / "metadata")
+    alone = {"log_dirs": paths[0], "metadata_log_dir": metadata}
+    both = {"log_dirs": ",".join(paths), "metadata_log_dir": metadata}
+    async with running(tmp_path, **alone) as server:
+        await create(server, "t", partitions=4)
+        assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
+    async with running(tmp_path, **both) as server:
+        await create(server, "u", partitions=PARTITIONS)
+        for topic, count in (("t", 4), ("u", PARTITIONS)):
+            codes = [await write(server, index, topic) for index in range(count)]
+            assert codes == [errors.NONE] * count
+        logs = parts_of(server).replicas.partitions
+        added = server.core.logs.directories[1].disk
+        assert all(logs.get("t", n).log.disk is not added for n in range(4))
+        away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added]
+        assert 0 < len(away) < PARTITIONS
+    async with running(tmp_path, **alone) as server:
+        assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
+        codes = [await write(server, index, "u") for index in range(PARTITIONS)]
+        assert [n for n in range(PARTITIONS) if codes[n] != errors.NONE] == away
+    async with running(tmp_path, **both) as server:
+        logs = parts_of(server).replicas.partitions
+        assert [logs.get("t", n).log.end_offset for n in range(4)] == [3] * 4
+        ends = [1 if n in away else 2 for n in range(PARTITIONS)]
+        assert [logs.get("u", n).log.end_offset for n in range(PARTITIONS)] == ends
+        codes = [await write(server, index, "u") for index in range(PARTITIONS)]
+        assert codes == [errors.NONE] * PARTITIONS
+
+
 async def test_controller_learns_that_the_source_of_a_move_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,11 +155,11 @@ async def test_controller_learns_that_the_source_of_a_move_has_failed(
             await wait_replica(source.directory_id, NO_LEADER)
 
 
-async def write(server: Server, index: int) -> int:
-    """Append a record to a partition of the topic; return the error code."""
+async def write(server: Server, index: int, topic_name: str = "t") -> int:
+    """Append a record to a partition of a topic; return the error code."""
     data = ProduceRequest.TopicProduceData
     partition = data.PartitionProduceData(index=index, records=one_batch())
-    topic = data(name="t", partition_data=[partition])
+    topic = data(name=topic_name, partition_data=[partition])
     async with await TrioWireClient.connect(*server.address) as client:
         request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
         response = await client.call(request, 9)

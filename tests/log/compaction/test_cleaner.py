@@ -22,6 +22,8 @@ from kwire.log.directories.worker_process import WorkerEnded
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
+from kwire.metrics import Metrics
+from kwire.node.gauges import add_cleaner_gauges
 from simulation.disk import SimDisk
 from simulation.log.thread_workers import ThreadRunner
 from tests.support.clock import Clock
@@ -220,3 +222,105 @@ async def test_records_behind_an_open_transaction_are_cleaned_once_it_ends(autoj
         log.high_watermark = log.end_offset  # Nothing announces this.
         await trio.sleep(30)
         assert clean_end(logs)
+
+
+def gauges(logs: LogManager) -> dict[str, int]:
+    """Return the cleaner's values of the metrics page, by the ends of their names."""
+    metrics = Metrics()
+    add_cleaner_gauges(metrics, logs)
+    lines = (line.rsplit(" ", 1) for line in metrics.lines() if not line.startswith("#"))
+    return {
+        name.partition("{")[0].removeprefix("kafka_log_logcleaner"): int(float(value))
+        for name, value in lines
+    }
+
+
+def sizes(logs: LogManager, topic: str = "t") -> tuple[int, int]:
+    """Return the bytes of a log's closed segments: of those that are clean, and of the others."""
+    log = logs.get(topic, 0)
+    assert log is not None
+    clean_to = log.clean_state.clean_end or 0
+    sizes = [0, 0]
+    for segment in log.segments[:-1]:
+        sizes[segment.base_offset >= clean_to] += segment.size
+    return sizes[0], sizes[1]
+
+
+async def test_share_that_compaction_would_read_is_shown_for_the_dirtiest_log(
+    autojump_clock,
+) -> None:
+    config = attrs.evolve(CONFIG, min_cleanable_dirty_ratio=0.99)
+    async with running(SimDisk()) as logs:
+        fill(logs, config=config)
+        await trio.sleep(10)
+        assert gauges(logs)["manager_max_dirty_percent"] == 0
+        log = logs.get("t", 0)
+        assert log is not None
+        for number in range(9):
+            put(log, b"key%d" % (number % 3), b"value %d" % number)
+        log.roll(TIME_MS)
+        log.high_watermark = log.end_offset
+        await trio.sleep(10)
+        clean_bytes, dirty_bytes = sizes(logs)
+        assert 0 < clean_bytes < dirty_bytes
+        percent = 100 * dirty_bytes // (clean_bytes + dirty_bytes)
+        assert gauges(logs)["manager_max_dirty_percent"] == percent
+
+
+async def test_bytes_written_are_shown_for_each_hundred_read(autojump_clock) -> None:
+    async with running(SimDisk()) as logs:
+        fill(logs)
+        read_bytes = sum(sizes(logs))
+        await trio.sleep(10)
+        written_bytes = sum(sizes(logs))
+        assert 0 < written_bytes < read_bytes
+        assert gauges(logs)["_cleaner_recopy_percent"] == 100 * written_bytes // read_bytes
+
+
+async def test_time_by_which_a_log_is_overdue_is_shown(autojump_clock) -> None:
+    config = attrs.evolve(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=3_600_000)
+    async with running(SimDisk()) as logs:
+        logs.configure_cleaner(attrs.evolve(SETTINGS, threads=0))
+        fill(logs, config=config)
+        await trio.sleep(3_590)
+        assert gauges(logs)["_max_compaction_delay_secs"] == 0
+        await trio.sleep(110)
+        assert logs.cleaner is not None
+        log = logs.get("t", 0)
+        assert log is not None
+        logs.cleaner.mark(log)
+        await trio.sleep(2)
+        assert gauges(logs)["_max_compaction_delay_secs"] in (100, 101)
+        logs.configure_cleaner(SETTINGS)
+        await trio.sleep(10)
+        assert clean_end(logs)
+        assert gauges(logs)["_max_compaction_delay_secs"] == 0
+
+
+async def test_time_since_logs_were_assessed_is_shown_while_one_has_changed(
+    autojump_clock,
+) -> None:
+    async with running(SimDisk()) as logs:
+        fill(logs)
+        await trio.sleep(100)
+        assert gauges(logs)["manager_time_since_last_run_ms"] == 0
+        fill(logs, "other")
+        await trio.sleep(0.5)
+        assert 90_000 < gauges(logs)["manager_time_since_last_run_ms"] <= 100_500
+        await trio.sleep(10)
+        assert gauges(logs)["manager_time_since_last_run_ms"] == 0
+
+
+async def test_bytes_of_an_uncleanable_log_are_shown_also_after_appends(autojump_clock) -> None:
+    """It no longer counts as the dirtiest log, as in Kafka."""
+    failing = Failing(CleaningFailed("damage"), 1)
+    async with running(SimDisk(), lambda: ThreadRunner(in_thread, failing)) as logs:
+        fill(logs)
+        await trio.sleep(10)
+        for _ in range(2):
+            shown = gauges(logs)
+            assert shown["manager_uncleanable_partitions_count"] == 1
+            assert shown["manager_uncleanable_bytes"] == sizes(logs)[1] > 0
+            assert shown["manager_max_dirty_percent"] == 0
+            fill(logs)
+            await trio.sleep(10)

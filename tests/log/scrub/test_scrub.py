@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -22,11 +22,13 @@ from kwire.log.directories.log_scrub import LogScrub
 from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker
 from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk, RealDisk
+from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.scrub.job import SegmentJob, SegmentReport
 from kwire.log.scrubber import LogScrubber, make_scrubber
-from simulation.disk import SimDisk
+from kwire.types import TopicPartition
+from simulation.disk import Killed, SimDisk
 from simulation.log.thread_workers import ThreadChecker
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, config_of, manager
@@ -207,6 +209,53 @@ async def test_restored_batch_survives_a_power_loss(autojump_clock) -> None:
         await scrubbed.scrub.restore(log, damaged, restored, damaged.end_offset)
         for seed in range(20):
             assert disk.power_loss(Random(seed)).inode(path).data == data
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+@pytest.mark.parametrize(
+    ("written", "changes"), [(0, None), (1, None), (0.5, None), (0.99, None), (2, 0), (2, 1)]
+)
+async def test_crash_in_a_repair_leaves_damage_that_the_next_repair_restores(
+    autojump_clock, written: float, changes: int | None, loses_power: bool
+) -> None:
+    """Invariants 78 and 80: no reader ever gets bytes that are neither the old nor the new ones.
+
+    ``written`` is the number of bytes that reach the file, or their share; ``changes`` the number
+    of completed syncs.
+    """
+    async with running(SimDisk()) as scrubbed:
+        log = fill(scrubbed.logs)
+        before, segment, disk = content(log), log.segments[1], log.disk
+        assert isinstance(disk, SimDisk)
+        path, offset = segment.file.path, segment.base_offset
+        data = bytes(disk.inode(path).data)
+        await scrubbed.logs.services[disk].checkpoints.write(names.RECOVERY_POINTS)
+        damage(log)
+        await scrubbed.scrub.run_pass(Watched())
+        (damaged,) = list(segment.damage)
+        restored, end = data[damaged.position : damaged.end_position], damaged.end_offset
+        size = len(restored)
+        disk.cut = 1 if written == 1 else int(written * size)
+        disk.changes_left = changes
+        with suppress(Killed):
+            await scrubbed.scrub.restore(log, damaged, restored, end)
+        disk.cut = disk.changes_left = None
+        survivors = [disk.after_kill()]
+        if loses_power:
+            survivors = [disk.power_loss(Random(seed)) for seed in range(5)]
+    for survivor in survivors:
+        async with running(survivor) as scrubbed:
+            log = scrubbed.logs.directories[0].logs[TopicPartition("t", 0)]
+            log.high_watermark = log.end_offset
+            scrub = scrubbed.scrub
+            await scrub.run_pass(Watched())
+            for damaged in scrub.damage_of(log):
+                assert (damaged.first_offset, damaged.end_offset) == (offset, end)
+                with pytest.raises(CorruptMessage):
+                    log.read(offset, 1, end_offset=log.end_offset)
+                assert await scrub.restore(log, damaged, restored, end)
+            assert content(log) == before
+            assert bytes(survivor.inode(path).data) == data
 
 
 async def test_part_of_a_range_can_be_restored(autojump_clock) -> None:
