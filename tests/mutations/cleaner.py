@@ -264,4 +264,20 @@ MUTATIONS = (
         new="        self._wait_input(delay_s)",
         test="tests/log/compaction/test_worker.py::test_no_limit_waits_for_nothing_but_sees_the_end_of_the_pipe",
     ),
+    Mutation(
+        name="offsets-beyond-31-bits-make-a-log-uncleanable",
+        invariants=(87,),
+        path=f"{FOLDER}/clean.py",
+        old="if not writer.can_hold(result.next_offset - 1):",
+        new="if False:",
+        test="tests/log/compaction/test_wide_segments.py",
+    ),
+    Mutation(
+        name="swap-forgets-the-later-segments-of-a-split",
+        invariants=(83, 87),
+        path="kwire/log/directories/segment_swap.py",
+        old="[group, *group.later]",
+        new="[group]",
+        test="tests/log/compaction/test_wide_segments.py",
+    ),
 )

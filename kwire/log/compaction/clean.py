@@ -8,6 +8,8 @@ Kafka's ``Cleaner``. A pass that ends early or fails leaves files with the suffi
 from collections.abc import Generator, Sequence
 from contextlib import closing
 
+import attrs
+
 from kwire.log.compaction.batch_filter import BatchFilter
 from kwire.log.compaction.group_writer import GroupWriter
 from kwire.log.compaction.grouping import Candidate, groups
@@ -16,6 +18,7 @@ from kwire.log.compaction.job import (
     CleanedGroup,
     CleaningJob,
     CleaningSummary,
+    NewSegment,
     SourceSegment,
 )
 from kwire.log.compaction.key_offsets import KeyOffsets, entries_of, map_keys, segment_ends
@@ -97,50 +100,57 @@ class _Pass:
     def clean_group(
         self, group: Sequence[SourceSegment], active_producers: ActiveProducers
     ) -> CleanedGroup:
-        """Write the segment that replaces a group."""
-        base_offset = group[0].base_offset
+        """Write the segment that replaces a group, or several if its offsets need them."""
         records = BatchFilter(self._job, self._keys)
-        job = self._job
+        new, modified_ms = list[NewSegment](), group[-1].modified_ms
         aborted: list[AbortedTxn] = []
-        writer = GroupWriter(
-            self._disk, job.directory, job.config, base_offset, job.buffer_bytes, self._pace
-        )
+        writer = self._writer(group[0].base_offset)
         try:
-            for segment in group:
-                end_offset = self._ends[segment.base_offset]
-                self._transactions.load(end_offset)
-                reader = SegmentReader(
-                    self._disk,
-                    self._job.directory,
-                    segment,
-                    end_offset,
-                    self._job.buffer_bytes,
-                    self._pace,
-                )
-                with closing(reader.batches()) as batches:
-                    for batch in batches:
-                        verdict = self._judge(batch, active_producers, aborted)
-                        result = records.keep(batch, verdict)
-                        if result is not None:
-                            writer.append(result)
-            suffixes = writer.finish(aborted, group[-1].modified_ms)
+            with closing(self._batches(group)) as batches:
+                for batch in batches:
+                    verdict = self._judge(batch, active_producers, aborted)
+                    result = records.keep(batch, verdict)
+                    if result is None:
+                        continue
+                    if not writer.can_hold(result.next_offset - 1):
+                        base_offset = batch.header.base_offset
+                        before = [entry for entry in aborted if entry.last_offset < base_offset]
+                        del aborted[: len(before)]
+                        new.append(writer.finish(before, modified_ms))
+                        writer.close()
+                        writer = self._writer(base_offset)
+                    writer.append(result)
+            new.append(writer.finish(aborted, modified_ms))
         finally:
             writer.close()
-        largest_timestamp_ms, largest_timestamp_offset = writer.largest_timestamp
         return CleanedGroup(
-            base_offset=base_offset,
+            **attrs.asdict(new[0], recurse=False),
+            later=tuple(new[1:]),
             sources=tuple(segment.base_offset for segment in group),
-            size=writer.size,
-            suffixes=suffixes,
-            largest_timestamp_ms=largest_timestamp_ms,
-            largest_timestamp_offset=largest_timestamp_offset,
-            modified_ms=group[-1].modified_ms,
             bytes_read=sum(segment.size for segment in group),
-            bytes_written=writer.size,
+            bytes_written=sum(segment.size for segment in new),
             records_read=records.records_read,
             records_kept=records.records_kept,
             keyless_dropped=records.keyless_dropped,
         )
+
+    def _writer(self, base_offset: int) -> GroupWriter:
+        job = self._job
+        return GroupWriter(
+            self._disk, job.directory, job.config, base_offset, job.buffer_bytes, self._pace
+        )
+
+    def _batches(self, group: Sequence[SourceSegment]) -> Generator[SourceBatch, None, None]:
+        """Yield the batches of a group's segments."""
+        job = self._job
+        for segment in group:
+            end_offset = self._ends[segment.base_offset]
+            self._transactions.load(end_offset)
+            reader = SegmentReader(
+                self._disk, job.directory, segment, end_offset, job.buffer_bytes, self._pace
+            )
+            with closing(reader.batches()) as batches:
+                yield from batches
 
     def _judge(
         self, batch: SourceBatch, active_producers: ActiveProducers, aborted: list[AbortedTxn]

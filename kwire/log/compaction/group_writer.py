@@ -8,7 +8,7 @@ touched.
 from typing import Final
 
 from kwire.log.compaction.batch_filter import KeptBatch
-from kwire.log.compaction.job import CleaningFailed
+from kwire.log.compaction.job import CleaningFailed, NewSegment
 from kwire.log.compaction.source import Pace
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
@@ -71,11 +71,6 @@ class GroupWriter:
         """Bytes of all batches so far."""
         return self._segment.size
 
-    @property
-    def largest_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp and its offset; without one, -1 and the base offset."""
-        return self._segment.max_timestamp, self._segment.max_timestamp_offset
-
     def has_room(self, size: int, last_offset: int) -> bool:
         """Return whether a log would append such a batch to this segment, or begin another."""
         segment, config = self._segment, self._config
@@ -84,15 +79,19 @@ class GroupWriter:
         assert times is not None
         return (
             segment.size + size <= config.segment_bytes
-            and last_offset <= segment.last_offset_max
+            and self.can_hold(last_offset)
             and offsets.size <= config.segment_index_bytes - offset_index.ENTRY_SIZE
             and times.size <= config.segment_index_bytes - 2 * time_index.ENTRY_SIZE
         )
 
+    def can_hold(self, last_offset: int) -> bool:
+        """Return whether the indexes can hold an offset."""
+        return last_offset <= self._segment.last_offset_max
+
     def append(self, batch: KeptBatch) -> None:
         """Append a batch; raises :class:`CleaningFailed` if the indexes cannot hold its offset."""
         segment = self._segment
-        if batch.next_offset - 1 > segment.last_offset_max:
+        if not self.can_hold(batch.next_offset - 1):
             raise CleaningFailed(
                 f"offset {batch.next_offset - 1} is too far from the segment's base offset "
                 f"{segment.base_offset}: directory={segment.files.directory}"
@@ -102,8 +101,8 @@ class GroupWriter:
         self._buffer += batch.data
         segment.note(len(batch.data), batch.next_offset, batch.max_timestamp, segment.interval)
 
-    def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> tuple[str, ...]:
-        """Write the remaining batches and the indexes, sync all files; return their suffixes."""
+    def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> NewSegment:
+        """Write the remaining batches and the indexes, sync all files; return what was written."""
         self.write()
         segment = self._segment
         segment.close_indexes()
@@ -117,7 +116,14 @@ class GroupWriter:
             self._disk.sync(self._path(suffix))
             self._pace(len(data))
         self._disk.sync_directory(segment.files.directory)
-        return (names.LOG, *files)
+        return NewSegment(
+            base_offset=segment.base_offset,
+            size=segment.size,
+            suffixes=(names.LOG, *files),
+            largest_timestamp_ms=segment.max_timestamp,
+            largest_timestamp_offset=segment.max_timestamp_offset,
+            modified_ms=modified_ms,
+        )
 
     def close(self) -> None:
         self._log.close()

@@ -93,10 +93,16 @@ class NewSegment:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CleanedGroup(NewSegment):
-    """The segment that replaces a group of segments; it begins where the first of them does."""
+    """The segment that replaces a group of segments; it begins where the first of them does.
 
+    A source that an old release of Kafka wrote may span more offsets than the indexes can hold; it
+    is replaced by several segments.
+    """
+
+    later: tuple[NewSegment, ...] = ()
+    """The segments after it, where the indexes of a single segment could not hold the offsets."""
     sources: tuple[int, ...]
-    """The base offsets of the segments that it replaces."""
+    """The base offsets of the segments that are replaced."""
     bytes_read: int
     bytes_written: int
     records_read: int

@@ -219,20 +219,10 @@ class PrefixCopy:
         if writer is None:
             return
         modified_ms = self._modified_ms
-        results = list[tuple[str, ...]]()
-        await self._in_thread(lambda: results.append(writer.finish(self._aborted, modified_ms)))
+        segments = list[NewSegment]()
+        await self._in_thread(lambda: segments.append(writer.finish(self._aborted, modified_ms)))
         self.close()
-        largest_timestamp_ms, largest_timestamp_offset = writer.largest_timestamp
-        self._segments.append(
-            NewSegment(
-                base_offset=writer.base_offset,
-                size=writer.size,
-                suffixes=results[0],
-                largest_timestamp_ms=largest_timestamp_ms,
-                largest_timestamp_offset=largest_timestamp_offset,
-                modified_ms=modified_ms,
-            )
-        )
+        self._segments += segments
         self._aborted = []
 
     async def _in_thread(self, call: Callable[[], None]) -> None:

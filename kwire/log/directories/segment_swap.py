@@ -127,7 +127,7 @@ class SegmentSwap:
         self, log: PartitionLog, group: CleanedGroup, is_valid: Callable[[], bool]
     ) -> None:
         """Replace the sources of a group (see :meth:`replace`)."""
-        await self.replace(log, group.sources, [group], is_valid)
+        await self.replace(log, group.sources, [group, *group.later], is_valid)
 
     async def replace(
         self,

@@ -167,19 +167,22 @@ class MadeLog:
         for base_offset in group.sources:
             for suffix in names.SEGMENT_SUFFIXES:
                 self.disk.remove(path(base_offset, suffix))
-        for suffix in group.suffixes:
-            target = path(group.base_offset, suffix)
-            self.disk.rename(target + names.CLEANED, target)
+        new = [group, *group.later]
+        for segment in new:
+            for suffix in segment.suffixes:
+                target = path(segment.base_offset, suffix)
+                self.disk.rename(target + names.CLEANED, target)
         replaced = [s for s in self.sources if s.base_offset in group.sources]
         first = self.sources.index(replaced[0])
         self.sources[first : first + len(replaced)] = [
             SourceSegment(
-                group.base_offset,
-                group.size,
-                group.largest_timestamp_ms,
-                group.modified_ms,
-                names.TXN_INDEX in group.suffixes,
+                segment.base_offset,
+                segment.size,
+                segment.largest_timestamp_ms,
+                segment.modified_ms,
+                names.TXN_INDEX in segment.suffixes,
             )
+            for segment in new
         ]
 
     # -- reading
