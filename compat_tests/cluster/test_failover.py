@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.nodes import Cluster, Node, stop_in_order
 from compat_tests.cluster.topics import created_in_log, creation, topics_at, wait_topics
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -187,7 +187,7 @@ def test_active_controller_stops_in_order(cluster, capsys):
     victim = cluster.active()
     with Load(cluster) as load:
         eventually(lambda: load.acknowledged, "the first topic")
-        assert victim.stop() == 0
+        stop_in_order(victim)
     times = load.answered
     longest = max(later - earlier for earlier, later in pairwise(times))
     with capsys.disabled():

@@ -52,7 +52,7 @@ REFUSED = [
 def static(make: Callable[..., Cluster]) -> Cluster:
     """A cluster of three configured voters (kraft.version 0) with the levels of a new kwire."""
     cluster = make(3)
-    cluster.start(["streams"])
+    cluster.start([])
     return cluster
 
 
