@@ -69,7 +69,7 @@ MUTATIONS = (
     Mutation(
         name="follower-reads-with-a-consumers-permission",
         invariants=(105,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/handlers/shared/fetch_options.py",
         old="    if reader >= 0:\n        is_broker",
         new="    if reader >= 1 << 31:\n        is_broker",
         test=_MATRIX,

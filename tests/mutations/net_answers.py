@@ -234,7 +234,7 @@ MUTATIONS = (
     Mutation(
         name="usual-answer-hides-an-error-of-a-partition",
         invariants=(1,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/handlers/shared/fetch_answers.py",
         old="if is_usual and reading.is_usual and limit is None:",
         new="if is_usual and limit is None:",
         test=f"{FETCHES}::test_usual_fetch_has_the_answer_of_the_general_way",
@@ -328,7 +328,7 @@ MUTATIONS = (
     Mutation(
         name="responses-with-a-throttle-time-are-shared",
         invariants=(104,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/handlers/shared/fetch_answers.py",
         old=" and sent[0][1] is shared.result and not context.image.quotas",
         new=" and sent[0][1] is shared.result",
         test="tests/handlers/test_fanout.py::test_throttle_time_is_not_shared",

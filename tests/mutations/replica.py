@@ -226,7 +226,7 @@ MUTATIONS = (
     Mutation(
         name="minimum-of-bytes-is-not-waited-for",
         invariants=(18,),
-        path="kwire/handlers/fetch.py",
+        path="kwire/handlers/shared/fetch_options.py",
         old="        min(min_bytes, max_bytes),\n",
         new="        min(1, max_bytes),\n",
         test="tests/handlers/test_fetch.py::TestWaiting::test_bytes_of_all_partitions_count",
