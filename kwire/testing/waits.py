@@ -123,7 +123,7 @@ async def wait_in_sync(
 async def wait_group(
     cluster: LocalCluster, group: str, members: int = 1, timeout: float = TIMEOUT_S
 ) -> None:
-    """Wait until all ``members`` members of a group have an assignment; 0: until it is empty."""
+    """Wait until a group has exactly ``members`` members, all with assignments; 0: it is empty."""
 
     async def look() -> None:
         for node in cluster.running:

@@ -1,8 +1,8 @@
 """Avro in a session: the types that Spark gives a schema, and limits for damaged data.
 
 A damaged record may claim that a text of two gigabytes follows. Avro would allocate that memory and
-crash the JVM in every run. The lengths that Avro accepts are therefore limited, and a longer record
-becomes a dead letter.
+crash the JVM in every run. The lengths that Avro accepts are therefore limited, and a record that
+exceeds them does not fit.
 """
 
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ from kwire.raftmeta.raft.voters import (
 from kwire.types import ZERO_UUID
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
-"""The longest time since a new voter was last caught up; older voters are rejected."""
+"""A new voter must have been caught up within this time, in milliseconds."""
 
 
 def check_change(state: RaftState, cluster_id: str | None) -> Leader:

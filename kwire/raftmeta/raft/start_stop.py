@@ -45,7 +45,7 @@ def shut_down(state: RaftState) -> None:
 
 
 def update_voter_deadline(state: RaftState, role: Role) -> float:
-    """Return the time of the next UpdateRaftVoter; infinite if it was sent or is not needed."""
+    """Return when UpdateRaftVoter is due; infinite once it waits for the current Fetch to end."""
     if not isinstance(role, Follower) or role.update_voter_at <= state.now:
         return inf
     return role.update_voter_at
