@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kwire.replica.replicas import ReplicaService
     from kwire.share.led import LedShare
     from kwire.share.persister import Persister
-    from kwire.share.service import ShareService
     from kwire.share.settings import ShareSettings
+    from kwire.share.share_partitions import ShareService
 
 
 @attrs.define(eq=False, repr=False)
@@ -48,7 +48,7 @@ class NodeShares:
     def service(self) -> ShareService:
         """Return the share partitions; the first call creates them and starts their task."""
         if self._service is None:
-            from kwire.share.service import ShareService
+            from kwire.share.share_partitions import ShareService
 
             assert self.nursery is not None
             start_task = self.nursery.start_soon

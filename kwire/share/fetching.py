@@ -37,8 +37,8 @@ from kwire.replica.partition import Partition
 from kwire.share.in_flight import Acquired, Fetched, Limits
 from kwire.share.keys import SharePartition
 from kwire.share.led import LedShare
-from kwire.share.service import ShareService
 from kwire.share.settings import ShareSettings
+from kwire.share.share_partitions import ShareService
 
 AT_ONCE_BYTES: Final = 16 << 10
 """The largest region whose headers are read without pauses."""

@@ -130,7 +130,7 @@ MUTATIONS = (
     Mutation(
         name="lost-connection-ends-a-newer-session",
         invariants=(75,),
-        path="kwire/share/service.py",
+        path="kwire/share/share_partitions.py",
         old="        if self.sessions.has(session):\n",
         new="        if session.epoch > 0:\n",
         test=f"{_FETCH}::test_lost_connection_ends_only_its_own_session",

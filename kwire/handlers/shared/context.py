@@ -36,7 +36,7 @@ from kwire.replica.transaction_ports import MarkerWriter, TransactionVerifier
 if TYPE_CHECKING:
     from kwire.group.coordinator import GroupCoordinator
     from kwire.security.authorizer import Authorizer
-    from kwire.share.service import ShareService
+    from kwire.share.share_partitions import ShareService
     from kwire.share.state.coordinator import ShareCoordinator
     from kwire.telemetry.receiver import TelemetryReceiver
     from kwire.transaction.coordinator import TransactionCoordinator

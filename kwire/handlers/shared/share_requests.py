@@ -18,8 +18,8 @@ from kwire.errors import (
 from kwire.handlers.shared.context import Context
 from kwire.share.in_flight import REJECT, RENEW, Acknowledgement
 from kwire.share.keys import SharePartition
-from kwire.share.service import ShareService
 from kwire.share.sessions import Ref, SessionKey
+from kwire.share.share_partitions import ShareService
 
 _FEATURE: Final = "share.version"
 _MEMBER_ID_MAX: Final = 36

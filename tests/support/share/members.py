@@ -13,9 +13,9 @@ from kwire.codec.messages.share_fetch import ShareFetchRequest, ShareFetchRespon
 from kwire.handlers.shared.context import ClientConnection
 from kwire.records import header, iterate
 from kwire.share.persister import UNINITIALIZED, InitialState
-from kwire.share.service import ShareService
 from kwire.share.sessions import FINAL_EPOCH
 from kwire.share.settings import ShareSettings
+from kwire.share.share_partitions import ShareService
 from tests.support.handlers.broker import Broker, broker, topic_id
 from tests.support.share.persister import MemoryPersister
 
