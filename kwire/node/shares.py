@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kwire.node.core import Core
     from kwire.replica.partition import Partition
     from kwire.replica.replicas import ReplicaService
-    from kwire.share.led import LedShare
+    from kwire.share.led_share import LedShare
     from kwire.share.persister import Persister
     from kwire.share.settings import ShareSettings
     from kwire.share.share_partitions import ShareService

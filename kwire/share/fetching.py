@@ -36,7 +36,7 @@ from kwire.replica.fetch_waits import FetchWait
 from kwire.replica.partition import Partition
 from kwire.share.in_flight import Acquired, Fetched, Limits
 from kwire.share.keys import SharePartition
-from kwire.share.led import LedShare
+from kwire.share.led_share import LedShare
 from kwire.share.settings import ShareSettings
 from kwire.share.share_partitions import ShareService
 

@@ -26,7 +26,7 @@ from kwire.replica.partition import EARLIEST, LATEST, Partition
 from kwire.replica.replicas import ReplicaService
 from kwire.share.in_flight import TYPE_NAMES, Acknowledgement, InFlight
 from kwire.share.keys import SharePartition
-from kwire.share.led import LedShare, error_of
+from kwire.share.led_share import LedShare, error_of
 from kwire.share.persister import UNINITIALIZED, Persister
 from kwire.share.sessions import Ref, SessionKey, ShareSession, ShareSessions
 from kwire.share.settings import ShareSettings

@@ -114,7 +114,7 @@ MUTATIONS = (
     Mutation(
         name="fenced-leader-goes-on",
         invariants=(75,),
-        path="kwire/share/led.py",
+        path="kwire/share/led_share.py",
         old="                self.on_fenced(self)\n",
         new="                pass\n",
         test=f"{_FETCH}::test_write_of_a_replaced_leader_is_fenced",
@@ -122,7 +122,7 @@ MUTATIONS = (
     Mutation(
         name="waiting-fetch-misses-released-records",
         invariants=(75,),
-        path="kwire/share/led.py",
+        path="kwire/share/led_share.py",
         old="        if may_gain:\n            self.wake()\n",
         new="        if may_gain:\n            pass\n",
         test=f"{_FETCH}::test_waiting_fetch_gets_released_and_new_records",
