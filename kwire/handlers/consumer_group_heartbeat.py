@@ -13,7 +13,7 @@ from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kwire.errors import KafkaError
-from kwire.group import usual
+from kwire.group import usual_requests
 from kwire.group.decision_builder import Client
 from kwire.handlers.shared.consumer_groups import check_enabled
 from kwire.handlers.shared.context import Context
@@ -37,7 +37,9 @@ def heartbeat_values(
     check_enabled(context)
     context.check_allowed("Read", "Group", group_id)
     client = context.client_id, f"/{context.client_host}"
-    interval_ms = usual.consumer_heartbeat(context.groups, group_id, member_id, epoch, client)
+    interval_ms = usual_requests.consumer_heartbeat(
+        context.groups, group_id, member_id, epoch, client
+    )
     return None if interval_ms is None else (member_id, epoch, interval_ms)
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from kwire.codec.emit_flat import Values
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.group import usual
+from kwire.group import usual_requests
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
 from kwire.waits import Slow
@@ -15,7 +15,7 @@ def heartbeat_values(
 ) -> Values | None:
     """Answer a heartbeat that changes nothing but the deadline of the member's session."""
     context.check_allowed("Read", "Group", group_id)
-    code = usual.heartbeat(context.groups, group_id, generation, member_id)
+    code = usual_requests.heartbeat(context.groups, group_id, generation, member_id)
     return None if code is None else (code,)
 
 

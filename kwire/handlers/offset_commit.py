@@ -8,7 +8,7 @@ from typing import Final
 
 from kwire.codec.emit_flat import Values
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire.group import usual
+from kwire.group import usual_requests
 from kwire.group.requests import CommittedOffset
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
@@ -25,7 +25,7 @@ def commit_values(
 ) -> Values | Slow[Values] | None:
     """Commit the offsets of a usual member, if all of its partitions exist."""
     context.check_allowed("Read", "Group", group_id)
-    image, commits = context.image, usual.Commits()
+    image, commits = context.image, usual_requests.Commits()
     for topic, offsets in topics:
         if not offsets:
             return None
@@ -38,7 +38,7 @@ def commit_values(
         commits.append(((topic_image.name, topic_image.id), offsets))
     if not commits:
         return None
-    committed = usual.commit(context.groups, group_id, epoch, member_id, commits)
+    committed = usual_requests.commit(context.groups, group_id, epoch, member_id, commits)
     if committed is False:
         return None
     values = ([(topic, [(each[0], 0) for each in offsets]) for topic, offsets in topics],)

@@ -572,7 +572,7 @@ MUTATIONS = (
     Mutation(
         name="usual-heartbeat-of-any-generation",
         invariants=(66,),
-        path="kwire/group/usual.py",
+        path="kwire/group/usual_requests.py",
         old=" or generation != group.generation",
         new="",
         test=f"{_USUAL}::test_usual_requests_have_the_outcome_of_the_general_way",
@@ -580,7 +580,7 @@ MUTATIONS = (
     Mutation(
         name="usual-heartbeat-restarts-no-session",
         invariants=(71,),
-        path="kwire/group/usual.py",
+        path="kwire/group/usual_requests.py",
         old="    groups.service.postpone(shard, name, member.session_timeout_ms)\n",
         new="",
         test=f"{_USUAL}::test_member_whose_heartbeats_are_usual_keeps_its_session",
@@ -596,7 +596,7 @@ MUTATIONS = (
     Mutation(
         name="usual-heartbeat-hides-a-new-target",
         invariants=(74,),
-        path="kwire/group/usual.py",
+        path="kwire/group/usual_requests.py",
         old="        or not member.is_reconciled_to(group.assignment_epoch)\n",
         new="",
         test=f"{_USUAL}::test_consumer_learns_of_its_new_target",
@@ -604,7 +604,7 @@ MUTATIONS = (
     Mutation(
         name="usual-commit-of-any-generation",
         invariants=(69,),
-        path="kwire/group/usual.py",
+        path="kwire/group/usual_requests.py",
         old="is not State.STABLE or epoch != group.generation or member",
         new="is not State.STABLE or member",
         test=f"{_USUAL}::test_usual_requests_have_the_outcome_of_the_general_way",
