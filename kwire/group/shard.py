@@ -34,13 +34,13 @@ from kwire.coordinator.decision import (
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
+from kwire.group.group_tables import GroupTables
 from kwire.group.model import ClassicGroup, ProtocolChange, State
 from kwire.group.offsets import GroupChange
 from kwire.group.records import (
     group_from,
     group_record,
 )
-from kwire.group.tables import GroupTables
 from kwire.records.header import NO_PRODUCER
 
 if TYPE_CHECKING:
