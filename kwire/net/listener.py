@@ -10,8 +10,8 @@ import attrs
 
 from kwire.metrics import Cell
 from kwire.net.framing import Framer
-from kwire.net.guests import Guests
 from kwire.net.limits import Limits, Rate
+from kwire.net.pending_logins import Guests
 from kwire.net.send import Part
 from kwire.net.waiting_answers import Unfinished
 from kwire.waits import Slow

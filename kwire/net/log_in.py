@@ -1,7 +1,7 @@
 """The requests of a connection whose client must log in first (SASL).
 
-Until then, frames are limited to ``sasl.server.max.receive.size``, and :mod:`kwire.net.guests`
-limits the connection. A failed log-in is answered only after
+Until then, frames are limited to ``sasl.server.max.receive.size``, and
+:mod:`kwire.net.pending_logins` limits the connection. A failed log-in is answered only after
 ``connection.failed.authentication.delay.ms``, so guessing passwords is slow, and then the
 connection ends. With a session lifetime, the client must log in again in time (KIP-368): the first
 other request after the end of its session ends the connection.
@@ -25,8 +25,8 @@ from kwire.metrics import (
     Metrics,
 )
 from kwire.net.framing import Disconnect, Framer
-from kwire.net.guests import Guests
 from kwire.net.listener import Answer, ConnectionRequests, LoginRequired, finish_answer
+from kwire.net.pending_logins import Guests
 from kwire.net.send import Part
 from kwire.security.conversation import HANDSHAKE, Conversation, Login, Mechanisms, Rejected
 from kwire.security.exchange import Unready

@@ -24,9 +24,9 @@ from kwire.net.address_rates import AddressRates
 from kwire.net.byte_socket import ByteSocket
 from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Disconnect, Framer
-from kwire.net.guests import Guests
 from kwire.net.limits import Admission, Limits, Rate
 from kwire.net.listener import Address, ForConnection, Listener, LoginRequired, bound_socket
+from kwire.net.pending_logins import Guests
 from kwire.net.readiness import ReadinessPoller
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender

@@ -15,7 +15,6 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import RequestHead, read_header
 from kwire.codec.primitives import MalformedError
 from kwire.net.framing import Disconnect, Framer
-from kwire.net.guests import Guests
 from kwire.net.limits import Limits
 from kwire.net.listener import (
     Address,
@@ -25,6 +24,7 @@ from kwire.net.listener import (
     LoginRequired,
     finish_answer,
 )
+from kwire.net.pending_logins import Guests
 from kwire.net.send import Part
 from kwire.node.environment import Listeners
 from kwire.raftmeta.metadata.quota_lookup import Quotas

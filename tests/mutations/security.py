@@ -151,7 +151,7 @@ MUTATIONS = (
     Mutation(
         name="frames-before-the-log-in-as-large-as-the-settings-say",
         invariants=(95,),
-        path="kwire/net/guests.py",
+        path="kwire/net/pending_logins.py",
         old="        guest.framer.max_bytes = min(FRAME_BYTES_MAX, guest.framer.max_bytes)\n",
         new="",
         test=f"{CONNECTION}::test_frames_before_the_log_in_are_small_whatever_the_settings_say",
@@ -159,7 +159,7 @@ MUTATIONS = (
     Mutation(
         name="wait-for-a-log-in-for-ever",
         invariants=(102,),
-        path="kwire/net/guests.py",
+        path="kwire/net/pending_logins.py",
         old="        guest.scope.deadline = self.now() + LOG_IN_S\n",
         new="",
         test=f"{CONNECTION}::test_client_that_does_not_log_in_is_disconnected",
@@ -167,7 +167,7 @@ MUTATIONS = (
     Mutation(
         name="wait-for-the-log-ins-of-any-number-of-clients",
         invariants=(102,),
-        path="kwire/net/guests.py",
+        path="kwire/net/pending_logins.py",
         old="        if len(self._guests) > GUESTS_MAX:\n",
         new="        if not self._guests:\n",
         test=f"{CONNECTION}::test_silent_connections_lock_nobody_out",
@@ -175,7 +175,7 @@ MUTATIONS = (
     Mutation(
         name="client-amid-its-log-in-makes-room",
         invariants=(102,),
-        path="kwire/net/guests.py",
+        path="kwire/net/pending_logins.py",
         old="            self._guests[framer] = guest\n",
         new="            self._guests = {framer: guest, **self._guests}\n",
         test=f"{CONNECTION}::test_silent_connections_lock_nobody_out",

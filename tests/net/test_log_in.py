@@ -15,10 +15,10 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.metrics import Metrics
-from kwire.net import guests
-from kwire.net.guests import FRAME_BYTES_MAX, LOG_IN_S
+from kwire.net import pending_logins
 from kwire.net.limits import Limits
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
+from kwire.net.pending_logins import FRAME_BYTES_MAX, LOG_IN_S
 from kwire.net.server import NetServer
 from kwire.security.conversation import Login, Mechanism
 from kwire.security.plain import PlainServer, digest
@@ -240,7 +240,7 @@ async def test_client_that_does_not_log_in_is_disconnected(
 
 async def test_silent_connections_lock_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 102: the client that has sent no request for longest makes room."""
-    monkeypatch.setattr(guests, "GUESTS_MAX", 3)
+    monkeypatch.setattr(pending_logins, "GUESTS_MAX", 3)
     async with serve() as node, trio.open_nursery() as nursery:
         user = await node.connect()
         await log_in(user)
