@@ -7,7 +7,7 @@ every aborted transaction that overlaps its range, and no other (invariant 19).
 from bisect import bisect_left
 from functools import partial
 
-from kwire.log.cold import WouldWait, run_all
+from kwire.log.cold_lookups import WouldWait, run_all
 from kwire.log.formats.txn_index import BLOCK, AbortedTxn, Entries
 from kwire.log.log_segments import LogSegments
 from kwire.log.partition_log import PartitionLog

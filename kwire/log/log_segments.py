@@ -12,7 +12,7 @@ from typing import Final, overload
 
 from kwire.errors import CorruptMessage
 from kwire.log import region
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.formats import names, offset_index, time_index

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.disk import Disk, File
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments import warming

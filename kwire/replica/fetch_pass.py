@@ -25,7 +25,7 @@ from kwire.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.disk_health import lacks_descriptors
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion

@@ -24,7 +24,7 @@ from kwire.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
 )
-from kwire.log.cold import Job, WouldWait, run_all
+from kwire.log.cold_lookups import Job, WouldWait, run_all
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.manager import LogManager

@@ -26,7 +26,7 @@ from kwire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion

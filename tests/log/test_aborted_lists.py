@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from kwire.log.aborted_transactions import find_aborted, read_committed
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn, MemoryEntries, PackedEntries, entries

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from kwire.log import timestamp_search
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import File, RealDisk
 from kwire.log.formats import names, offset_index, time_index

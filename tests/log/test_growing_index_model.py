@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.segments import growing_index
 from kwire.log.segments.files import SegmentFiles

@@ -4,7 +4,7 @@ import pytest
 
 from kwire.errors import CorruptMessage, KafkaError, KafkaStorageError
 from kwire.log.aborted_transactions import read_committed
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.partition_log import PartitionLog
 from kwire.records.header import headers
 from simulation.disk import SimDisk

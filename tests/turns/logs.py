@@ -10,7 +10,7 @@ import trio
 
 from kwire.log.aborted_transactions import read_committed
 from kwire.log.cleaner import LogCleaner
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import CleanedGroup
 from kwire.log.config import CleanerSettings, LogConfig

@@ -19,7 +19,7 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.aborted_transactions import find_aborted
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.compaction.choice import NEVER_MS, Assessment, LogFacts, SegmentFacts, assess
 from kwire.log.compaction.job import (
     ActiveProducers,

@@ -27,7 +27,7 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.directories import future_logs
 from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.directories.move_rules import Throttle

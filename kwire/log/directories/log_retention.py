@@ -16,7 +16,7 @@ from kwire.clock import Clock, SteadyWall
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log import retention_plan
-from kwire.log.cold import WouldWait
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from kwire.log.cold import ReadAt
+from kwire.log.cold_lookups import ReadAt
 from kwire.records.header import Buffer
 
 ENTRY: Final = struct.Struct(">ii")

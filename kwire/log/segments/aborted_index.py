@@ -8,7 +8,7 @@ file (:mod:`kwire.log.formats.txn_index`).
 
 from typing import Final
 
-from kwire.log.cold import WouldWait, reader
+from kwire.log.cold_lookups import WouldWait, reader
 from kwire.log.formats import names, txn_index
 from kwire.log.formats.txn_index import AbortedTxn, Entries, MemoryEntries, PackedEntries
 from kwire.log.segments.files import SegmentFiles

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from kwire.log.cold import reader
+from kwire.log.cold_lookups import reader
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.segments import growing_index

@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kwire.log.cold import ReadAt, WouldWait, reader
+from kwire.log.cold_lookups import ReadAt, WouldWait, reader
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, File
 from kwire.log.disk_health import DiskErrorKind, classify, ignore_no_room

@@ -1,4 +1,4 @@
-"""Jobs for threads that read what a lookup needs into the page cache (kwire.log.cold).
+"""Jobs for threads that read what a lookup needs into the page cache (kwire.log.cold_lookups).
 
 A job opens its own files, because the segment may be cut, removed or closed meanwhile. The data
 read is discarded, with two exceptions: aborted transactions, which take a while to summarize, and
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from kwire.log.cold import Job, WouldWait, run_all
+from kwire.log.cold_lookups import Job, WouldWait, run_all
 from kwire.log.segments import segment as segments
 from kwire.log.segments.aborted_index import AbortedLoad
 from kwire.log.segments.segment import Segment
