@@ -28,7 +28,7 @@ from kwire.log.disk_health import (
     DiskHealth,
     classify,
 )
-from kwire.log.pace import SLOW_WRITE_SECONDS, Pace
+from kwire.log.write_speed import SLOW_WRITE_SECONDS, Pace
 from kwire.records.header import Buffer
 
 PARTS_MAX: Final = 1000
@@ -110,7 +110,7 @@ class Disk(Protocol):
     """One log directory."""
 
     slow: bool
-    """True while writes go through a thread; see :mod:`kwire.log.pace`."""
+    """True while writes go through a thread; see :mod:`kwire.log.write_speed`."""
     failed: OSError | None
     full: bool
     """True while records are rejected; see :class:`kwire.log.disk_health.DiskHealth`."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from kwire.log import disk as disk_module
 from kwire.log.disk import RealDisk
-from kwire.log.pace import RUN_MAX, RUN_MIN, SLOW_WRITE_SECONDS, SOON_SECONDS, Pace
+from kwire.log.write_speed import RUN_MAX, RUN_MIN, SLOW_WRITE_SECONDS, SOON_SECONDS, Pace
 
 SLOW, QUICK = 2 * SLOW_WRITE_SECONDS, SLOW_WRITE_SECONDS / 50
 

@@ -230,7 +230,7 @@ MUTATIONS = (
     Mutation(
         name="one-quick-write-forgives-slow-ones",
         invariants=(91,),
-        path="kwire/log/pace.py",
+        path="kwire/log/write_speed.py",
         old="            self._remaining -= 1\n",
         new="            self._remaining = 0\n",
         test="tests/log/test_pace.py",
