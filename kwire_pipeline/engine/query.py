@@ -22,7 +22,6 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, losses, offsets, source, upkeep
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Result, Tolerance, Writer
-from kwire_pipeline.engine.beginning import Beginning
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
@@ -40,6 +39,7 @@ from kwire_pipeline.engine.parts import destinations_of, shape_of, transform_has
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.start_offsets import Beginning
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Claims, Turn
 from kwire_pipeline.engine.written import Written
