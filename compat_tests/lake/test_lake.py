@@ -22,9 +22,9 @@ from kwire_pipeline.config.values import TableFormat, Trigger
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE, Holder, Lease
-from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.query import Control, run_pipeline
+from kwire_pipeline.engine.shape_and_tables import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import problem_of

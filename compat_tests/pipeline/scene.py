@@ -24,10 +24,10 @@ from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.losses import NOTHING
 from kwire_pipeline.engine.offsets import Ranges
-from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
 from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
+from kwire_pipeline.engine.shape_and_tables import destinations_of
 
 SCHEMA = "id BIGINT NOT NULL, name STRING, at TIMESTAMP"
 

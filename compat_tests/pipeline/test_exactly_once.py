@@ -18,8 +18,8 @@ from kwire_pipeline.config.values import Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE, Holder
-from kwire_pipeline.engine.parts import destinations_of
 from kwire_pipeline.engine.proof import Proof
+from kwire_pipeline.engine.shape_and_tables import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.tables.iceberg import IcebergTable

@@ -35,7 +35,7 @@ from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE as LEASE
 from kwire_pipeline.engine.lease import Holder
-from kwire_pipeline.engine.parts import destinations_of
+from kwire_pipeline.engine.shape_and_tables import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Overtaken, Refusal
 

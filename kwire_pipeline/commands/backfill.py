@@ -29,11 +29,11 @@ from kwire_pipeline.engine.identity import Identity
 from kwire_pipeline.engine.lease import Lease, hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
-from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.proof import SPOT
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
+from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames

@@ -24,10 +24,10 @@ from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.lease import hold
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets
-from kwire_pipeline.engine.parts import origin_of, shape_of
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
+from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames

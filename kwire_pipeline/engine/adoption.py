@@ -22,8 +22,8 @@ from kwire_pipeline.engine.batch import count
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FROM_START
 from kwire_pipeline.engine.offsets import Range, Ranges, offsets_of
-from kwire_pipeline.engine.parts import origin_of
 from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.shape_and_tables import origin_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames

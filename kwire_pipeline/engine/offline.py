@@ -10,7 +10,7 @@ from kwire_pipeline.engine import identity, offsets
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.identity import Identity
 from kwire_pipeline.engine.offsets import Offsets, Ranges
-from kwire_pipeline.engine.parts import destinations_of, transform_hash
+from kwire_pipeline.engine.shape_and_tables import destinations_of, transform_hash
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Permanent, Refusal
 from kwire_pipeline.tables.destinations import Destinations

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import schema
 from kwire_pipeline.engine.by_key.sequence import deletions_schema
-from kwire_pipeline.engine.parts import rows_schema
+from kwire_pipeline.engine.shape_and_tables import rows_schema
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape

@@ -35,10 +35,10 @@ from kwire_pipeline.engine.offline import (
     read_entry,
 )
 from kwire_pipeline.engine.offsets import Offsets, Ranges
-from kwire_pipeline.engine.parts import destinations_of, shape_of, transform_hash
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.shape_and_tables import destinations_of, shape_of, transform_hash
 from kwire_pipeline.engine.start_offsets import Beginning
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Claims, Turn

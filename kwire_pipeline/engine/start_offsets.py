@@ -13,7 +13,7 @@ from kwire_pipeline.engine import losses, offsets
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, changed_topics
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
-from kwire_pipeline.engine.parts import origin_of
+from kwire_pipeline.engine.shape_and_tables import origin_of
 from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.table import LETTERS, Letters, Origin, ranges_of_rows
 

@@ -18,8 +18,14 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import Action, TableFormat
 from kwire_pipeline.engine.batch import count
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
-from kwire_pipeline.engine.parts import RAW_DDL, Transform, rows_schema, shape_of, transform_of
 from kwire_pipeline.engine.schemas import NO_BATCH, Schemas, schemas_of
+from kwire_pipeline.engine.shape_and_tables import (
+    RAW_DDL,
+    Transform,
+    rows_schema,
+    shape_of,
+    transform_of,
+)
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.engine.batch import Tolerance, Writer, by_reason
 from kwire_pipeline.engine.offsets import Ranges
-from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.reporting.figures import (
     MAX_REASONS,
     OTHER_REASONS,
     Tally,
     merged_reasons,
 )
+from kwire_pipeline.engine.shape_and_tables import RAW_DDL
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape

@@ -16,9 +16,9 @@ from kwire_pipeline.engine.by_key.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.by_key.letters import check_readable, without_followed
 from kwire_pipeline.engine.by_key.sequence import apply_changes, check_remembered, without_older
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_keys, check_no_null, last_changes
-from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.proof import compare
 from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.shape_and_tables import RAW_DDL
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes

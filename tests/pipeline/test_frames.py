@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.values import Action, Column, Format, TimestampUnit
-from kwire_pipeline.engine.parts import RAW_DDL
 from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.shape_and_tables import RAW_DDL
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.changes import Changes

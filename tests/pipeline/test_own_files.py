@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire_pipeline.engine.own_files import own_files
-from kwire_pipeline.engine.parts import transform_hash
+from kwire_pipeline.engine.shape_and_tables import transform_hash
 
 FILES = {
     "own_orders.py": "import json\nimport own_rates\nfrom own_lib import names\n"

@@ -4,7 +4,7 @@ import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kwire_pipeline.engine.parts import RAW_DDL
+from kwire_pipeline.engine.shape_and_tables import RAW_DDL
 
 WHEN = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
