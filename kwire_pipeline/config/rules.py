@@ -24,7 +24,7 @@ from kwire_pipeline.config.model import (
     Registry,
     Table,
 )
-from kwire_pipeline.config.passed_on import passed_on
+from kwire_pipeline.config.spark_options import passed_on
 from kwire_pipeline.config.values import (
     NAME,
     ONE_PUT,
