@@ -3,6 +3,7 @@
     python -m compat_tests.franz_go.run --broker kwire|kafka|HOST:PORT
 
 The tests are compiled once into the cache. The subtests of a test are known only when it runs.
+The tests of SCRAM use a listener of their own, as a user that is created for them.
 """
 
 from __future__ import annotations
@@ -11,16 +12,36 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
 from compat_tests.harness.go_tests import compile_tests
-from compat_tests.harness.suite import Suite, cache, main
+from compat_tests.harness.suite import Suite, Variant, cache, main, running, running_cluster
+from compat_tests.security.brokers import SCRAM_MODULE
 
 FOLDER = Path(__file__).resolve().parent
 MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.2"
 SECONDS = 900
 RECORDS = "20000"  # Upstream uses half a million.
+WITH_LOGINS = ("TestSCRAMAuth", "TestSCRAMAuthBadCredentials")
+USER, PASSWORD = "kgo", "kgo-secret"
+LOGINS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
+    "CONTROLLER:PLAINTEXT",
+    "listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port},"
+    "CONTROLLER://127.0.0.1:{controller_port}",
+    "advertised.listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port}",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+}
 
 
 def binary() -> Path:
@@ -54,6 +75,8 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
         "KGO_TEST_MAX_TOPIC_PARTS": "7",
         "KGO_LOG_LEVEL": "none",
     }
+    if set(names) <= set(WITH_LOGINS):
+        environment |= {"KGO_TEST_SCRAM_SEEDS": address, "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}"}
     command = [str(built), "-test.v", f"-test.timeout={SECONDS}s"]
     command += [f"-test.run=^({'|'.join(top)})$"]
     result = subprocess.run(
@@ -70,7 +93,37 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("franz_go", FOLDER, run, upstream)
+@contextmanager
+def start(
+    kind: str, settings: Mapping[str, str], node_count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run brokers; yield the address of the listener that the tests use, and a reader of logs."""
+    if "LOGIN" not in settings.get("listeners", ""):
+        with running(kind, settings, node_count) as brokers:
+            yield brokers
+        return
+    with running_cluster(kind, settings, node_count) as cluster:
+        create_user(cluster.bootstrap)
+        (node,) = cluster.nodes.values()
+        yield re.findall(r"LOGIN://([\d.:]+)", node.config.read_text())[0], cluster.tails
+
+
+def create_user(address: str) -> None:
+    """Create the user of the tests of SCRAM."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.alter_user_scram_credentials([change])[USER].result(60)
+
+
+SUITE = Suite(
+    "franz_go",
+    FOLDER,
+    run,
+    upstream,
+    variants=[Variant(LOGINS, lambda: WITH_LOGINS)],
+    start=start,
+)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))
