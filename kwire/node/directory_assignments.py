@@ -2,9 +2,13 @@
 
 When a directory fails, the controller moves the leaders of all partitions that it knows to be in
 that directory. If a replica's log may be in a directory that could not be read, and the controller
-does not know the replica's directory, the replica is reported as lost. A broker with a single
-directory has nothing to report until that directory replaces a lost one: a replica cannot lead
-while the metadata places it in a directory that its broker does not have.
+does not know the replica's directory, the replica is reported as lost. If such a replica starts
+with an empty log later, the broker reports it as unassigned before it reports the directory. The
+controller then removes the replica from the in-sync and eligible replicas, because the empty log
+may replace one with records.
+
+A broker with a single directory has nothing to report until that directory replaces a lost one: a
+replica cannot lead while the metadata places it in a directory that its broker does not have.
 
 Rules: only differences from the metadata are sent, many partitions per request and one request at a
 time. An unanswered request is resent, with a growing delay. So is a partition that the controller
@@ -21,7 +25,7 @@ import attrs
 import trio
 
 from kwire.errors import KafkaError, raise_for_code
-from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
 from kwire.replica.partition import Partition
 from kwire.types import DirectoryId, TopicIdPartition, is_directory
@@ -51,6 +55,8 @@ class Report:
     directory: bytes
     is_correction: bool = False
     """True if it replaces a report that may have been sent: the metadata may be about to change."""
+    is_empty: bool = False
+    """True if the log is empty, and may replace a lost one."""
     delay_s: float = RETRY_S
     """The delay after the next rejection."""
 
@@ -74,16 +80,20 @@ class DirectoryAssignments:
 
     def on_role_changed(self, partition: Partition) -> None:
         """Send the directory of a partition's log if the metadata have a different one."""
-        self.report((partition.topic_id, partition.partition), self.directory_of(partition))
+        key = partition.topic_id, partition.partition
+        is_empty = self._is_lost(key) and partition.log.end_offset == 0
+        self.report(key, self.directory_of(partition), is_empty=is_empty)
 
-    def report(self, key: TopicIdPartition, directory: bytes) -> None:
+    def report(self, key: TopicIdPartition, directory: bytes, *, is_empty: bool = False) -> None:
         """Send the directory of a replica if the metadata have a different one."""
         self._rejected.pop(key, None)
         earlier = self._pending.get(key)
         if earlier is None and not self.is_missing(key, directory):
             return
         if earlier is None or earlier.directory != directory:
-            self._pending[key] = Report(directory, is_correction=earlier is not None)
+            self._pending[key] = Report(
+                directory, is_correction=earlier is not None, is_empty=is_empty
+            )
             self._has_pending.notify()
 
     def on_log_unreachable(self, topic_id: bytes, index: int) -> None:
@@ -95,17 +105,24 @@ class DirectoryAssignments:
 
     def is_missing(self, key: TopicIdPartition, directory: bytes) -> bool:
         """Return whether the metadata lack the directory of a replica of this broker."""
-        image = self.image()
-        if level_of(image.features) < DIRECTORIES:
+        if level_of(self.image().features) < DIRECTORIES:
             return False
-        topic = image.topics.get(key[0])
-        state = None if topic is None else topic.partitions.get(key[1])
+        state = self._state(key)
         if state is None or self.node not in state.replicas:
             return False
         assigned = state.directory(self.node)
         if directory == DirectoryId.LOST and is_directory(assigned):
             return False  # A heartbeat names the failed directory.
         return assigned != directory
+
+    def _is_lost(self, key: TopicIdPartition) -> bool:
+        """Return whether a replica was reported as lost, so its log may be in any directory."""
+        state = self._state(key)
+        return state is not None and state.directory(self.node) == DirectoryId.LOST
+
+    def _state(self, key: TopicIdPartition) -> PartitionImage | None:
+        topic = self.image().topics.get(key[0])
+        return None if topic is None else topic.partitions.get(key[1])
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send assignments until cancelled."""
@@ -142,13 +159,14 @@ class DirectoryAssignments:
             self._has_pending.notify()
 
     async def _send(self, reports: Mapping[TopicIdPartition, Report]) -> set[TopicIdPartition]:
-        """Send the reports that differ from the metadata; return what the controller rejects."""
+        """Send the reports that differ from the metadata; return what must be sent again later."""
         batch = {
             key: report.directory
             for key, report in reports.items()
             if report.is_correction or self.is_missing(key, report.directory)
         }
-        rejected: set[TopicIdPartition] = set()
+        rejected = {key for key in batch if reports[key].is_empty and self._is_lost(key)}
+        batch |= dict.fromkeys(rejected, DirectoryId.UNASSIGNED)
         if not batch:
             return rejected
         from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

@@ -223,4 +223,22 @@ MUTATIONS = (
         test="tests/raftmeta/controller/test_early_fencing.py::"
         "test_unclean_leader_waits_for_the_end_of_the_session",
     ),
+    Mutation(
+        name="empty-log-in-place-of-a-lost-one-counts-as-intact",
+        invariants=(1,),
+        path="kwire/raftmeta/controller/partitions.py",
+        old="        return directory == DirectoryId.UNASSIGNED\n",
+        new="        return False\n",
+        test="tests/raftmeta/controller/test_brokers.py::"
+        "test_replica_whose_directory_was_lost_leads_again_only_with_its_log",
+    ),
+    Mutation(
+        name="empty-log-in-place-of-a-lost-one-is-not-reported",
+        invariants=(1,),
+        path="kwire/node/directory_assignments.py",
+        old="is_empty = self._is_lost(key) and partition.log.end_offset == 0",
+        new="is_empty = False",
+        test="tests/server/test_directory_assignments.py::"
+        "test_empty_log_in_place_of_a_lost_one_leads_only_if_an_operator_elects_it",
+    ),
 )

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
@@ -17,7 +18,7 @@ from kwire.node.directory_assignments import REQUEST_PARTITIONS, DirectoryAssign
 from kwire.raftmeta.controller.brokers import decide_heartbeat
 from kwire.raftmeta.controller.partitions import decide_assign_directories
 from kwire.raftmeta.metadata.image import MetadataImage
-from kwire.raftmeta.storage.levels import DIRECTORIES
+from kwire.raftmeta.storage.levels import DIRECTORIES, ELR
 from kwire.storage_format.format import feature_records
 from kwire.types import DirectoryId
 from tests.support.raftmeta.clusters import Cluster, directory, registration
@@ -86,6 +87,11 @@ class Replica:
     topic_id: bytes
     partition: int
     directory: bytes
+    end_offset: int = 7
+
+    @property
+    def log(self) -> "Replica":
+        return self
 
 
 def two_directories(partition_count: int = 1) -> tuple[Cluster, bytes]:
@@ -165,6 +171,36 @@ async def test_leader_moves_from_a_replica_whose_log_cannot_be_reached(
     assert len(controllers.requests) == 1
     await report(controllers, [replica])
     assert cluster.partition("t").directory(2) == OTHER_DIR
+
+
+@pytest.mark.parametrize("elr", [False, True])
+async def test_empty_log_in_place_of_a_lost_one_leads_only_if_an_operator_elects_it(
+    autojump_clock: Clock, elr: bool
+) -> None:
+    """Otherwise the other replicas would lose what it was the last one to acknowledge."""
+    cluster, topic_id = two_directories()
+    if elr:
+        cluster.write(*feature_records({ELR: 1}))
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2]))
+    controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR, end_offset=0)
+    await report(controllers, [], unreachable=[replica])
+    assert cluster.partition("t").directory(2) == DirectoryId.LOST
+    await report(controllers, [replica])
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), ())
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1, isr=[1]))
+    await report(controllers, [replica])
+    assert cluster.partition("t").directory(2) == OTHER_DIR
+
+
+async def test_directory_of_an_empty_log_is_assigned_beside_a_leader(autojump_clock: Clock) -> None:
+    cluster, topic_id = two_directories()
+    controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR, end_offset=0)
+    await report(controllers, [], unreachable=[replica])
+    await report(controllers, [replica])
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr) == (1, (1,))
+    assert partition.directory(2) == OTHER_DIR
 
 
 async def test_known_directory_of_an_unreachable_log_is_kept(autojump_clock: Clock) -> None:

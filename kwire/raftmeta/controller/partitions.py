@@ -370,9 +370,12 @@ def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: byt
     """Return whether a replica starts with an empty log, as its former directory is gone.
 
     A replica keeps its log if its directory is online, was not recorded, or if the new directory
-    ``directory`` is offline.
+    ``directory`` is offline. If the old directory is LOST, only the broker can see whether the log
+    was in another one; if it was not, the broker first reports the replica as UNASSIGNED.
     """
     old = partition.directory(broker.id)
+    if old == DirectoryId.LOST:
+        return directory == DirectoryId.UNASSIGNED
     if old is None or not is_directory(old) or broker.has_online(old):
         return False
     return broker.has_online(directory)

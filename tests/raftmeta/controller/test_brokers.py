@@ -30,6 +30,7 @@ from kwire.raftmeta.controller.partitions import (
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
+from kwire.types import DirectoryId
 from tests.support.raftmeta.clusters import Cluster, directory, registration
 from tests.support.raftmeta.requests import beat, register
 
@@ -269,6 +270,30 @@ def test_replaced_disk_leads_where_no_other_replica_has_records() -> None:
     cluster = Cluster((1, 2))
     new_dir = replace_disk(cluster, cluster.topic("t", [1]))
     assert (cluster.partition("t").leader, cluster.partition("t").directory(1)) == (1, new_dir)
+
+
+@pytest.mark.parametrize("elr", [False, True])
+@pytest.mark.parametrize(("is_empty", "leader"), [(False, 2), (True, -1)])
+def test_replica_whose_directory_was_lost_leads_again_only_with_its_log(
+    is_empty: bool, leader: int, elr: bool
+) -> None:
+    """The last in-sync replica may have been in any directory, also in one that was replaced."""
+    cluster = Cluster((1, 2))
+    if elr:
+        cluster.write(*feature_records({ELR: 1}))
+    topic_id = cluster.topic("t", [2, 1])
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2]))
+    cluster.do(decide_assign_directories, assignment(2, 200, topic_id, DirectoryId.LOST))
+    assert cluster.partition("t").leader == -1
+    if is_empty:
+        unassigned = DirectoryId.UNASSIGNED
+        cluster.do(decide_assign_directories, assignment(2, 200, topic_id, unassigned))
+    cluster.do(decide_assign_directories, assignment(2, 200, topic_id, directory(2)))
+    assert cluster.partition("t").leader == leader
+    if is_empty:
+        cluster.do(decide_elect_leaders, unclean_election())
+        partition = cluster.partition("t")
+        assert (partition.leader, partition.recovering) == (1, True), "it has most of the records"
 
 
 def test_replica_that_moves_between_online_directories_stays_in_sync() -> None:
