@@ -7,7 +7,7 @@ A table has a power of two of buckets. Keys are listed by bucket, and within a b
 in which they were added, or in the reverse order if they were added with `computeIfAbsent`.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Final, TypeVar
 
 K = TypeVar("K")
@@ -29,6 +29,11 @@ def buckets_of(count: int) -> int:
     while count > buckets * _LOAD:
         buckets *= 2
     return buckets
+
+
+def buckets_of_copy(keys: Collection[object]) -> int:
+    """Return the number of buckets of a set that is created as a copy of ``keys``."""
+    return max(DEFAULT_BUCKETS, 1 << int(len(keys) / _LOAD).bit_length())
 
 
 def listing(

@@ -13,7 +13,7 @@ import attrs
 from kwire.drive import Slices
 
 if TYPE_CHECKING:
-    from kwire.group.tables import GroupTables
+    from kwire.group.group_tables import GroupTables
 
 STATES: Final = {
     "classic": ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"),

@@ -8,6 +8,7 @@ _ASSIGNORS = "tests/group/test_assignors.py"
 _MIGRATION = "tests/group/test_migration.py"
 _REGEXES = "tests/group/test_regexes.py"
 _HANDLERS = "tests/handlers/test_consumer_groups.py"
+_RECORDED = "tests/group/test_recorded_conversations.py"
 
 MUTATIONS = (
     Mutation(
@@ -119,10 +120,34 @@ MUTATIONS = (
         name="uniform-assignments-move-more-than-they-must",
         invariants=(74,),
         path="kwire/group/consumer/assignors.py",
-        old="            if len(of_topic) > room:",
-        new="            if of_topic:\n                of_topic = frozenset()\n"
-        "            if len(of_topic) > room:",
+        old="            if len(numbers) > room:\n",
+        new="            unassigned += [(topic_id, number) for number in numbers]\n"
+        "            numbers = frozenset()\n            if len(numbers) > room:\n",
         test=f"{_ASSIGNORS}::test_uniform_is_balanced_and_moves_no_more_than_it_must",
+    ),
+    Mutation(
+        name="members-without-topics-keep-their-previous-epoch",
+        invariants=(74,),
+        path="kwire/group/consumer/reconciliation.py",
+        old="    if not dropped and (subscribed or member.revoking):\n",
+        new="    if not dropped:\n",
+        test=_RECORDED,
+    ),
+    Mutation(
+        name="visit-consumers-in-the-order-of-their-ids",
+        invariants=(74,),
+        path="kwire/group/consumer/assignors.py",
+        old="visited = yield from listing(by_id, java_hash)",
+        new="visited = sorted(by_id)",
+        test=_RECORDED,
+    ),
+    Mutation(
+        name="partitions-that-members-give-up-go-first",
+        invariants=(74,),
+        path="kwire/group/consumer/assignors.py",
+        old="unassigned += [(topic_id, number) for number in order[room:]]",
+        new="unassigned[:0] = [(topic_id, number) for number in order[room:]]",
+        test=_RECORDED,
     ),
     Mutation(
         name="serve-consumer-groups-below-their-feature-level",

@@ -1,12 +1,11 @@
 """The server's assignors `uniform` and `range`, which decide on the partitions of each member.
 
 Both are generators that yield after each small piece of work, so that a large group is assigned in
-slices. They depend only on their arguments, and return the partitions of each member. Members are
-visited in the order of ``members``.
+slices. They depend only on their arguments, and return the partitions of each member.
 
 - `uniform` gives all members the same number of partitions, at most one more or less, and moves as
   few partitions as possible. If the members subscribe to different topics, it comes as close to
-  that as their subscriptions allow.
+  that as their subscriptions allow; only then it may choose other members than Kafka does.
 - `range` gives each member a contiguous range of each topic, in the order of instance ids and then
   member ids.
 """
@@ -15,7 +14,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 
+from kwire.coordinator.partitioning import java_hash
 from kwire.group.consumer.model import Partitions
+from kwire.hash_order import buckets_of_copy, hash_of_uuid, listing
 
 Steps = Generator[None, None, dict[str, Partitions]]
 
@@ -66,7 +67,10 @@ def _range_order(member: Subscriber) -> tuple[bool, str]:
 
 
 def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
-    """Assign evenly; ``counts`` has the partition count of each subscribed topic."""
+    """Assign evenly; ``counts`` has the partition count of each subscribed topic.
+
+    The topics in ``counts`` are in the order of Kafka's set of their names.
+    """
     if not members:
         return {}
     if all(member.topic_ids == members[0].topic_ids for member in members):
@@ -77,43 +81,71 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
 def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
     """Assign members that subscribe to the same topics.
 
-    Each member keeps partitions up to its quota; the members below their quota get the rest. If the
-    partitions do not divide evenly, some members get one more than the minimum; members that
-    already have one more come first.
+    Each member keeps partitions up to its quota; the members below their quota get the rest: first
+    what nobody had, then what others gave up. A member may have one partition more than the minimum
+    only while there are such extras, which go first to members that have one already. Members,
+    topics and partitions are visited in the order of Kafka's hash tables.
     """
-    topic_ids = members[0].topic_ids
+    by_id = {member.member_id: member for member in members}
+    visited = yield from listing(by_id, java_hash)
+    subscribed = [topic_id for topic_id in counts if topic_id in members[0].topic_ids]
+    topic_ids = yield from listing(subscribed, hash_of_uuid, buckets_of_copy(subscribed))
     minimum, extra_count = divmod(sum(counts[topic_id] for topic_id in topic_ids), len(members))
-    free = {topic_id: set(range(counts[topic_id])) for topic_id in sorted(topic_ids)}
-    shares: list[tuple[dict[bytes, set[int]], int]] = []
-    for position, member in enumerate(members):
-        quota = minimum + (extra_count > 0)
+    # The partitions that no member visited so far has had.
+    available = {topic_id: set(range(counts[topic_id])) for topic_id in topic_ids}
+    unassigned = yield from _never_assigned(members, topic_ids, counts)
+    shares: dict[str, tuple[dict[bytes, set[int]], int]] = {}
+    for position, member_id in enumerate(visited):
+        room = minimum + (extra_count > 0)
         owned: dict[bytes, set[int]] = {}
-        for topic_id, partitions in member.current.items():
-            of_topic = partitions & free[topic_id] if topic_id in topic_ids else frozenset[int]()
-            room = quota - sum(map(len, owned.values()))
-            if len(of_topic) > room:
-                of_topic = frozenset(sorted(of_topic)[:room])
-            if of_topic:
-                owned[topic_id] = set(of_topic)
-                free[topic_id] -= of_topic
+        for topic_id in (yield from listing(by_id[member_id].current, hash_of_uuid)):
+            if topic_id not in available:
+                continue
+            numbers = by_id[member_id].current[topic_id] & available[topic_id]
+            available[topic_id] -= numbers
+            if len(numbers) > room:
+                order = yield from listing(sorted(numbers), int, buckets_of_copy(numbers))
+                unassigned += [(topic_id, number) for number in order[room:]]
+                numbers = frozenset(order[:room])
+            if numbers:
+                owned[topic_id] = set(numbers)
+                room -= len(numbers)
             yield
-        size = sum(map(len, owned.values()))
-        is_last = len(members) - position <= extra_count
-        takes_extra = extra_count > 0 and (size > minimum or is_last)
+        takes_extra = extra_count > 0 and (not room or len(members) - position <= extra_count)
+        room -= extra_count > 0 and not takes_extra
         extra_count -= takes_extra
-        shares.append((owned, minimum + takes_extra - size))
+        shares[member_id] = owned, room
         yield
-    unassigned = [(topic_id, number) for topic_id, rest in free.items() for number in sorted(rest)]
-    yield
     start = 0
     result: dict[str, Partitions] = {}
-    for member, (owned, room) in zip(members, shares, strict=True):
+    for member_id, (owned, room) in shares.items():
+        former = list(owned)
         for topic_id, number in unassigned[start : start + room]:
             owned.setdefault(topic_id, set()).add(number)
         start += room
-        result[member.member_id] = _frozen(owned)
+        # Topics that Kafka adds to its table come before the others of their bucket.
+        added = [topic_id for topic_id in owned if topic_id not in former]
+        ids = yield from listing([*reversed(added), *former], hash_of_uuid)
+        result[member_id] = _frozen({topic_id: owned[topic_id] for topic_id in ids})
         yield
     return result
+
+
+def _never_assigned(
+    members: Sequence[Subscriber], topic_ids: Sequence[bytes], counts: Mapping[bytes, int]
+) -> Generator[None, None, list[tuple[bytes, int]]]:
+    """Return the partitions that no member has now, by topic and number."""
+    assigned: dict[bytes, set[int]] = {topic_id: set() for topic_id in topic_ids}
+    for member in members:
+        for topic_id in assigned.keys() & member.current.keys():
+            assigned[topic_id] |= member.current[topic_id]
+        yield
+    free: list[tuple[bytes, int]] = []
+    for topic_id in topic_ids:
+        numbers = range(counts[topic_id])
+        free += [(topic_id, number) for number in numbers if number not in assigned[topic_id]]
+        yield
+    return free
 
 
 def _frozen(owned: Mapping[bytes, set[int]]) -> Partitions:

@@ -71,9 +71,12 @@ def _owns_any(owned: Sequence[OwnedTopic] | None, revoking: Owned) -> bool:
 def _drop_unsubscribed(
     member: ConsumerMember, subscribed: frozenset[bytes], owned: Sequence[OwnedTopic] | None
 ) -> ConsumerMember:
-    """Take away topics that the member no longer subscribes to; its epoch stays the same."""
+    """Take away the topics that the member no longer subscribes to; its epoch stays.
+
+    A member without any topics is written again even if it has nothing, as by Kafka.
+    """
     dropped = {t: epochs for t, epochs in member.assigned.items() if t not in subscribed}
-    if not dropped:
+    if not dropped and (subscribed or member.revoking):
         return member
     assigned = {t: epochs for t, epochs in member.assigned.items() if t in subscribed}
     revoking = dict(member.revoking)

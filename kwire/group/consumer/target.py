@@ -14,6 +14,7 @@ import attrs
 
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
 from kwire.coordinator.draft import Draft
+from kwire.coordinator.partitioning import java_hash
 from kwire.group.consumer.assignors import ASSIGNORS, Subscriber
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, Partitions
 from kwire.group.consumer.records import (
@@ -21,6 +22,7 @@ from kwire.group.consumer.records import (
     target_record,
 )
 from kwire.group.consumer.topics import Topics
+from kwire.hash_order import listing
 
 logger = logging.getLogger(__name__)
 
@@ -61,16 +63,19 @@ def computing(
     subscriptions = {m: group.subscriptions(member) for m, member in members.items()}
     yield
     ids: dict[frozenset[str], frozenset[bytes]] = {}
+    counts: dict[bytes, int] = {}
     subscribers: list[Subscriber] = []
     for member_id, member in members.items():
         names = subscriptions[member_id]
         if names not in ids:
             ids[names] = topic_ids_of(names, topics)
+            for name in (yield from listing(sorted(names), java_hash)):
+                if (topic_id := topics.id_of(name)) is not None:
+                    counts[topic_id] = topics.partition_count(topic_id)
         former_id = instances.get(member.instance_id or "", member_id)
         current = targets.get(former_id, {})
         subscribers.append(Subscriber(member_id, member.instance_id, ids[names], current))
         yield
-    counts = {each: topics.partition_count(each) for each in frozenset().union(*ids.values())}
     return (yield from ASSIGNORS[assignor](subscribers, counts))
 
 

@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kwire.codec.compile import decode
+from kwire.codec.messages.consumer_protocol import ConsumerProtocolAssignment
+from kwire.codec.messages.join_group import JoinGroupResponse
+from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.errors import KafkaError
 from kwire.records.iterate import batches, records
 from tests.support.group.sim import Sim
@@ -53,8 +57,37 @@ def error_form(error: KafkaError) -> dict[str, Any]:
     }
 
 
+def classic_form(answer: Any) -> dict[str, Any]:
+    """Return the response to a request of a classic member as it is recorded."""
+    if answer.error_code:
+        return {"error_code": answer.error_code}
+    if isinstance(answer, JoinGroupResponse):
+        members = [(m.member_id, m.group_instance_id, m.metadata.hex()) for m in answer.members]
+        return {
+            "error_code": 0,
+            "generation_id": answer.generation_id,
+            "protocol_name": answer.protocol_name,
+            "leader": answer.leader,
+            "member_id": answer.member_id,
+            "members": sorted(map(list, members)),
+        }
+    if isinstance(answer, SyncGroupResponse):
+        return {"error_code": 0, "assignment": assignment_form(answer.assignment)}
+    codes = [member.error_code for member in getattr(answer, "members", ())]
+    return {"error_code": 0, "members": codes}
+
+
+def assignment_form(data: bytes) -> dict[str, Any]:
+    """Return the assignment of a classic member: its version, and partitions by topic."""
+    version = int.from_bytes(data[:2], "big")
+    assignment = decode(ConsumerProtocolAssignment, bytes(data[2:]), version)
+    partitions = {t.topic: sorted(t.partitions) for t in assignment.assigned_partitions}
+    return {"version": version, "partitions": dict(sorted(partitions.items()))}
+
+
 def create_topics(sim: Sim, talk: Mapping[str, Any]) -> None:
     """Create the topics of a conversation, with their recorded ids."""
+    sim.topics.rack = talk.get("rack")
     for name, (topic_id, count) in talk["topics"].items():
         sim.topics.ids[name] = bytes.fromhex(topic_id)
         sim.topics.put(name, count)

@@ -18,6 +18,8 @@ class FakeTopics:
     counts: dict[str, int] = attrs.field(factory=dict)
     racks: dict[str, list[list[str]]] = attrs.field(factory=dict)
     """The racks of a topic's partitions, where it has any."""
+    rack: str | None = None
+    """The rack of the only broker, if it is in one."""
     ids: dict[str, bytes] = attrs.field(factory=dict)
     """The ids of topics that have another id than :func:`topic_id`."""
     version: object = attrs.field(factory=object)
@@ -52,7 +54,8 @@ class FakeTopics:
     def hash_of(self, name: str) -> int | None:
         if name not in self.counts:
             return None
-        return topic_hash(self._id(name), name, self.racks.get(name, [[]] * self.counts[name]))
+        racks = [[] if self.rack is None else [self.rack]] * self.counts[name]
+        return topic_hash(self._id(name), name, self.racks.get(name, racks))
 
     def _id(self, name: str) -> bytes:
         return self.ids.get(name, topic_id(name))
