@@ -1,18 +1,22 @@
-"""Measure an append and a read of a log.
+"""Measure an append to a log, a read of it, and its start after a kill.
 
-    python benchmarks/log.py [--batches N]
+    python benchmarks/log.py [--batches N] [--segments N]
 
 Prints microseconds of one core per batch of 16 KB, the write itself apart, and CPU seconds per GB.
-The numbers in the comments of kwire/log come from here.
+The numbers in the comments of kwire/log come from here. The start opens logs of 10 and 10,000 full
+segments, whose files are sparse, and prints microseconds of one core per segment.
 """
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable
 
 from kwire.log.disk import RealDisk
+from kwire.log.formats import names, offset_index, time_index
 from kwire.log.partition_log import PartitionLog, create
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.build import New, batch
 from kwire.records.header import parse
 from kwire.types import TopicPartition
@@ -66,11 +70,61 @@ def produce(
     return len(data) * batches, work
 
 
+SEGMENT_BYTES = 1 << 30
+SEGMENT_RECORDS = 1_000_000
+INDEX_BYTES = 8 * (SEGMENT_BYTES // 4096)
+
+
+def full_segments(root: str, directory: str, count: int) -> int:
+    """Write a log of sparse full segments and two real ones; return its end offset.
+
+    The real ones, at its end, are what a start reads. An index is as large as that of a real
+    segment, but only its first and last entries are not zero.
+    """
+    disk, begin = RealDisk(root), count * SEGMENT_RECORDS
+    disk.make_directory(directory)
+    log = create(disk, directory, TopicPartition("t", 0), now_ms=1, base_offset=begin)
+    for _ in range(2):
+        produce(log, 300, 7, 1)[1]()
+        log.roll(1)
+    log.flush_state.flush()
+    log.segments.release()
+    disk.write(f"{directory}/{names.EPOCHS_FILE}", b"0\n1\n0 0\n")
+    entry, time_entry = offset_index.ENTRY, time_index.ENTRY
+    last = SEGMENT_RECORDS - 1
+    for number in range(count):
+        path = os.path.join(root, directory, names.stem(number * SEGMENT_RECORDS))
+        with open(path + names.LOG, "wb") as file:
+            file.truncate(SEGMENT_BYTES)
+        with open(path + names.INDEX, "wb") as file:
+            file.write(entry.pack(5, 4096))
+            file.seek(INDEX_BYTES - entry.size)
+            file.write(entry.pack(last, SEGMENT_BYTES - 4096))
+        with open(path + names.TIME_INDEX, "wb") as file:
+            file.write(time_entry.pack(1, 5) + time_entry.pack(2, last))
+    return log.end_offset
+
+
+def start_after_kill(count: int) -> None:
+    """Measure the opening of a log of ``count`` full segments that was not closed cleanly."""
+    with tempfile.TemporaryDirectory(dir=".") as root:
+        end_offset = full_segments(root, "t-0", count)
+        stored = StoredOffsets(recovery_point=end_offset, high_watermark=end_offset)
+        logs = list[PartitionLog]()
+        disk, partition = RealDisk(root), TopicPartition("t", 0)
+        spent = cpu(lambda: logs.append(open_log(disk, "t-0", partition, now_ms=1, offsets=stored)))
+        assert (logs[0].log_start, logs[0].end_offset) == (0, end_offset)
+        logs[0].segments.release()
+    print(f"{f'start after a kill, {count} segments':40}{spent / count * 1e6:10.1f}")
+
+
 def main() -> None:
-    """Run all measurements on a temporary directory."""
+    """Run all measurements on temporary directories."""
     parser = argparse.ArgumentParser(description="Measure appends to a log and reads of it.")
     parser.add_argument("--batches", type=int, default=10_000, help="appended in a measurement")
-    batches = parser.parse_args().batches
+    parser.add_argument("--segments", type=int, default=10_000, help="of the larger log")
+    options = parser.parse_args()
+    batches = options.batches
     print(f"{'':40}{'us each':>10}{'s per GB':>10}")
     for size in (300, 16_000):
         for producer_id in (-1, 7):
@@ -88,6 +142,8 @@ def main() -> None:
                     print(f"{what:40}{spent / batches * 1e6:10.1f}{spent / total * 1e9:10.2f}")
                     if real and producer_id < 0:
                         read(log, size)
+    for count in (10, options.segments):
+        start_after_kill(count)
 
 
 def read(log: PartitionLog, size: int) -> None:

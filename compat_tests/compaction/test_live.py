@@ -1,7 +1,8 @@
 """Compaction as clients of a running broker see it: what a consumer reads after a pass.
 
 Segments are closed by the records' timestamps, so that each pass cleans exactly what was written
-before, and the offsets that must be left are known.
+before, and the offsets that must be left are known. The consumer is librdkafka's, so these tests
+stand for its other users too, such as kcat.
 """
 
 from __future__ import annotations
