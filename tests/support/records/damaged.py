@@ -1,11 +1,8 @@
 """Produced batches with a right header and CRC, whose payloads are damaged by a seed.
 
-    python -m tests.support.records.damaged [--count N] [--seed N]
-
-judges such batches as a leader does, and reads what it accepts with kafka-python.
+`compat_tests/across/damaged_trial.py` judges many of them, and reads them with several clients.
 """
 
-import argparse
 import random
 
 from kwire.errors import KafkaError
@@ -64,8 +61,8 @@ def is_accepted(batch: bytes) -> bool:
     return True
 
 
-def is_unusual(batch: bytes) -> bool:
-    """Return whether kafka-python or librdkafka may fail on records that Apache Kafka reads.
+def oddity(batch: bytes) -> str | None:
+    """Return why kafka-python or librdkafka may fail on records that Apache Kafka reads.
 
     kafka-python takes the attributes of a record for a number of several bytes, and a header's key
     for UTF-8; librdkafka refuses sizes below -1; both drop records whose offsets are not in order.
@@ -75,15 +72,17 @@ def is_unusual(batch: bytes) -> bool:
     rebuilt = bytearray()
     for index, record in enumerate(iterate.unpacked_records(plain, head)):
         if record.offset != index:
-            return True
+            return "offsets not in order"
         delta = record.timestamp - head.base_timestamp
         rebuilt += build.encode_record(delta, record.offset, *record[3:])
         try:
             for name, _ in record.headers:
                 name.decode()
         except UnicodeDecodeError:
-            return True
-    return bytes(rebuilt) != plain  # attributes, negative sizes, numbers longer than needed
+            return "header key not in UTF-8"
+    if bytes(rebuilt) != plain:
+        return "attributes, negative sizes, or numbers longer than needed"
+    return None
 
 
 def read(batch: bytes) -> int:
@@ -99,21 +98,8 @@ def check(seed: int) -> bool:
     if not is_accepted(batch):
         return False
     try:
-        assert is_unusual(batch) or read(batch) == header.parse(batch).record_count
+        assert oddity(batch) or read(batch) == header.parse(batch).record_count
     except Exception as error:
         error.add_note(f"seed {seed}: accepted, but not readable")
         raise
     return True
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    seeds = range(options.seed, options.seed + options.count)
-    print(f"{options.count} batches, {sum(map(check, seeds))} accepted, all of them readable")
-
-
-if __name__ == "__main__":
-    main()
