@@ -43,6 +43,7 @@ TITLES: Final = {
     "cluster": "The metadata quorum, with Apache's nodes too",
     "kafka_python_suite": "kafka-python's own integration tests",
     "librdkafka": "librdkafka's own tests",
+    "librdkafka_consumer": "librdkafka's own tests of groups, with the consumer protocol",
     "franz_go": "franz-go's own tests (kgo)",
     "sarama": "sarama's own functional tests, on five brokers",
     "go_clients": "Go: kafka-go, sarama and franz-go at pinned versions",

@@ -109,6 +109,11 @@ STAGES = [
     Stage(
         "librdkafka", [*PYTHON, "-m", "compat_tests.librdkafka.run", "--broker=kwire"], long=True
     ),
+    Stage(
+        "librdkafka consumer groups",
+        [*PYTHON, "-m", "compat_tests.librdkafka_consumer.run", "--broker=kwire"],
+        long=True,
+    ),
     Stage("franz-go", [*PYTHON, "-m", "compat_tests.franz_go.run", "--broker=kwire"], long=True),
     Stage(
         "go clients", [*PYTHON, "-m", "compat_tests.go_clients.run", "--broker=kwire"], long=True

@@ -187,13 +187,17 @@ class Process:
     number: str
     part: str = ""
     scenario: str = "default"
+    protocol: str = ""
+    """The protocol of groups; empty for the suite's default, the classic protocol."""
 
     @property
     def log(self) -> str:
-        return "-".join(filter(None, (self.number, self.part, self.scenario))) + ".log"
+        parts = (self.number, self.part, self.scenario, self.protocol)
+        return "-".join(filter(None, parts)) + ".log"
 
 
-def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+def run(address: str, names: Sequence[str], protocol: str = "") -> Mapping[str, bool]:
+    """Run tests with a protocol of groups; return whether each test that ran has passed."""
     program = runner()
     logs = program.parent / "logs" / address.replace(":", "-").replace(",", "+")
     logs.mkdir(parents=True, exist_ok=True)
@@ -204,7 +208,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     processes: dict[Process, list[str]] = {}
     for name in names:
         scenario = "noautocreate" if name in noautocreate else "default"
-        process = Process(name[:4], name.partition("/")[2], scenario)
+        process = Process(name[:4], name.partition("/")[2], scenario, protocol)
         processes.setdefault(process, []).append(name)
     run_process = functools.partial(_one, program, logs, address)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -231,6 +235,8 @@ def _one(program: Path, logs: Path, address: str, process: Process) -> dict[str,
     }
     if process.part:
         environment["SUBTESTS"] = f"{process.part}:"
+    if process.protocol:
+        environment["TEST_CONSUMER_GROUP_PROTOCOL"] = process.protocol
     quick = [] if process.number in WHOLE else ["-Q"]
     log = logs / process.log
     with log.open("w") as output:
