@@ -344,11 +344,12 @@ class TransactionalLoad(Load):
 class GroupLoad(Load):
     """A consumer of a group, which commits after each poll."""
 
+    protocol: str = "classic"
     values: list[set[int]] = attrs.field(factory=lambda: [set() for _ in range(PARTITIONS)])
 
     @property
     def group(self) -> str:
-        return f"readers-of-{self.topic}"
+        return f"{self.protocol}-readers-of-{self.topic}"
 
     def work(self) -> None:
         client = self._client()
@@ -360,15 +361,16 @@ class GroupLoad(Load):
             client.close()
 
     def _client(self) -> Consumer:
-        return Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": self.group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 20_000,
-            }
-        )
+        settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "group.protocol": self.protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        if self.protocol == "classic":  # Otherwise the broker decides.
+            settings["session.timeout.ms"] = 20_000
+        return Consumer(settings)
 
     def _poll(self, client: Consumer) -> None:
         messages = [m for m in client.consume(500, 0.2) if m.error() is None]

@@ -102,10 +102,13 @@ def test_static_quorum(jvm, static):
     eventually(lambda: feature_levels(jvm, how) == initial, "the first levels on a broker")
 
 
-def test_feature_up_and_down(jvm, static):
+@pytest.mark.parametrize(
+    "name",
+    ["eligible.leader.replicas.version", "group.version", "share.version", "streams.version"],
+)
+def test_feature_up_and_down(jvm, static, name):
     """A feature can be upgraded and downgraded; a dry run changes nothing."""
     how = by_broker(static)
-    name = "eligible.leader.replicas.version"
     jvm.tool(FEATURES, *how, DOWN, "--feature", f"{name}=0").ok()
     eventually(lambda: feature_levels(jvm, how)[name][2] == "0", "not finalized")
     feature = ("--feature", f"{name}=1")

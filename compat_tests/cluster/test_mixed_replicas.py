@@ -47,7 +47,9 @@ from compat_tests.cluster.topics import NODES, isr, leader_of, segments, wait_is
 from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
+from kwire.codec.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.coordinator.partitioning import partition_for
 from kwire.replica.partition import EARLIEST
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -157,6 +159,48 @@ def test_leaders_move_between_kinds_by_elections(jvm: Jvm, cluster: Cluster) -> 
             for load in loads:
                 load.wait_more()
     _check(cluster, loads)
+
+
+def test_consumer_groups_go_on_while_their_coordinator_moves_between_kinds(
+    jvm: Jvm, cluster: Cluster
+) -> None:
+    """A member of the consumer protocol keeps its group, and no record is lost (KIP-848)."""
+    create(cluster, "coordinated")
+    load = IdempotentLoad(cluster, "coordinated", cluster.bootstrap)
+    group = GroupLoad(cluster, "coordinated", cluster.bootstrap, protocol="consumer")
+    index = partition_for(group.group, OFFSETS_PARTITIONS)
+    kinds = set()
+    with running(load, group):
+        epoch = _member_epoch(cluster, group.group)
+        for order in ((2, 3, 1), (3, 1, 2), (1, 2, 3)):
+            assert reassign(cluster, CONSUMER_OFFSETS, order, index) == 0
+            elect_preferred(jvm, cluster)
+            wait_leader(cluster, CONSUMER_OFFSETS, index, order[0])
+            kinds.add(coordinator(cluster, group.group, kind=0).kind)
+            for each in (load, group):
+                each.wait_more()
+        assert _member_epoch(cluster, group.group) == epoch, "the member was never fenced"
+    assert kinds == {"kwire", "kafka"}
+    group.check(load.acknowledged)
+
+
+def _member_epoch(cluster: Cluster, group_id: str) -> tuple[str, int]:
+    """Return the id and the epoch of the only member of a consumer group."""
+    request = ConsumerGroupDescribeRequest(
+        group_ids=[group_id], include_authorized_operations=False
+    )
+
+    def find() -> tuple[str, int] | None:
+        with coordinator(cluster, group_id, kind=0).client() as client:
+            (group,) = client.call(request, 1).groups
+        if group.error_code or group.group_state != "Stable":
+            return None
+        (member,) = group.members
+        return member.member_id, member.member_epoch
+
+    identity = eventually(find, f"a stable group {group_id}")
+    assert identity is not None
+    return identity
 
 
 def _loads(cluster: Cluster, topic: str) -> tuple[IdempotentLoad, TransactionalLoad, GroupLoad]:

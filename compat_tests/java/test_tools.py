@@ -194,7 +194,8 @@ def test_log_dirs(broker, tool, topic, node_count):
     eventually(lambda: len([s for s in sizes() if s > 10_000]) == node_count, "all replicas")
 
 
-def test_verifiable_producer_and_consumer(tool, topic, group):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_verifiable_producer_and_consumer(tool, topic, group, protocol):
     tool("TopicCommand", "--create", "--topic", topic, "--partitions", "2")
     produced = tool(
         "VerifiableProducer", "--topic", topic, "--max-messages", "1000", "--throughput", "-1",
@@ -206,7 +207,7 @@ def test_verifiable_producer_and_consumer(tool, topic, group):
     assert summary["acked"] == summary["sent"] == 1000
     consumed = tool(
         "VerifiableConsumer", "--topic", topic, "--group-id", group, "--max-messages", "1000",
-        "--reset-policy", "earliest",
+        "--reset-policy", "earliest", "--group-protocol", protocol,
     )  # fmt: skip
     events = [json.loads(line) for line in consumed.splitlines()]
     assert sum(e["count"] for e in events if e["name"] == "records_consumed") == 1000
