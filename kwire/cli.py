@@ -298,7 +298,8 @@ def serve(options: argparse.Namespace) -> None:
 
                 properties, upkeep, more = protect(options, properties)
                 # Metrics are not encrypted and ask for no log-in.
-                options.metrics_host = options.metrics_host or "127.0.0.1"
+                if options.metrics_host is None:
+                    options.metrics_host = "127.0.0.1"
         except ConfigError as error:
             fail(error)
         beside = None if upkeep is None else upkeep.run

@@ -226,11 +226,10 @@ class ReadinessPoller:
     def _resume(self) -> None:
         """Serve this turn's share of the connections whose parked request may continue.
 
-        Each queue gets at least one: those that come first cannot keep the others waiting forever.
+        Each queue has its own time, so that those that come first do not slow down the others.
         """
-        first, resumed = self._resumed_first, self._resumed
-        began = self.now() if len(first) + len(resumed) > 1 else 0.0
-        for queue in (first, resumed):
+        for queue in (self._resumed_first, self._resumed):
+            began = self.now() if len(queue) > 1 else 0.0
             while queue:
                 watched = queue.popleft()
                 if not watched.is_unwatched:

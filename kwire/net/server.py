@@ -266,7 +266,8 @@ class NetServer:
                 ):
                     oldest = connection
                 await slices.pause()
-            if oldest is None or oldest in self.connections:  # It may have ended meanwhile.
+            # Meanwhile it may have ended, or have been closed for another listener.
+            if oldest is None or (oldest in self.connections and not oldest.reason):
                 return oldest
 
     async def _close_idle(self) -> None:

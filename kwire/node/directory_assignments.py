@@ -90,7 +90,9 @@ class DirectoryAssignments:
         earlier = self._pending.get(key)
         if earlier is None and not self.is_missing(key, directory):
             return
-        if earlier is None or earlier.directory != directory:
+        if earlier is not None:
+            is_empty |= earlier.is_empty  # A move of the log does not change that.
+        if earlier is None or (earlier.directory, earlier.is_empty) != (directory, is_empty):
             self._pending[key] = Report(
                 directory, is_correction=earlier is not None, is_empty=is_empty
             )

@@ -46,7 +46,7 @@ def _credentials(argument: str) -> list[str]:
         return [argument]
     path = argument.removeprefix(FILE)
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BadLevelError(f"--add-scram: cannot read {path}: {reason}") from None

@@ -233,6 +233,14 @@ MUTATIONS = (
         "test_replica_whose_directory_was_lost_leads_again_only_with_its_log",
     ),
     Mutation(
+        name="moved-empty-log-counts-as-intact",
+        invariants=(1,),
+        path="kwire/node/directory_assignments.py",
+        old="            is_empty |= earlier.is_empty  # A move of the log does not change that.\n",
+        new="            pass\n",
+        test="tests/server/test_directory_assignments.py",
+    ),
+    Mutation(
         name="empty-log-in-place-of-a-lost-one-is-not-reported",
         invariants=(1,),
         path="kwire/node/directory_assignments.py",

@@ -193,6 +193,23 @@ async def test_empty_log_in_place_of_a_lost_one_leads_only_if_an_operator_elects
     assert cluster.partition("t").directory(2) == OTHER_DIR
 
 
+async def test_empty_log_that_is_moved_before_its_report_still_replaces_a_lost_one(
+    autojump_clock: Clock,
+) -> None:
+    """The report of its new directory replaces the one that no controller has answered."""
+    cluster, topic_id = two_directories()
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2]))
+    controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR, end_offset=0)
+    await report(controllers, [], unreachable=[replica])
+    controllers.refusal_count = 1
+    async with reporting(controllers) as assignments:
+        as_partition: Any = replica
+        assignments.on_role_changed(as_partition)
+        assignments.report((topic_id, 0), directory(2))
+        await trio.sleep(60)
+    assert cluster.partition("t").leader == -1
+
+
 async def test_directory_of_an_empty_log_is_assigned_beside_a_leader(autojump_clock: Clock) -> None:
     cluster, topic_id = two_directories()
     controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR, end_offset=0)

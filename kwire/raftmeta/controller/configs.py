@@ -360,7 +360,8 @@ def _refuse_secrets(names: Iterable[str]) -> None:
     secrets = [
         name
         for name in names
-        if name in keys and keys[name].sensitive and not name.endswith(_CERTIFICATES)
+        if name.endswith("sasl.jaas.config")
+        or (name in keys and keys[name].sensitive and not name.endswith(_CERTIFICATES))
     ]
     if secrets:
         raise errors.InvalidRequest(

@@ -204,9 +204,12 @@ def test_password_or_private_key_is_refused(
     assert "SECRET" not in (response.error_message or "")
 
 
-def test_stored_password_can_be_deleted_but_not_repeated() -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["listener.name.a.ssl.keystore.password", "listener.name.a.plain.sasl.jaas.config"],
+)
+def test_stored_password_can_be_deleted_but_not_repeated(name: str) -> None:
     """Metadata that Apache Kafka wrote may have one."""
-    name = "listener.name.a.ssl.keystore.password"
     cluster = Cluster()
     stored = r.ConfigRecord(resource_type=BROKER, resource_name="1", name=name, value="SECRET")
     cluster.write(stored)
