@@ -7,6 +7,7 @@ from kwire.errors import KafkaError
 from kwire.log import fetched_batches
 from kwire.log import manager as log_manager
 from kwire.log.directories.queue_writer import QueueWriter
+from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
@@ -44,6 +45,10 @@ def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
 
 def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
     """Keep the commits of a lost leadership, so that another leader's records complete them."""
+
+
+def _miss_nothing(lease: SessionLease) -> float:
+    return 0.0
 
 
 MUTATIONS: Final = (
@@ -95,5 +100,12 @@ MUTATIONS: Final = (
         ((PendingCommits, "fail_unless", _fail_nothing),),
         (48,),
         stage="lose-decisions",
+    ),
+    Mutation(
+        "leases-stop-with-the-machine",
+        "a lease does not include the time for which the machine was suspended",
+        ((SessionLease, "_missed_s", _miss_nothing),),
+        (34,),
+        stage="suspend-leader",
     ),
 )
