@@ -1,4 +1,4 @@
-"""The staged fault of leases: a leader whose machine is suspended."""
+"""Staged faults of leases: suspended leaders, and leaders that no controller lets connect."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,6 +7,7 @@ import trio
 from simulation.replication.checks import TOPIC
 from simulation.replication.lease_faults import SESSION_S, LeaseFaults
 from simulation.replication.scene import Scene
+from simulation.replication.settings import WITHOUT_CONTROLLERS_S
 
 _BETWEEN_S = 0.3
 """The seconds between two requests to the leader."""
@@ -23,6 +24,19 @@ async def suspend_leader(scene: Scene, nursery: trio.Nursery) -> None:
         await LeaseFaults(scene.world, scene.random).suspend(machine, SESSION_S + seconds)
 
     await _mislead_leader(scene, nursery, suspend, 2 * SESSION_S)
+
+
+async def refuse_leader(scene: Scene, nursery: trio.Nursery) -> None:
+    """Refuse a leader's connections to the controllers, which fence it.
+
+    To the leader they look as if they had ended, so it serves for a limited time.
+    """
+
+    async def refuse(leader: int, seconds: float) -> None:
+        faults = LeaseFaults(scene.world, scene.random)
+        await faults.refuse_at_controllers(leader, WITHOUT_CONTROLLERS_S + seconds)
+
+    await _mislead_leader(scene, nursery, refuse, WITHOUT_CONTROLLERS_S)
 
 
 async def _mislead_leader(

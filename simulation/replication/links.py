@@ -92,22 +92,26 @@ class SimNetwork(Network):
         await trio.sleep(CONNECTED_S)
         if self.wire.is_cut(self.node, int(host.removeprefix(host_of(0)[:-1]))):
             await trio.sleep_forever()
-        server = self.wire.servers.get(address_of(host, port))
-        if server is None:
+        if self.wire.is_refused(self.node, address_of(host, port)):
             raise ConnectionRefusedError(host)
-        return SimIdleConnection(Address(host, port), self.wire, server)
+        server = self.wire.servers[address_of(host, port)]
+        return SimIdleConnection(Address(host, port), self.wire, server, self.node)
 
 
 @attrs.frozen
 class SimIdleConnection:
-    """A connection that ends with the process of the other node."""
+    """A connection that ends with the process of the other node, or when a firewall refuses it."""
 
     address: Address
     wire: Wire
     server: tuple[int, Serve]
+    source: int
 
     async def wait_end(self) -> None:
-        while self.wire.servers.get(address_of(*self.address)) is self.server:
+        host = address_of(*self.address)
+        while self.wire.servers.get(host) is self.server:
+            if self.wire.is_refused(self.source, host):
+                return
             await self.wire.closed.wait()
 
     async def __aenter__(self) -> Self:
@@ -175,7 +179,10 @@ class SimListeners:
         """Do nothing, because a bound address is not taken until it is served."""
 
     async def _serve(self, name: str, for_connection: ForConnection, frame: object) -> object:
-        """Answer a request in a task of this process; raises OutOfReach if the process ends."""
+        """Answer a request in a task of this process; raises OutOfReach if the process ends.
+
+        Clients lose what a broker answers while it is fenced and a firewall misleads it.
+        """
         if self._nursery is None:
             raise OutOfReach(self.node)
         assert isinstance(frame, SentFrame)
@@ -185,7 +192,8 @@ class SimListeners:
         serve = partial(answer.make, requests, frame.data)
         self._context.run(self._nursery.start_soon, serve)
         await answer.done.wait()
-        if not answer.frame:
+        is_excused = answer.was_fenced and frame.source < 0 and self.wire.is_misled(self.node)
+        if not answer.frame or is_excused:
             raise OutOfReach(self.node)
         return answer
 

@@ -51,6 +51,12 @@ def _miss_nothing(lease: SessionLease) -> float:
     return 0.0
 
 
+def _extend_without_limit(lease: SessionLease, asked_at: float, now: float) -> None:
+    """Extend the lease whenever all controllers refuse connections."""
+    if not lease.is_over(now):
+        lease.end, lease._suspended_s = asked_at + lease.timeout_s, lease._request_suspended_s
+
+
 MUTATIONS: Final = (
     Mutation(
         "append-later-epochs",
@@ -107,5 +113,12 @@ MUTATIONS: Final = (
         ((SessionLease, "_missed_s", _miss_nothing),),
         (34,),
         stage="suspend-leader",
+    ),
+    Mutation(
+        "refused-connections-prove-the-end",
+        "a leader serves for as long as the controllers refuse its connections",
+        ((SessionLease, "on_controllers_ended", _extend_without_limit),),
+        (34,),
+        stage="refuse-leader",
     ),
 )
