@@ -4,7 +4,7 @@
 session's cluster of three nodes, ``kafka_secure`` a broker that encrypts and requires log-ins.
 ``kafka_topic`` and ``kafka_topic_factory`` create topics with unique names and delete them,
 ``kafka_registry`` is a test's own schema registry. The report of a failed test shows what its
-brokers logged during the test.
+brokers logged, and which requests they received, during the test.
 
 Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
 used. With pytest-xdist, each worker has its own brokers.
@@ -48,19 +48,19 @@ class UnchangedModules(MetaPathFinder):
 
 sys.meta_path.insert(0, UnchangedModules())
 LINES_MAX: Final = 200
-"""The log lines in the report of a failed test."""
+"""The most lines of a log, and of requests, in the report of a failed test."""
 
 
 class Brokers:
-    """The brokers that fixtures have opened, with the count of log lines before the test."""
+    """The brokers of fixtures, with the counts of log lines and requests before the test."""
 
     def __init__(self) -> None:
-        self._counts: dict[Broker | Cluster, int] = {}
+        self._counts: dict[Broker | Cluster, tuple[int, int]] = {}
 
     @contextmanager
     def watching(self, broker: B) -> Iterator[B]:
         with broker:
-            self._counts[broker] = 0
+            self._counts[broker] = (0, 0)
             try:
                 yield broker
             finally:
@@ -68,7 +68,7 @@ class Brokers:
 
     def begin_test(self) -> None:
         for broker in self._counts:
-            self._counts[broker] = broker.log_line_count
+            self._counts[broker] = (broker.log_line_count, broker.requests.total)
 
     def check_faults(self, *, has_failed: bool) -> None:
         """Remove the test's faults; raise BrokerError if one has not happened."""
@@ -79,12 +79,16 @@ class Brokers:
                 broker.faults.check()
 
     def log_sections(self) -> Iterator[tuple[str, str]]:
-        """Yield the title and the text of what each broker has logged since the test began."""
-        for broker, before in self._counts.items():
-            count = min(broker.log_line_count - before, LINES_MAX)
+        """Yield titles and texts: each broker's log and requests since the test began."""
+        for broker, (line_count, request_count) in self._counts.items():
+            count = min(broker.log_line_count - line_count, LINES_MAX)
             if count > 0:
                 title = f"log of the broker at {broker.bootstrap_servers}"
                 yield title, "\n".join(broker.log_lines[-count:])
+            requests = broker.requests.lines(broker.requests.total - request_count)
+            if requests:
+                title = f"requests of clients to the broker at {broker.bootstrap_servers}"
+                yield title, "\n".join(requests[-LINES_MAX:])
 
 
 # Any: arguments of `Broker` by name, each with a type of its own.

@@ -87,11 +87,19 @@ MUTATIONS = (
         test=f"{BROKER}::test_threads_descriptors_and_directories_are_gone_at_the_end",
     ),
     Mutation(
+        name="report-has-the-requests-of-earlier-tests",
+        invariants=(),
+        path="kwire/testing/pytest_plugin.py",
+        old="requests = broker.requests.lines(broker.requests.total - request_count)",
+        new="requests = broker.requests.lines(broker.requests.total)",
+        test=f"{PLUGIN}::test_the_report_of_a_failed_test_has_the_requests_since_its_begin",
+    ),
+    Mutation(
         name="report-has-the-log-of-earlier-tests",
         invariants=(),
         path="kwire/testing/pytest_plugin.py",
-        old="            self._counts[broker] = broker.log_line_count\n",
-        new="            self._counts[broker] = 0\n",
+        old="= (broker.log_line_count, broker.requests.total)\n",
+        new="= (0, broker.requests.total)\n",
         test=f"{PLUGIN}::test_the_report_of_a_failed_test_has_the_log_since_its_begin",
     ),
     Mutation(

@@ -3,12 +3,19 @@
 import importlib
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 
 Run = Callable[..., pytest.RunResult]
 pytest_plugins = ["pytester"]
 PLUGIN = ("-p", "kwire.testing.pytest_plugin")
+ASYNC_PLUGINS = {
+    "anyio": ("anyio", "anyio.to_thread.run_sync"),
+    "pytest_asyncio": ("asyncio", "asyncio.to_thread"),
+    "pytest_trio": ("trio", "trio.to_thread.run_sync"),
+}
+"""The mark of a plugin's tests, and the call that runs a function in a thread."""
 CLIENT = """
 from confluent_kafka import Consumer, Producer
 
@@ -122,6 +129,36 @@ def test_the_report_of_a_failed_test_has_the_log_since_its_begin(run: Run) -> No
     result.stdout.no_fnmatch_line("*created-after*")
 
 
+def test_the_report_of_a_failed_test_has_the_requests_since_its_begin(run: Run) -> None:
+    result = run("""
+        from confluent_kafka.admin import AdminClient
+
+        def ask(kafka, name):
+            settings = {"bootstrap.servers": kafka.bootstrap_servers, "client.id": name}
+            AdminClient(settings).list_topics(timeout=10)
+
+        def test_before(kafka):
+            ask(kafka, "client-before")
+
+        def test_failing(kafka):
+            ask(kafka, "client-meanwhile")
+            assert False
+
+        def test_passing(kafka):
+            ask(kafka, "client-after")
+    """)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*requests of clients to the broker at 127.0.0.1:*",
+            "*ApiVersions v* of client-meanwhile at node 1*",
+            "*Metadata v* of client-meanwhile at node 1*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*client-before*")
+    result.stdout.no_fnmatch_line("*client-after*")
+
+
 @pytest.mark.slow
 def test_a_cluster_serves_tests_in_several_processes(run: Run) -> None:
     result = run(
@@ -170,6 +207,31 @@ def test_brokers_serve_programs_on_asyncio_and_trio(run: Run) -> None:
         "trio_mode=true",
     )
     result.assert_outcomes(passed=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plugin", [name for name in ASYNC_PLUGINS if find_spec(name)])
+def test_fixtures_serve_the_async_tests_of_plugins(run: Run, plugin: str) -> None:
+    """A method that waits is called in a thread, as a program on this loop would do it."""
+    mark, wait = ASYNC_PLUGINS[plugin]
+    result = run(f"""
+        import asyncio
+        import anyio
+        import pytest
+        import trio
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.mark.{mark}
+        async def test_topic(kafka, kafka_fresh, kafka_topic_factory):
+            topic = kafka_topic_factory(2)
+            await {wait}(kafka.wait_topic, topic, 2)
+            await {wait}(kafka_fresh.create_topic, topic)
+            await {wait}(kafka_fresh.wait_topic, topic)
+    """)
+    result.assert_outcomes(passed=1)
 
 
 def test_nothing_is_imported_before_a_broker_is_used(run: Run) -> None:
