@@ -7,11 +7,22 @@ from functools import partial
 import pytest
 import trio
 
+from kwire.records import header, iterate
 from kwire.testing import Broker, BrokerError, MockTime, open_broker
 from kwire.testing.wire import WireClient
-from tests.support.testing.clients import begin_transaction, end_offset, produce, start_offset
+from tests.support.testing.clients import (
+    begin_transaction,
+    end_offset,
+    fetch,
+    heartbeat,
+    join_group,
+    produce,
+    start_offset,
+)
+from tests.support.testing.share import ShareMember
 
 HOUR_S = 3600
+UNKNOWN_MEMBER_ID = 25
 
 
 def test_a_transaction_times_out() -> None:
@@ -42,6 +53,58 @@ def test_old_records_are_deleted() -> None:
             assert end_offset(client, "orders") == 2
 
 
+def test_members_whose_session_expires_leave_their_group() -> None:
+    with Broker() as broker, WireClient(*broker.address) as client:
+        member = join_group(client, "workers")
+        broker.clock.advance(20)  # Less than the session time-out, 30 s.
+        broker.wait_group("workers", 1)
+        assert heartbeat(client, "workers", member) == 0
+        broker.clock.advance(31)
+        broker.wait_group("workers", 0)
+        assert heartbeat(client, "workers", member) == UNKNOWN_MEMBER_ID
+
+
+def test_records_are_compacted_once_their_lag_is_over() -> None:
+    """A record beyond the lag begins a segment, so that those before it are compacted."""
+    with Broker() as broker, WireClient(*broker.address) as client:
+        broker.create_topic(
+            "prices",
+            cleanup_policy="compact",
+            max_compaction_lag_ms=2 * HOUR_S * 1000,
+            message_timestamp_type="LogAppendTime",
+        )
+        for value in (b"first", b"second"):
+            assert produce(client, "prices", value, key=b"book") == 0
+        broker.clock.advance(HOUR_S)
+        assert values(client, "prices") == [b"first", b"second"]
+        broker.clock.advance(2 * HOUR_S)
+        assert produce(client, "prices", b"third", key=b"book") == 0
+        deadline = time.monotonic() + 60
+        while values(client, "prices") != [b"second", b"third"]:
+            assert time.monotonic() < deadline
+            broker.clock.advance(15)  # log.cleaner.backoff.ms
+            time.sleep(0.01)
+
+
+def test_a_record_whose_lock_ends_is_delivered_again() -> None:
+    with (
+        Broker() as broker,
+        WireClient(*broker.address) as first,
+        WireClient(*broker.address) as second,
+    ):
+        broker.create_topic("orders")
+        member, other = (ShareMember(client, "workers", "orders") for client in (first, second))
+        member.join()
+        while not (records := member.fetch()):  # The group begins at the end of the topic.
+            assert produce(first, "orders") == 0
+        assert {delivery_count for _, delivery_count in records} == {1}
+        other.join()
+        broker.clock.advance(20)
+        assert other.fetch() == []
+        broker.clock.advance(11)  # group.share.record.lock.duration.ms is 30 s
+        assert other.wait_records() == [(offset, 2) for offset, _ in records]
+
+
 def test_a_delayed_request_is_carried_out() -> None:
     with Broker() as broker, WireClient(*broker.address) as client:
         broker.create_topic("orders")
@@ -67,6 +130,18 @@ def test_the_systems_clock_cannot_be_moved() -> None:
     assert HOUR_S * 1000 <= trio.run(advance, moved, clock=moved.of_trio) < 2 * HOUR_S * 1000
     with pytest.raises(BrokerError, match="clock=MockTime"):
         trio.run(advance, None)
+
+
+def values(client: WireClient, topic: str) -> list[bytes | None]:
+    """Return the values in partition 0."""
+    data = list[bytes]()
+    fetch(client, topic, [0], records=data)
+    return [
+        record.value
+        for each in data
+        for position, head in header.headers(each)
+        for record in iterate.records(each, position, head)
+    ]
 
 
 @pytest.mark.parametrize("seconds", [-1, 1e10, float("nan")])

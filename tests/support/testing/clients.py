@@ -34,11 +34,18 @@ def partition_counts(address: Address) -> dict[str, int]:
     return {topic.name: len(topic.partitions) for topic in topics if topic.name is not None}
 
 
-def produce(client: WireClient, topic: str, value: bytes = b"value", *, acks: int = -1) -> int:
+def produce(
+    client: WireClient,
+    topic: str,
+    value: bytes = b"value",
+    *,
+    key: bytes | None = None,
+    acks: int = -1,
+) -> int:
     """Produce one record to partition 0; return the error code."""
     data = ProduceRequest.TopicProduceData
     partition = data.PartitionProduceData(
-        index=0, records=batch([New(None, value)], timestamp_ms=1_700_000_000_000)
+        index=0, records=batch([New(key, value)], timestamp_ms=1_700_000_000_000)
     )
     request = ProduceRequest(
         acks=acks, timeout_ms=5000, topic_data=[data(name=topic, partition_data=[partition])]
