@@ -51,7 +51,7 @@ IN_TRANSACTION = 1000
 """The records of a transaction."""
 ABORTED_SHARE = 0.2
 BATCH_OFFSETS = 5000
-PROGRESS_SECONDS = 300
+PROGRESS_SECONDS = 1200
 """The longest time without a batch, and until a cluster is whole again."""
 FOR_ONE = {
     "transaction.state.log.replication.factor": "1",
