@@ -50,7 +50,7 @@ class LogScrubber:
 
     def damage_of(self, log: PartitionLog) -> Sequence[DamagedRange]:
         """Return the known damage of a log."""
-        return self._scrub_of(log).damaged_logs.damage_of(log)
+        return self._scrub_of(log).damage_of(log)
 
     async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
         """Return the bytes of a damaged range (:meth:`LogScrub.read_damaged`)."""
@@ -66,23 +66,15 @@ class LogScrubber:
         """Return a context to replace the log's closed segments (:func:`copying_prefix`)."""
         return copying_prefix(self.services, log)
 
-    async def load(self) -> None:
-        """Hide the damage that is known from the last run; call this before any log is read."""
-        for scrub in self.scrubs:
-            if scrub.directory.online:
-                await scrub.damaged_logs.load()
-
     async def run(self) -> None:
         """Scrub the directories until cancelled."""
         async with trio.open_nursery() as nursery:
             for scrub in self.scrubs:
-                nursery.start_soon(scrub.damaged_logs.keep)
                 nursery.start_soon(self._run, scrub)
 
     async def _run(self, scrub: LogScrub) -> None:
         interval_s = self.settings.interval_s
         await trio.sleep(min(FIRST_PASS_S, interval_s))
-        scrub.announce_known()
         while scrub.directory.online:
             began = self.clock.now()
             checker = self.make_checker()
@@ -108,7 +100,7 @@ class LogScrubber:
 
     def damage_counts(self) -> tuple[int, int]:
         """Return the numbers of damaged segments, and of damaged ranges in them."""
-        segments = [segment for scrub in self.scrubs for segment in scrub.damaged_logs.segments()]
+        segments = [segment for scrub in self.scrubs for segment in scrub.damaged_segments()]
         return len(segments), sum(len(segment.damage) for segment in segments)
 
 

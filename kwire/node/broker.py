@@ -294,7 +294,6 @@ class BrokerHalf:
         nursery.start_soon(self._end_without_directories)
         await nursery.start(core.logs.run)
         if self.scrubbing is not None:
-            await self.scrubbing.scrubber.load()
             nursery.start_soon(self.scrubbing.run)
         self.groups.nursery = self.transactions.nursery = nursery
         self.share_states.nursery = self.shares.nursery = nursery

@@ -11,38 +11,6 @@ PREFIXES = "tests/log/compaction/test_prefix_copy.py"
 
 MUTATIONS = (
     Mutation(
-        name="restart-forgets-known-damage",
-        invariants=(80,),
-        path="kwire/node/broker.py",
-        old="            await self.scrubbing.scrubber.load()\n",
-        new="",
-        test="tests/server/test_known_damage.py",
-    ),
-    Mutation(
-        name="known-damage-is-not-kept",
-        invariants=(80,),
-        path="kwire/log/scrubber.py",
-        old="                nursery.start_soon(scrub.damaged_logs.keep)\n",
-        new="",
-        test=SCRUBS,
-    ),
-    Mutation(
-        name="old-list-of-damage-hides-batches-of-other-boundaries",
-        invariants=(7,),
-        path=CHECK,
-        old="if _Check(file, job, _ignore, list).has_neighbours(damaged, position, positions):",
-        new="if positions is not None:",
-        test=SCRUBS,
-    ),
-    Mutation(
-        name="old-list-of-damage-hides-restored-batches",
-        invariants=(7,),
-        path=CHECK,
-        old="damage += check.run(damaged.position, damaged.first_offset)",
-        new="damage += [damaged] if check else []",
-        test=SCRUBS,
-    ),
-    Mutation(
         name="copy-of-closed-segments-has-no-rate-limit",
         invariants=(80,),
         path="kwire/replica/damage_repair.py",

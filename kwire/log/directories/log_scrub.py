@@ -19,13 +19,12 @@ from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.directories.known_damage import KnownDamage, job_of, report_damage, segment_at
 from kwire.log.directories.segment_checker import SegmentChecker
 from kwire.log.directories.worker_process import WorkerEnded
 from kwire.log.disk import Disk, File
 from kwire.log.error_mapping import storage_error
 from kwire.log.partition_log import PartitionLog
-from kwire.log.scrub.job import SegmentReport
+from kwire.log.scrub.job import SegmentJob, SegmentReport
 from kwire.log.segments.damage import Damage, DamagedRange
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
@@ -65,11 +64,8 @@ class LogScrub:
     """The wall clock at the end of the last pass; -1 before."""
     _ended_count: int = attrs.field(init=False, default=0)
     """The number of times that the worker has ended in this pass."""
-    damaged_logs: KnownDamage = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        states = self.busy.cleaning
-        self.damaged_logs = KnownDamage(self.directory, self.clock, self.in_thread, states)
+    _damaged: dict[PartitionLog, dict[Segment, None]] = attrs.field(init=False, factory=dict)
+    """The segments in which damage was found, by log."""
 
     # -- a pass
 
@@ -90,7 +86,6 @@ class LogScrub:
             await trio.lowlevel.checkpoint()
         for log in postponed:
             await self._scrub(log, checker)
-        self.damaged_logs.note_change()  # Segments with damage may have been removed.
         if self.directory.online and self._ended_count < ATTEMPTS:
             self.last_pass_ms = self.clock.now_ms()
 
@@ -123,7 +118,7 @@ class LogScrub:
                 removal_count = log.clean_state.removal_count
                 scope = trio.CancelScope()
                 with states.scrubbing(log, scope.cancel), scope:
-                    job = job_of(log, segment, self.bytes_per_second)
+                    job = _job(log, segment, self.bytes_per_second)
                     report = await checker.check(log.disk, self.directory.name, job)
                 if report is not None and not scope.cancel_called:
                     if self._is_unchanged(log, segment, removal_count, report):
@@ -151,12 +146,12 @@ class LogScrub:
         old_ranges = {(each.position, each.end_position): each for each in segment.damage}
         for new in report.damage:
             if (new.position, new.end_position) not in old_ranges:
-                report_damage(self.directory, segment, new)
+                _report(self.directory, segment, new)
         segment.damage = Damage(
             old_ranges.get((new.position, new.end_position), new) for new in report.damage
         )
         if segment.damage:
-            self.damaged_logs.add(log, segment)
+            self._damaged.setdefault(log, {})[segment] = None
             self.on_damaged(log, segment.damage)
 
     def _on_disk_error(self, log: PartitionLog, segment: Segment, error: OSError) -> None:
@@ -170,15 +165,37 @@ class LogScrub:
 
     # -- known damage
 
-    def announce_known(self) -> None:
-        """Announce the damage that is known from the last run, so that it is repaired."""
-        for log in self.damaged_logs.logs():
-            if damage := self.damaged_logs.damage_of(log):
-                self.on_damaged(log, damage)
+    def damaged_segments(self) -> list[Segment]:
+        """Return the segments with known damage."""
+        return [segment for log in list(self._damaged) for segment in self._segments_of(log)]
+
+    def damage_of(self, log: PartitionLog) -> list[DamagedRange]:
+        """Return the known damage of a log, but not that of deleted records."""
+        return [
+            damaged
+            for segment in self._segments_of(log)
+            for damaged in segment.damage
+            if damaged.end_offset > log.log_start
+        ]
+
+    def _segments_of(self, log: PartitionLog) -> list[Segment]:
+        """Return the segments of a log with known damage, and forget those without.
+
+        A log without damage may be compacted again.
+        """
+        segments = self._damaged.get(log, {})
+        if not self.directory.holds(log):
+            segments = {}
+        for segment in list(segments):
+            if not segment.damage or _segment_at(log, segment.base_offset) is not segment:
+                del segments[segment]
+        if not segments and self._damaged.pop(log, None) is not None:
+            self.busy.cleaning.note_cleanable(log)
+        return list(segments)
 
     async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
         """Return the bytes of a damaged range as they are; raises KafkaStorageError."""
-        segment = segment_at(log, damaged.first_offset)
+        segment = _segment_at(log, damaged.first_offset)
         read = list[bytes]()
         file, position, size = segment.file, damaged.position, damaged.size
         try:
@@ -203,7 +220,7 @@ class LogScrub:
         async with self.busy.claim(log):
             if not self.directory.holds(log):
                 return False
-            segment = segment_at(log, damaged.first_offset)
+            segment = _segment_at(log, damaged.first_offset)
             if not _contains(segment.damage, damaged) or len(data) > damaged.size:
                 return False
             try:
@@ -238,10 +255,18 @@ class LogScrub:
         if size < damaged.size:
             damaged.position += size
             damaged.first_offset = end_offset
-            self.damaged_logs.note_change()
             return
         self.restored_count += 1
-        self.damaged_logs.on_restored(log, segment, damaged)
+        segment.damage = Damage(other for other in segment.damage if other is not damaged)
+        segments = self._damaged.get(log, {})
+        if not segment.damage:
+            segments.pop(segment, None)
+        if not segments:
+            self._segments_of(log)
+
+
+def _segment_at(log: PartitionLog, offset: int) -> Segment:
+    return log.segments[log.segments.index_of(offset)]
 
 
 def _write_synced(disk: Disk, file: File, position: int, data: Buffer, modified_ms: int) -> None:
@@ -270,5 +295,32 @@ def _closed_at(log: PartitionLog, segment: Segment) -> list[Segment]:
     return log.segments[index : index + 1] if index < len(log.segments) - 1 else []
 
 
+def _job(log: PartitionLog, segment: Segment, bytes_per_second: float) -> SegmentJob:
+    segments = log.segments
+    end_offset = segments[segments.index_of(segment.base_offset) + 1].base_offset
+    entries = log.epochs.between(segment.base_offset, end_offset)
+    return SegmentJob(
+        directory=segments.directory,
+        base_offset=segment.base_offset,
+        end_offset=end_offset,
+        size=segment.size,
+        epochs=tuple(entries),
+        bytes_per_second=bytes_per_second,
+    )
+
+
 def _contains(ranges: tuple[DamagedRange, ...], damaged: DamagedRange) -> bool:
     return any(each is damaged for each in ranges)
+
+
+def _report(directory: LogDirectory, segment: Segment, damaged: DamagedRange) -> None:
+    logger.error(
+        "damaged batch file=%s/%s position=%d bytes=%d offset=%d end_offset=%d reason=%s",
+        directory.name,
+        segment.file.path,
+        damaged.position,
+        damaged.size,
+        damaged.first_offset,
+        damaged.end_offset,
+        damaged.reason,
+    )

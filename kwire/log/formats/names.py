@@ -44,8 +44,6 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
-KNOWN_DAMAGE: Final = "kwire-known-damage"
-"""The damaged ranges of a log directory (:mod:`kwire.log.formats.damage_list`)."""
 
 
 def stem(offset: int) -> str:

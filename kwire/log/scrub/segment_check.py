@@ -15,11 +15,8 @@ intact neighbour differs too and epochs still grow: then the list may be wrong.
 
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Final
-
-import attrs
 
 from kwire.log.disk import Disk, File
 from kwire.log.formats import names, offset_index
@@ -58,40 +55,6 @@ def check_segment(disk: Disk, job: SegmentJob, pace: Pace) -> SegmentReport:
         file.close()
 
 
-def recheck_ranges(
-    disk: Disk, job: SegmentJob, ranges: Sequence[DamagedRange]
-) -> list[DamagedRange]:
-    """Return what is still damaged of the ranges that an earlier run found; raises OSError.
-
-    A range counts only if the batches around it are those of that time: its segment may have been
-    cut and filled again, or restored. Only the ranges are read, and the headers before them.
-    """
-    path = f"{job.directory}/{names.stem(job.base_offset)}"
-    file = disk.open(path + names.LOG)
-    damage, position = list[DamagedRange](), 0
-    try:
-        positions = _index_positions(disk, path, job)
-        for damaged in ranges:
-            if not position <= damaged.position < damaged.end_position <= job.size:
-                break
-            if _Check(file, job, _ignore, list).has_neighbours(damaged, position, positions):
-                end_position, end_offset = damaged.end_position, damaged.end_offset
-                part = attrs.evolve(job, size=end_position, end_offset=end_offset)
-                check = _Check(file, part, _ignore, partial(_below, positions, end_position))
-                damage += check.run(damaged.position, damaged.first_offset)
-            position = damaged.end_position
-        return damage
-    finally:
-        file.close()
-
-
-def _ignore(size: int) -> None: ...
-
-
-def _below(positions: list[int], end_position: int) -> list[int]:
-    return positions[: bisect_left(positions, end_position)]
-
-
 def _index_positions(disk: Disk, path: str, job: SegmentJob) -> list[int]:
     """Return the positions that the offset index names, in order; none if there is no index."""
     try:
@@ -121,11 +84,9 @@ class _Check:
         self._is_epoch_known = True
         """True while the last intact batch had the epoch that the log knows."""
 
-    def run(self, position: int = 0, first_offset: int | None = None) -> Iterator[DamagedRange]:
-        """Yield the damaged ranges in order, from a position whose batch has this offset."""
-        if first_offset is not None:
-            self._end_offset = first_offset
-        size = self._job.size
+    def run(self) -> Iterator[DamagedRange]:
+        """Yield the damaged ranges in order."""
+        position, size = 0, self._job.size
         while position < size:
             header, problem = self._judge(position)
             if header is not None and problem is None:
@@ -146,31 +107,6 @@ class _Check:
             self._is_epoch_known = self._has_known_epoch(header)
         else:
             self._end_offset = header.base_offset + 1
-
-    def has_neighbours(
-        self, damaged: DamagedRange, position: int, index_positions: list[int]
-    ) -> bool:
-        """Return whether a batch ends where a range begins, and the next begins where it ends.
-
-        ``position`` is that of any batch before the range.
-        """
-        below = bisect_left(index_positions, damaged.position)
-        position = max([position, *index_positions[:below][-1:]])
-        end_offset = self._job.base_offset
-        while position < damaged.position:
-            header = self._header_at(position)
-            if header is None or header.length < MIN_LENGTH:
-                return False
-            end_offset = header.next_offset if header.magic == _MAGIC else header.base_offset + 1
-            position += header.size
-        if (position, end_offset) != (damaged.position, damaged.first_offset):
-            return False
-        if damaged.end_position == self._job.size:
-            return damaged.end_offset == self._job.end_offset
-        following = self._header_at(damaged.end_position)
-        if following is None or following.magic != _MAGIC:
-            return following is not None and damaged.end_offset == damaged.first_offset
-        return following.base_offset == damaged.end_offset
 
     # -- one batch
 

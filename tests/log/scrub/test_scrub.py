@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.errors import CorruptMessage, KafkaStorageError
+from kwire.errors import CorruptMessage
 from kwire.log.compaction.states import CleaningStates
 from kwire.log.compaction.worker import Worker
 from kwire.log.config import ScrubSettings
@@ -23,7 +23,6 @@ from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker
 from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.formats import names
-from kwire.log.formats.names import KNOWN_DAMAGE
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.scrub.job import SegmentJob, SegmentReport
@@ -114,7 +113,6 @@ async def running(
 ) -> AsyncIterator[Scrubbed]:
     scrubbed = make_logs(disk, checker)
     await scrubbed.logs.open(config_of)
-    await scrubbed.scrubber.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(scrubbed.logs.run)
         nursery.start_soon(scrubbed.scrubber.run)
@@ -251,158 +249,13 @@ async def test_crash_in_a_repair_leaves_damage_that_the_next_repair_restores(
             log.high_watermark = log.end_offset
             scrub = scrubbed.scrub
             await scrub.run_pass(Watched())
-            for damaged in scrub.damaged_logs.damage_of(log):
+            for damaged in scrub.damage_of(log):
                 assert (damaged.first_offset, damaged.end_offset) == (offset, end)
                 with pytest.raises(CorruptMessage):
                     log.read(offset, 1, end_offset=log.end_offset)
                 assert await scrub.restore(log, damaged, restored, end)
             assert content(log) == before
             assert bytes(survivor.inode(path).data) == data
-
-
-async def find_damage(scrubbed: Scrubbed) -> PartitionLog:
-    """Damage a flushed log in two segments, and let a pass find that and store it."""
-    log = fill(scrubbed.logs)
-    await scrubbed.logs.flush(log, indexes=True)
-    await scrubbed.logs.services[log.disk].checkpoints.write(names.RECOVERY_POINTS)
-    damage(log, 1, 70)
-    damage(log, 3, log.segments[3].size - 1)
-    await scrubbed.scrub.run_pass(Watched())
-    await trio.sleep(2)
-    return log
-
-
-def present(scrubbed: Scrubbed) -> PartitionLog:
-    """Return the log after a restart."""
-    log = scrubbed.logs.directories[0].logs[TopicPartition("t", 0)]
-    log.high_watermark = log.end_offset
-    return log
-
-
-def unreadable(log: PartitionLog) -> list[int]:
-    """Return the offsets whose reads report damage."""
-    offsets = list[int]()
-    for offset in range(log.log_start, log.end_offset):
-        try:
-            log.read(offset, 1, end_offset=log.end_offset).close()
-        except (CorruptMessage, KafkaStorageError):
-            offsets.append(offset)
-    return offsets
-
-
-@pytest.mark.parametrize("seed", [None, 0, 1, 2])
-async def test_known_damage_is_not_read_after_a_restart(autojump_clock, seed: int | None) -> None:
-    """Invariant 80: the next pass may begin only in a week. The repair begins before."""
-    async with running(SimDisk()) as scrubbed:
-        log = await find_damage(scrubbed)
-        before, disk = unreadable(log), log.disk
-        assert len(before) == 2
-        assert isinstance(disk, SimDisk)
-        survivor = disk.after_kill() if seed is None else disk.power_loss(Random(seed))
-    async with running(survivor, Watched(release=trio.Event())) as scrubbed:
-        log = present(scrubbed)
-        assert unreadable(log) == before
-        with pytest.raises(KafkaStorageError):
-            log.read(before[0], 1, end_offset=log.end_offset)
-        assert scrubbed.scrubber.damage_counts() == (2, 2)
-        announced = list[int]()
-        scrubbed.scrubber.subscribe(lambda log, ranges: announced.append(len(ranges)))
-        await trio.sleep(61)
-        assert announced == [2]
-
-
-@pytest.mark.parametrize("changes", range(4))
-async def test_crash_while_known_damage_is_stored_hides_nothing_intact(
-    autojump_clock, changes: int
-) -> None:
-    async with running(SimDisk()) as scrubbed:
-        log = fill(scrubbed.logs)
-        await scrubbed.logs.flush(log, indexes=True)
-        await scrubbed.logs.services[log.disk].checkpoints.write(names.RECOVERY_POINTS)
-        await trio.sleep(10)
-        disk = log.disk
-        assert isinstance(disk, SimDisk)
-        offset = damage(log)
-        await scrubbed.scrub.run_pass(Watched())
-        disk.changes_left = changes
-        with suppress(Killed):
-            await scrubbed.scrub.damaged_logs._write()
-        disk.changes_left = None
-        survivors = [disk.power_loss(Random(seed)) for seed in range(5)] + [disk.after_kill()]
-    for survivor in survivors:
-        async with running(survivor) as scrubbed:
-            assert unreadable(present(scrubbed)) in ([], [offset])
-
-
-async def test_damage_that_was_restored_or_removed_is_not_known_after_a_restart(
-    autojump_clock,
-) -> None:
-    async with running(SimDisk()) as scrubbed:
-        log = fill(scrubbed.logs)
-        data = {segment: segment.file.read(0, segment.size) for segment in log.segments}
-        log = await find_damage(scrubbed)
-        disk = log.disk
-        assert isinstance(disk, SimDisk)
-        assert KNOWN_DAMAGE in disk.files
-        first, _ = scrubbed.scrub.damaged_logs.damage_of(log)
-        segment = log.segments[1]
-        restored = data[segment][first.position : first.end_position]
-        await scrubbed.scrub.restore(log, first, restored, first.end_offset)
-        await scrubbed.logs.truncate(log, log.segments[3].base_offset)
-        await trio.sleep(2)
-        assert KNOWN_DAMAGE not in disk.files
-        await scrubbed.scrub.run_pass(Watched())
-        await trio.sleep(2)
-        assert KNOWN_DAMAGE not in disk.files
-
-
-async def test_old_list_of_damage_hides_nothing_that_was_written_since(autojump_clock) -> None:
-    """The process was killed after each of these changes, before the list was written again."""
-    async with running(SimDisk()) as scrubbed:
-        log = fill(scrubbed.logs)
-        data = {segment.file.path: segment.file.read(0, segment.size) for segment in log.segments}
-        log = await find_damage(scrubbed)
-        disk = log.disk
-        assert isinstance(disk, SimDisk)
-        listed, offsets = disk.read(KNOWN_DAMAGE), unreadable(log)
-        for each in scrubbed.scrub.damaged_logs.damage_of(log)[:1]:
-            segment = log.segments[1]
-            restored = data[segment.file.path][each.position : each.end_position]
-            await scrubbed.scrub.restore(log, each, restored, each.end_offset)
-    disk.write(KNOWN_DAMAGE, listed)
-    async with running(disk.after_kill()) as scrubbed:
-        log = present(scrubbed)
-        assert unreadable(log) == offsets[1:]
-        await scrubbed.logs.truncate(log, log.segments[3].base_offset)
-        for number in range(12):
-            append(log, [b"another value, longer %02d" % number])
-        await scrubbed.logs.flush(log, indexes=True)
-        await scrubbed.logs.services[log.disk].checkpoints.write(names.RECOVERY_POINTS)
-        disk = disk.after_kill()
-    disk.write(KNOWN_DAMAGE, listed)
-    async with running(disk) as scrubbed:
-        assert unreadable(present(scrubbed)) == []
-        scrubbed.logs.delete_soon(present(scrubbed))
-        fill(scrubbed.logs)
-        disk = disk.after_kill()
-    disk.write(KNOWN_DAMAGE, listed)
-    async with running(disk) as scrubbed:
-        assert unreadable(present(scrubbed)) == []
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"0\n1\n", b"0\n1\nt 0 0 9 5 0 1 reason\n", b"0\n1\nt 0 x\n"]
-)
-async def test_list_of_damage_that_cannot_be_read_counts_as_empty(
-    autojump_clock, caplog: pytest.LogCaptureFixture, data: bytes
-) -> None:
-    disk = SimDisk()
-    async with running(disk) as scrubbed:
-        fill(scrubbed.logs)
-    disk.write(KNOWN_DAMAGE, data)
-    async with running(disk.after_kill()) as scrubbed:
-        assert unreadable(present(scrubbed)) == []
-        assert data == b"" or "list of damage ignored" in caplog.text
 
 
 async def test_part_of_a_range_can_be_restored(autojump_clock) -> None:
@@ -540,9 +393,9 @@ async def test_damage_of_deleted_records_needs_no_repair(autojump_clock) -> None
         log = fill(scrubbed.logs)
         damage(log)
         await scrubbed.scrub.run_pass(Watched())
-        assert scrubbed.scrub.damaged_logs.damage_of(log)
+        assert scrubbed.scrub.damage_of(log)
         log.advance_log_start(log.segments[2].base_offset)
-        assert not scrubbed.scrub.damaged_logs.damage_of(log)
+        assert not scrubbed.scrub.damage_of(log)
 
 
 async def test_worker_that_ends_leaves_the_log_for_the_next_pass(autojump_clock) -> None:
