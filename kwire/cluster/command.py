@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SECURE_FOLDER: Final = "secure"
 """The name of the folder with the files of a protected cluster."""
+PORT_MAX: Final = 65535
 NODES: Final = 3
 """The number of nodes in a new cluster, unless the options give another."""
 
@@ -111,8 +112,8 @@ def metrics_options(port: int | None, place: int) -> list[str]:
     """Return the options for a node's own metrics; ``port`` is that of the page for all nodes."""
     if port is None:
         return []
-    if port == 0:
-        raise BadRequestError("--metrics-port 0: the nodes need the ports after it; choose one")
+    if port == 0 or port + 1 + place > PORT_MAX:
+        raise BadRequestError(f"--metrics-port {port}: the nodes need the ports after it")
     return [f"--metrics-port={port + 1 + place}", f"--metrics-host={HOST}"]
 
 

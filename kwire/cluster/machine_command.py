@@ -19,8 +19,10 @@ from kwire.cluster.display import Display, Lines
 from kwire.cluster.folders import BadRequestError
 from kwire.cluster.layout import HOST
 from kwire.cluster.machine import node_overrides
-from kwire.cluster.nodes import ClusterNode
+from kwire.cluster.nodes import ClusterNode, State
 from kwire.cluster.supervisor import Supervisor
+from kwire.configs.declare import ConfigError
+from kwire.configs.properties import parse_properties
 from kwire.node.service_manager import connect_service_manager
 
 if TYPE_CHECKING:
@@ -54,12 +56,16 @@ def run_machine(options: Namespace, settings: Mapping[str, str], signals: "StopS
     manager = connect_service_manager()
     if manager is not None:
         display = Announced(display, manager)
-    supervisor = Supervisor(nodes, display, now=time.monotonic, restarts=True)
+
+    def renew() -> None:
+        _renew_options(nodes, options)
+
+    supervisor = Supervisor(nodes, display, now=time.monotonic, restarts=True, renew=renew)
     if options.metrics_port is not None:
         serve_metrics_of(nodes, options.metrics_host or HOST, options.metrics_port)
     if signals.received is not None:
         return
-    if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():
+    if hasattr(signal, "SIGHUP") and not (sys.stdin is not None and sys.stdin.isatty()):
         signal.signal(signal.SIGHUP, lambda *_: supervisor.restart_all())
     signals.end_at_once_after(supervisor.kill)
 
@@ -75,6 +81,27 @@ def run_machine(options: Namespace, settings: Mapping[str, str], signals: "StopS
         signals.notify(None)
 
 
+def _renew_options(nodes: Sequence[ClusterNode], options: Namespace) -> None:
+    """Set the nodes' options by what the machine's file says now; raise BadRequestError."""
+    try:
+        text = options.config.read_text(encoding="utf-8")
+        overrides = node_overrides(
+            {**parse_properties(text), **_overrides(options)}, len(nodes), socket.gethostname()
+        )
+    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        raise BadRequestError(f"{options.config}: {error}") from error
+    if [own["node.id"] for own in overrides] != [str(node.id) for node in nodes]:
+        raise BadRequestError(f"{options.config}: node.id has changed; stop all brokers first")
+    for place, (node, own) in enumerate(zip(nodes, overrides, strict=True)):
+        node.options = _node_options(options, own, place)
+
+
+def _overrides(options: Namespace) -> dict[str, str]:
+    """Return the settings of the command line, which :func:`kwire.cli.serve` has checked."""
+    pairs = (override.partition("=") for override in options.override)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
 def _node_options(options: Namespace, own: Mapping[str, str], place: int) -> list[str]:
     """Return the options of one broker's `kwire serve`, apart from its file."""
     result = [f"--log-level={options.log_level}"]
@@ -84,9 +111,15 @@ def _node_options(options: Namespace, own: Mapping[str, str], place: int) -> lis
 
 
 class Announced:
-    """A display that also tells the service manager that the brokers serve and are looked after."""
+    """A display that also tells the service manager that the brokers serve and are looked after.
+
+    A broker that does not answer for as long as the manager would wait for it is killed, so that it
+    is started again.
+    """
 
     def __init__(self, display: Display, manager: "ServiceManager") -> None:
+        self._silences: dict[int, int] = {}
+        """The number of looks in a row at which a broker did not answer, by id."""
         watchdog_s = manager.watchdog_s
         self.period_s = min(display.period_s, watchdog_s / 2 if watchdog_s else display.period_s)
         self.on_event = display.on_event
@@ -99,5 +132,12 @@ class Announced:
 
     def on_figures(self, nodes: Sequence[ClusterNode]) -> None:
         self._display.on_figures(nodes)
-        if self._manager.watchdog_s is not None:
-            self._manager.tell(WATCHDOG="1")
+        watchdog_s = self._manager.watchdog_s
+        if watchdog_s is None:
+            return
+        self._manager.tell(WATCHDOG="1")
+        for node in nodes:
+            count = self._silences.get(node.id, 0) + 1 if node.state is State.SILENT else 0
+            self._silences[node.id] = count
+            if count * self.period_s >= watchdog_s:
+                node.kill()

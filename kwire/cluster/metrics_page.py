@@ -6,6 +6,7 @@ front of the samples of all nodes. A node that does not answer leaves out its sa
 supervisor.
 """
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -28,23 +29,25 @@ def serve_metrics(host: str, port: int, ports: Mapping[int, int]) -> None:
     Raises CannotStartError if the address cannot be used.
     """
     started = threading.Event()
-    failure: list[OSError] = []
+    failures: list[OSError | ValueError] = []
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             try:
                 await nursery.start(serve_pages, host, port, pages(ports))
-            except OSError as error:
-                failure.append(error)
+            except (OSError, ValueError) as error:
+                failures.append(error)
                 nursery.cancel_scope.cancel()
-            started.set()
+            finally:
+                started.set()
 
     threading.Thread(target=trio.run, args=[main], daemon=True, name="metrics").start()
     started.wait()
-    if failure:
+    if failures:
+        reason = getattr(failures[0], "strerror", None) or failures[0]
         raise CannotStartError(
-            f"cannot show metrics on {host}:{port}: {failure[0].strerror}; choose another address "
-            "with --metrics-port"
+            f"cannot show metrics on {host}:{port}: {reason}; choose another address with "
+            "--metrics-port and --metrics-host"
         )
 
 
@@ -109,8 +112,8 @@ async def _fetch_all(ports: Mapping[int, int], path: str) -> dict[int, tuple[int
         with trio.move_on_after(ANSWER_S):
             try:
                 answers[node] = await _fetch(port, path)
-            except (OSError, ValueError, IndexError):
-                return
+            except (OSError, trio.BrokenResourceError, ValueError, IndexError):
+                return  # It ended meanwhile.
 
     async with trio.open_nursery() as nursery:
         for node, port in ports.items():
@@ -126,4 +129,7 @@ async def _fetch(port: int, path: str) -> tuple[int, str]:
         async for data in stream:
             answer += data
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    if length is None or int(length[1]) != len(body):
+        raise ValueError("the answer is cut")
     return int(head.split(b" ", 2)[1]), body.decode()

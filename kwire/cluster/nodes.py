@@ -53,8 +53,9 @@ class ClusterNode:
         """Records per second that its clients produced between the last two figures."""
         self._requested_at: float | None = None
         """The time of the outstanding request for figures; None if there is none."""
+        self.options = options
+        """The options of its next start, apart from its file."""
         self._config = config
-        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._log_start = 0
@@ -72,7 +73,7 @@ class ClusterNode:
         """Start the process; return the descriptor of its standard output."""
         supervised = "--supervised" if self.log is not None else f"--supervised={self.id}"
         command = [sys.executable, "-m", "kwire", "serve", supervised]
-        command += ["--config", str(self._config), *self._options]
+        command += ["--config", str(self._config), *self.options]
         with nullcontext() if self.log is None else self.log.open("ab") as log:
             self._log_start = 0 if log is None else log.tell()
             process = subprocess.Popen(
@@ -155,6 +156,10 @@ class ClusterNode:
             self._process.terminate()
             self._process.send_signal(signal.SIGCONT)
 
+    def forget_figures(self) -> None:
+        """Let the next figures be those of a request from now on."""
+        self.figures, self.records_per_s = {}, 0.0
+
     def kill(self) -> None:
         """Kill the process and wait for its end."""
         if self._process is not None:
@@ -168,6 +173,11 @@ class ClusterNode:
         if code < 0:
             return f"signal {-code}"
         return self._last_complaint() or f"exit code {code}"
+
+    @property
+    def where_log(self) -> str:
+        """Where its log is, for the end of a message; empty if it goes to our standard error."""
+        return "" if self.log is None else f"; its log is {self.log}"
 
     def _last_complaint(self) -> str:
         """Return the error with which the process ended; empty if there is none in a log file."""

@@ -1,9 +1,9 @@
 """Decides when the next node of a rolling restart is stopped.
 
 Pure. Rules: one node at a time, the first node, which may be a controller, last. The next node is
-stopped only while all run, no partition that they lead is under-replicated, and each is in sync
-with the partitions of which it has replicas, according to metadata that is at least as new as that
-of the node that has restarted.
+stopped only while all run and no partition of which one of them has a replica lacks one in its ISR,
+wherever that one is, according to metadata that is at least as new as that of the node that has
+restarted.
 """
 
 from collections.abc import Sequence
@@ -43,6 +43,5 @@ class RollingRestart:
             node.state is State.READY
             and bool(figures)
             and figures["metadata"] >= self._metadata
-            and not figures["under_replicated"]
             and not figures["out_of_sync"]
         )

@@ -42,8 +42,11 @@ class Supervisor:
         *,
         now: Callable[[], float],
         restarts: bool,
+        renew: Callable[[], None] = lambda: None,
     ) -> None:
+        """``renew`` sets the nodes' options before a rolling restart; raises BadRequestError."""
         self.nodes = nodes
+        self._renew = renew
         self._display = display
         self._now = now
         self._restarts = restarts
@@ -155,9 +158,15 @@ class Supervisor:
         if self._is_stopping or not self._has_served or self._rolling is not None:
             self._display.on_event("no rolling restart begins: nodes start, stop or restart now")
             return
+        try:
+            self._renew()
+        except BadRequestError as error:
+            self._display.on_event(f"no rolling restart begins: {error}")
+            return
         self._display.on_event(f"rolling restart of {len(self.nodes)} nodes")
         self._rolling = RollingRestart(self.nodes)
-        self._roll()
+        for node in self.nodes:
+            node.forget_figures()
 
     def _roll(self) -> None:
         """Stop the next node of a rolling restart, if it is time."""
@@ -182,7 +191,7 @@ class Supervisor:
             has_begun = node.exit_code != -signal.SIGTERM  # Otherwise it had no handler yet.
             if node.exit_code and has_begun and self._failure is None:
                 self._failure = CannotStartError(
-                    f"node {node.id} did not stop cleanly: {node.reason}; its log is {node.log}"
+                    f"node {node.id} did not stop cleanly: {node.reason}{node.where_log}"
                 )
             return
         if not self._has_served:
@@ -190,7 +199,7 @@ class Supervisor:
             self._failure = error(f"node {node.id}: {node.reason}")
             self._stop_all("")
             return
-        event = f"node ended node={node.id} reason={node.reason!r} log={node.log}"
+        event = f"node ended node={node.id} reason={node.reason!r}{node.where_log}"
         self._display.on_event(event)
         if self._restarts:
             self._plan_restart(node)

@@ -20,7 +20,7 @@ from kwire.coordinator.decision import Decision, Machine, Moment
 from kwire.coordinator.replay import Replay
 from kwire.coordinator.shard import Phase, Shard
 from kwire.drive import SLICE_SECONDS, Slices
-from kwire.errors import KafkaError
+from kwire.errors import CorruptMessage, KafkaError
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -97,7 +97,14 @@ class Loader(Generic[M]):
         replay = Replay(partition, shard.machine, shard.in_order)
         while offset < end:
             reached = offset
-            buf = await self.log.read(partition, offset)
+            try:
+                buf = await self.log.read(partition, offset)
+            except CorruptMessage as error:
+                if error.next_offset is None:
+                    raise
+                logger.error("damaged batches skipped partition=%s %s", partition, error)
+                offset = error.next_offset
+                continue
             for position in replay.read(buf, offset):
                 reached = position
                 await slices.pause()

@@ -55,8 +55,9 @@ async def collect_figures(server: Server) -> dict[str, int]:
         for partition in topic.partitions.values():
             result["partitions"] += 1
             result["leaderless"] += partition.leader < 0
-            if node_id in partition.replicas and node_id not in partition.isr:
-                result["out_of_sync"] += 1
+            if node_id in partition.replicas:
+                is_behind = node_id not in partition.isr
+                result["out_of_sync"] += is_behind or partition.is_under_replicated
             if partition.leader == node_id:
                 result["leaders"] += 1
                 result["under_replicated"] += partition.is_under_replicated

@@ -6,6 +6,8 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,11 @@ from kwire.cluster.metrics_page import merge
 from kwire.cluster.nodes import ClusterNode, State
 from kwire.cluster.ports import free_ports
 from kwire.cluster.rolling import RollingRestart
+from kwire.codec.messages.metadata import MetadataRequest
 from kwire.configs.declare import ConfigError
+from kwire.node.supervisor_link import collect_figures
+from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.testing.wire import WireClient
 from tests.support.command_line.cluster import RunningCluster, cluster, eventually
 from tests.support.command_line.process import CLUSTER_ID, run
 
@@ -92,20 +98,16 @@ def node(number: int) -> ClusterNode:
     return result
 
 
-def answer(node: ClusterNode, metadata: int, under_replicated: int = 0, behind: int = 0) -> None:
+def answer(node: ClusterNode, metadata: int, behind: int = 0) -> None:
     """Let a node be ready, with these figures."""
     node.state = State.READY
-    node.figures = {
-        "metadata": metadata,
-        "under_replicated": under_replicated,
-        "out_of_sync": behind,
-    }
+    node.figures = {"metadata": metadata, "out_of_sync": behind}
 
 
 def test_next_node_waits_until_the_others_are_in_sync_after_the_restart() -> None:
     first, second = nodes = [node(1), node(2)]
     rolling = RollingRestart(nodes)
-    answer(first, 1, under_replicated=1)
+    answer(first, 1, behind=1)
     assert rolling.next_node() is None
     answer(first, 1)
     assert rolling.next_node() is second
@@ -117,7 +119,7 @@ def test_next_node_waits_until_the_others_are_in_sync_after_the_restart() -> Non
     answer(second, 6, behind=2)
     assert rolling.next_node() is None
     answer(second, 7)
-    answer(first, 7, under_replicated=1)
+    answer(first, 7, behind=1)
     assert rolling.next_node() is None
     answer(first, 7)
     assert rolling.next_node() is first
@@ -126,6 +128,28 @@ def test_next_node_waits_until_the_others_are_in_sync_after_the_restart() -> Non
     answer(second, 9)
     assert rolling.next_node() is None
     assert rolling.has_ended
+
+
+@pytest.mark.parametrize(
+    ("isr", "adding", "count"),
+    [((1, 2, 3), (), 0), ((2, 3), (), 1), ((1, 2), (), 1), ((1, 2), (3,), 0)],
+)
+async def test_broker_counts_partitions_that_lack_any_replica(
+    isr: tuple[int, ...], adding: tuple[int, ...], count: int
+) -> None:
+    """Stopping one more replica of such a partition could stop its producers."""
+    partition = PartitionImage(replicas=(1, 2, 3), isr=isr, leader=2, adding=adding)
+    others = PartitionImage(replicas=(2, 3), isr=(2,), leader=2)
+    topic = SimpleNamespace(partitions={0: partition, 1: others})
+    image = SimpleNamespace(topics={"t": topic}, brokers={}, applied=SimpleNamespace(offset=1))
+    core = SimpleNamespace(
+        publisher=SimpleNamespace(image=image),
+        quorum=SimpleNamespace(leader=lambda: SimpleNamespace(leader_id=1)),
+        clock=SimpleNamespace(now=lambda: 0.0),
+        metrics=SimpleNamespace(total=lambda metric: 0),
+    )
+    server: Any = SimpleNamespace(core=core, config=SimpleNamespace(node_id=1))
+    assert (await collect_figures(server))["out_of_sync"] == count
 
 
 @pytest.fixture
@@ -168,9 +192,14 @@ def page(port: int, path: str) -> str:
         return str(answer.read(), "utf-8")
 
 
+def racks(port: int) -> set[str | None]:
+    with WireClient("127.0.0.1", port) as client:
+        return {b.rack for b in client.call(MetadataRequest(topics=[]), 12).brokers}
+
+
 @pytest.mark.slow
-def test_brokers_of_a_machine_serve_and_restart_one_by_one(
-    machine: tuple[RunningCluster, int],
+def test_brokers_of_a_machine_serve_and_restart_one_by_one_with_their_new_file(
+    machine: tuple[RunningCluster, int], tmp_path: Path
 ) -> None:
     running, metrics_port = machine
     assert running.ports == [running.ports[0], running.ports[0] + 1]
@@ -178,8 +207,15 @@ def test_brokers_of_a_machine_serve_and_restart_one_by_one(
     assert 'kwire_node_up{node="2"} 1' in page(metrics_port, "/metrics")
     pids = set(running.node_pids)
     assert len(pids) == 2
+    file = next(tmp_path.glob("server.properties"))
+    text = file.read_text()
+    file.write_text(text.replace("node.id=1", "node.id=5"))
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_line("node.id has changed")
+    file.write_text(text + "broker.rack=elsewhere\n")
     running.process.send_signal(signal.SIGHUP)
     running.wait_line("all nodes have restarted")
+    assert racks(running.ports[0]) == {"elsewhere"}
     assert not pids & set(running.node_pids)
     order = [line.split("node=")[1] for line in running.lines if "node restarts" in line]
     assert order == ["2\n", "1\n"], "the controller comes last"

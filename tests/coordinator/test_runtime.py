@@ -26,6 +26,7 @@ from kwire.errors import (
     UnstableOffsetCommit,
 )
 from kwire.group.shard import GroupShard
+from kwire.log.segments.damage import DamagedRange
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, control_key, end_txn_value
 from kwire.records.header import parse
@@ -365,6 +366,19 @@ async def test_damaged_records_are_skipped_by_a_load(caplog: pytest.LogCaptureFi
         assert await fetch_offset(successor) == 6
     warnings = [record for record in caplog.records if "skipped" in record.getMessage()]
     assert len(warnings) == 6
+
+
+async def test_batches_that_no_replica_can_restore_are_skipped_by_a_load() -> None:
+    """A group whose commits lie behind them is served; before, it never was again."""
+    node = make_node()
+    index = node.groups.partition_of("g")
+    node.service.on_elected(index, 1)
+    for offset in range(3):
+        await wait_result(node.groups.commit(commit_request(offset)))
+    damaged = DamagedRange(0, 2, 0, 100, "checksum")
+    node.log.read_failures.append(damaged.error())
+    async with loaded_successor(node.log, index) as successor:
+        assert await fetch_offset(successor) == 2
 
 
 async def test_loaded_transactional_offsets_follow_their_markers() -> None:

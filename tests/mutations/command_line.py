@@ -127,4 +127,22 @@ MUTATIONS = (
         new="",
         test="tests/command_line/test_machine.py::test_next_node_waits_until_the_others_are_in_sync_after_the_restart",
     ),
+    Mutation(
+        name="rolling-restart-stops-another-replica-of-an-under-replicated-partition",
+        invariants=(108,),
+        path="kwire/node/supervisor_link.py",
+        old="+= is_behind or partition.is_under_replicated",
+        new="+= is_behind",
+        test="tests/command_line/test_machine.py"
+        "::test_broker_counts_partitions_that_lack_any_replica",
+    ),
+    Mutation(
+        name="rolling-restart-keeps-former-listeners",
+        invariants=(108,),
+        path="kwire/cluster/machine_command.py",
+        old="        node.options = _node_options(options, own, place)\n",
+        new="        pass\n",
+        test="tests/command_line/test_machine.py"
+        "::test_brokers_of_a_machine_serve_and_restart_one_by_one_with_their_new_file",
+    ),
 )

@@ -194,4 +194,12 @@ MUTATIONS = (
         new="is_closed = bool(lacking)",
         test=f"{REPAIRS}::test_damage_in_the_active_segment_copies_no_closed_segments",
     ),
+    Mutation(
+        name="coordinator-stays-unloaded-behind-known-damage",
+        invariants=(72, 80),
+        path="kwire/log/segments/damage.py",
+        old="        error.next_offset = self.end_offset\n",
+        new="",
+        test="tests/coordinator/test_runtime.py",
+    ),
 )

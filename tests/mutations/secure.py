@@ -11,8 +11,8 @@ MUTATIONS = (
         name="metrics-of-a-protected-node-are-for-everybody",
         invariants=(105,),
         path="kwire/cli.py",
-        old='                options.metrics_host = options.metrics_host or "127.0.0.1"\n',
-        new="",
+        old='                    options.metrics_host = "127.0.0.1"\n',
+        new="                    pass\n",
         test="tests/command_line/test_secure.py"
         "::test_metrics_of_a_protected_node_are_for_its_own_machine",
     ),

@@ -38,7 +38,11 @@ class DamagedRange:
         it is the one that consumers report to the application, which can then skip the records.
         """
         text = f"offsets {self.first_offset} to {self.end_offset - 1} are damaged: {self.reason}"
-        return KafkaStorageError(text) if self.is_under_repair else CorruptMessage(text)
+        if self.is_under_repair:
+            return KafkaStorageError(text)
+        error = CorruptMessage(text)
+        error.next_offset = self.end_offset
+        return error
 
 
 class Damage(tuple[DamagedRange, ...]):
