@@ -5,6 +5,7 @@ dropped when they come first, and all together when most entries are stale. So e
 amortized logarithmic time, and few references to removed items remain.
 """
 
+import sys
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -59,10 +60,13 @@ class LazyHeap(Generic[T]):
         if self._live.pop(item, None) is not None:
             self._drop_stale()
 
-    def pop_up_to(self, key: float) -> list[T]:
-        """Remove and return the items whose key is at most ``key``, in order."""
-        items = []
-        while self._live and self.first_key <= key:
+    def pop_up_to(self, key: float, at_most: int = sys.maxsize) -> list[T]:
+        """Remove and return the items whose key is at most ``key``, in order.
+
+        ``at_most``: the largest number of items.
+        """
+        items: list[T] = []
+        while self._live and len(items) < at_most and self.first_key <= key:
             item = heappop(self._entries)[2]
             del self._live[item]
             items.append(item)

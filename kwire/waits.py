@@ -12,13 +12,15 @@ take turns, as in ``net/task_pacer.py``, use trio's ParkingLot.
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from functools import partial
 from math import inf
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
 
 from kwire.lazy_heap import LazyHeap
 
+_ENDED_AT_ONCE: Final = 500
+"""The number of waits whose deadlines have passed that end before other tasks run."""
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -273,7 +275,9 @@ class Deadlines:
             while True:
                 with trio.CancelScope(deadline=self._waits.first_key) as self._next:
                     await trio.sleep_forever()
-                self._wake(self._waits.pop_up_to(self._now()))
+                while over := self._waits.pop_up_to(self._now(), _ENDED_AT_ONCE):
+                    self._wake(over)
+                    await trio.lowlevel.checkpoint()
         finally:
             self.is_running = False
             self._wake(self._waits.pop_up_to(inf))

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from kwire.drive import give_way
 from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REQUEST_PARTITIONS: Final = 2250
-"""The most partitions in one request, as many as Apache Kafka's brokers send."""
+REQUEST_PARTITIONS: Final = 500
+"""The most partitions in one request, whose answers are applied in one turn of the event loop.
+
+Apache Kafka's brokers send up to 2,250.
+"""
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 10.0
 
@@ -149,6 +153,7 @@ class DirectoryAssignments:
                         if key in rejected:
                             self._rejected[key] = report
                             nursery.start_soon(self._repeat_later, key, report)
+                await give_way()  # The next request may be as large as this one.
 
     async def _repeat_later(self, key: TopicIdPartition, report: Report) -> None:
         """Send a rejected report again after a delay, unless a newer report has replaced it."""

@@ -35,6 +35,11 @@ class FetchIsolation(enum.IntEnum):
     """The log end offset: followers replicate uncommitted records."""
 
 
+ALL_ISOLATIONS: Final = tuple(FetchIsolation)
+ENOUGH_BYTES: Final = 1 << 62
+"""Bytes that complete every wait."""
+
+
 @attrs.define(eq=False, repr=False)
 class ByteWait(Generic[Key, T]):
     """A fetch that waits for ``missing_bytes`` more bytes, summed over its partitions."""
@@ -105,6 +110,8 @@ class NewBytes(Generic[Key, T]):
     isolations: Sequence[FetchIsolation]
     size_bytes: int
     waits: list[ByteWait[Key, T]]
+    is_change: bool = False
+    """True if the role of the partition has changed, so that the fetches check all partitions."""
     _taken: int = 0
     _shared_reads: dict[FetchIsolation, SharedReads] = attrs.Factory(dict)
 
@@ -198,7 +205,10 @@ class ByteWaits(Generic[Key, T]):
         complete = _count(arrival.take(at_most), arrival.isolations, arrival.size_bytes)
         waiters: list[T] = []
         for isolation, waits in complete.items():
-            waiters += self._pop(arrival.key, waits, arrival.shared_by(isolation, len(waits)))
+            if arrival.is_change:
+                waiters += self._pop_outdated(arrival.key, waits)
+            else:
+                waiters += self._pop(arrival.key, waits, arrival.shared_by(isolation, len(waits)))
         return waiters
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
@@ -211,7 +221,9 @@ class ByteWaits(Generic[Key, T]):
 
         Their fetches must check the partition again.
         """
-        waits = [wait for wait in self._waits(key) if not wait.is_over]
+        return self._pop_outdated(key, [wait for wait in self._waits(key) if not wait.is_over])
+
+    def _pop_outdated(self, key: Key, waits: list[ByteWait[Key, T]]) -> list[T]:
         for wait in waits:
             wait.is_outdated = True
         return self._pop(key, waits, None)

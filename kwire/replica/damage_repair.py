@@ -21,6 +21,7 @@ import trio
 
 from kwire.clock import Clock
 from kwire.codec.messages.fetch import FetchRequest
+from kwire.drive import Slices
 from kwire.errors import KafkaError, raise_for_code
 from kwire.log.compaction.job import CleaningFailed
 from kwire.log.deadlines import Deadlines
@@ -43,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 1 << 20
 """The number of bytes after which fetched batches are written before more are fetched."""
-PREFIX_BYTES: Final = 64 * 1024
-"""The size of the fetches that replace closed segments; their batches are checked in one turn."""
+FETCH_BYTES: Final = 64 * 1024
+"""The size of a fetch, unless one batch is larger; the batches are checked in one turn."""
 PAUSE_MIN_S: Final = 0.01
 """The shortest pause of a copy that exceeds its rate limit."""
 RETRY_S: Final = 2.0
@@ -90,9 +91,11 @@ class DamageRepair:
         """Repair logs until cancelled; sleep while none is damaged."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._copy_prefixes)
-            while True:
+            slices = Slices(self.clock.now)
+            while True:  # An attempt may await nothing, nor does a wait for what is due.
                 for log in await self._due.wait(self.clock):
                     await self._try(log)
+                    await slices.pause()
 
     def _set_under_repair(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
         """Let readers wait for the repair, unless nothing can be expected of it."""
@@ -222,7 +225,7 @@ class DamageRepair:
             while len(data) < min(size, PIECE_BYTES):
                 end = min(damaged.end_offset, log.high_watermark)
                 gap = Gap(end_offset, end, size - len(data))
-                max_bytes = min(gap.size, PIECE_BYTES)
+                max_bytes = min(gap.size, FETCH_BYTES)
                 records = await _fetch(source, partition, end_offset, max_bytes)
                 rest = None if stored is None else memoryview(stored)[len(data) :]
                 taken, end_offset = suitable_batches(records, gap, log.epochs, rest)
@@ -241,7 +244,7 @@ class DamageRepair:
                     pause_s = self.copy_limit.pause_s(self.clock.now())
                     await trio.sleep(max(pause_s, PAUSE_MIN_S))
                 offset = max(copy.next_offset, log.log_start)
-                records = await _fetch(source, partition, offset, PREFIX_BYTES)
+                records = await _fetch(source, partition, offset, FETCH_BYTES)
                 self.copy_limit.record(len(records), self.clock.now())
                 batches, has_all = prefix_batches(
                     records, copy.next_offset, copy.end_offset, log.epochs

@@ -9,7 +9,8 @@ Rules:
   connections see to that, and :class:`kwire.drive.Wakes` for those in which a task waits.
 * An append for which more than :data:`_COUNTED_AT_ONCE` fetches wait returns before they count its
   bytes, so that the producer is acknowledged first; a task counts them soon, with pauses. Followers
-  never wait for that task, because the acknowledgement may wait for them.
+  never wait for that task, because the acknowledgement may wait for them. The task also wakes the
+  fetches of a partition that has as many when its role changes or a transaction ends.
 * A fetch of thousands of partitions begins its wait with :meth:`FetchWaits.begin`, adds the
   partitions with pauses, and then sleeps. An append during a pause counts if its partition was
   added; otherwise the fetch notices the change before it adds the partition.
@@ -25,6 +26,8 @@ import trio
 
 from kwire.drive import Wakes, run_in_slices
 from kwire.replica.byte_waits import (
+    ALL_ISOLATIONS,
+    ENOUGH_BYTES,
     REMOVED_AT_ONCE,
     ByteWait,
     ByteWaits,
@@ -143,20 +146,23 @@ class FetchWaits:
             waits.mark(partition)
         elif partition not in waits.watched:
             return
-        count = len(waits.watched.get(partition, ())) + len(waits.watches.get(partition, ()))
-        if count > _COUNTED_AT_ONCE and self._may_count_later(partition, isolations):
-            self._uncounted.append(waits.find(partition, isolations, size_bytes))
-            self._has_uncounted.notify()
+        if self._may_count_later(partition) and not _has_followers(partition, isolations):
+            self._count_later(waits.find(partition, isolations, size_bytes))
         else:
             self._end_all(waits.pop_complete(partition, isolations, size_bytes))
         if ends_transaction:
             self._end_all(waits.pop_isolation(partition, FetchIsolation.STABLE))
 
-    def _may_count_later(self, partition: Partition, isolations: Sequence[FetchIsolation]) -> bool:
-        if not self._is_running or len(self._uncounted) >= _UNCOUNTED_MAX:
-            return False
-        leader = partition.leader
-        return FetchIsolation.LOG_END not in isolations or leader is None or not leader.followers
+    def _may_count_later(self, partition: Partition) -> bool:
+        """Return whether a partition has many waits, which a task has time to visit."""
+        waits = self._bytes
+        count = len(waits.watched.get(partition, ())) + len(waits.watches.get(partition, ()))
+        has_time = self._is_running and len(self._uncounted) < _UNCOUNTED_MAX
+        return count > _COUNTED_AT_ONCE and has_time
+
+    def _count_later(self, arrival: NewBytes[Partition, TimedWait]) -> None:
+        self._uncounted.append(arrival)
+        self._has_uncounted.notify()
 
     def mark(self, partition: Partition) -> None:
         """Make the next fetch of each session visit a partition, without waking any fetch."""
@@ -165,7 +171,12 @@ class FetchWaits:
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition, because they must check it again."""
         self._bytes.mark(partition)
-        self._end_all(self._bytes.pop_all(partition))
+        if self._may_count_later(partition):
+            arrival = self._bytes.find(partition, ALL_ISOLATIONS, ENOUGH_BYTES)
+            arrival.is_change = True
+            self._count_later(arrival)
+        else:
+            self._end_all(self._bytes.pop_all(partition))
 
     def _end_all(self, waits: Iterable[Wakeable]) -> None:
         """End waits: of tasks a few at a time, of connections at once, which have their turns."""
@@ -211,3 +222,9 @@ class FetchWaits:
         if arrival.is_counted:
             self._uncounted.popleft()
         self._end_all(waits)
+
+
+def _has_followers(partition: Partition, isolations: Sequence[FetchIsolation]) -> bool:
+    """Return whether followers may wait for bytes at these isolation levels."""
+    leader = partition.leader
+    return FetchIsolation.LOG_END in isolations and leader is not None and bool(leader.followers)

@@ -337,7 +337,7 @@ MUTATIONS = (
         name="acknowledgement-waits-for-all-subscribers",
         invariants=(10,),
         path="kwire/replica/fetch_waits.py",
-        old="if count > _COUNTED_AT_ONCE and self._may_count_later(partition, isolations):",
+        old="if self._may_count_later(partition) and not _has_followers(partition, isolations):",
         new="if False:",
         test=f"{FANOUT}::test_acknowledgement_leaves_before_the_subscribers_are_visited",
     ),
@@ -350,11 +350,20 @@ MUTATIONS = (
         test=f"{FANOUT}::test_commit_is_acknowledged_before_subscribers_are_answered",
     ),
     Mutation(
+        name="subscribers-do-not-check-all-partitions-after-a-new-role",
+        invariants=(101,),
+        path="kwire/replica/byte_waits.py",
+        old="            if arrival.is_change:",
+        new="            if False:",
+        test="tests/replica/test_byte_waits.py"
+        "::test_new_role_that_is_counted_later_outdates_the_waits_of_its_time",
+    ),
+    Mutation(
         name="followers-are-woken-after-subscribers",
         invariants=(10,),
         path="kwire/replica/fetch_waits.py",
-        old=" not in isolations or leader is None or not leader.followers",
-        new=" is not None",
+        old="return FetchIsolation.LOG_END in isolations and leader is not None",
+        new="return False",
         test=f"{FANOUT}::test_follower_is_woken_by_the_append_itself",
     ),
     Mutation(

@@ -1,6 +1,8 @@
 """Waits of fetches: they complete when their bytes are readable, or at their deadline."""
 
 from kwire.replica.byte_waits import (
+    ALL_ISOLATIONS,
+    ENOUGH_BYTES,
     SHARED_MAX,
     ByteWait,
     ByteWaits,
@@ -136,3 +138,17 @@ def test_bytes_that_are_counted_later_count_for_the_waits_of_their_time() -> Non
     assert added["a"].shared_reads is added["d"].shared_reads is not None
     assert waits.pop_complete("p", levels, 10) == ["later"]
     assert not waits.watched
+
+
+def test_new_role_that_is_counted_later_outdates_the_waits_of_its_time() -> None:
+    """Invariant 101: those of all isolation levels end, and their fetches check all partitions."""
+    waits: ByteWaits[str, str] = ByteWaits()
+    begun = [add_wait(waits, f"{each.name}", ["p"], 100, each) for each in FetchIsolation]
+    change = waits.find("p", ALL_ISOLATIONS, ENOUGH_BYTES)
+    change.is_change = True
+    late = add_wait(waits, "late", ["p"], 100, FetchIsolation.STABLE)
+    ended = [*waits.count(change, 2), *waits.count(change, 2)]
+    assert ended == [each.waiter for each in begun]
+    assert all(each.is_outdated and each.shared_reads is None for each in begun)
+    assert not late.is_over
+    assert not late.is_outdated

@@ -41,6 +41,7 @@ async def test_a_whole_file_of_zeros_is_copied_in_pieces(
     autojump_clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(damage_repair, "PIECE_BYTES", 250)
+    monkeypatch.setattr(damage_repair, "FETCH_BYTES", 250)
     async with cluster() as c:
         before, segment = file_bytes(c.log), c.log.segments[1]
         segment.file.write((bytes(segment.size),), 0)
@@ -282,7 +283,7 @@ async def test_copy_of_closed_segments_does_not_hold_up_other_repairs(autojump_c
         _compact_differently(c)
         c.rot(70)
         await c.scrub()
-        c.others[2].is_stuck = lambda request: request.max_bytes == damage_repair.PREFIX_BYTES
+        c.others[2].is_stuck = lambda request: request.max_bytes == damage_repair.FETCH_BYTES
         await trio.sleep(3)
         assert c.scrubber.damage_counts() == (1, 1)
         log = c.logs.create("u", OTHER, 0, CONFIG)
@@ -302,7 +303,7 @@ async def test_copy_of_closed_segments_does_not_hold_up_other_repairs(autojump_c
 async def test_copy_of_closed_segments_keeps_to_its_rate(
     autojump_clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(damage_repair, "PREFIX_BYTES", 300)
+    monkeypatch.setattr(damage_repair, "FETCH_BYTES", 300)
     async with cluster(COMPACTED, State(isr=(1, 2))) as c:
         _compact_differently(c)
         size = sum(segment.size for segment in c.log.segments[:-1])

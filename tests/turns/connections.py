@@ -85,7 +85,7 @@ async def choose(connected: Connected, size: int) -> None:
     assert oldest in connections[size // 2 :]
 
 
-@row("search for idle connections", "connections", ALL, "_close_idle")
+@row("search for idle connections", "connections", ALL, "net.server._close_idle")
 async def close_idle(connected: Connected, size: int) -> None:
     """The first search finds none; half of the clients are idle at the next."""
     busy, idle = connected.connections()[: size // 2], connected.connections()[size // 2 :]

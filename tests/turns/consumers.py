@@ -125,14 +125,20 @@ async def describe(consumers: Consumers, size: int) -> None:
     assert len(answer.groups[0].members) == size
 
 
-@row("a new target of a consumer group", "members", MEMBERS, "_steps.run", after=JOINS)
+@row("a new target of a consumer group", "members", MEMBERS, "coordinator.steps.run", after=JOINS)
 async def rebalance(consumers: Consumers, size: int) -> None:
     await consumers.join(["newcomer"])
     await consumers.settle()
     assert len((await consumers.describe()).members) == size + 1
 
 
-@row("loading of a consumer group", "members", MEMBERS, "_load_all", after=JOINS)
+@row(
+    "loading of a consumer group",
+    "members",
+    MEMBERS,
+    "coordinator.loading._load_queued",
+    after=JOINS,
+)
 async def load(consumers: Consumers, size: int) -> None:
     service = consumers.node.parts.groups().service
     with consumers.node.meter.measuring():
@@ -142,7 +148,13 @@ async def load(consumers: Consumers, size: int) -> None:
     assert len((await consumers.describe()).members) >= size
 
 
-@row("end of the sessions of consumers", "members", MEMBERS, "_keep_deadlines", after=JOINS)
+@row(
+    "end of the sessions of consumers",
+    "members",
+    MEMBERS,
+    "coordinator.runtime._keep_deadlines",
+    after=JOINS,
+)
 async def expire(consumers: Consumers, size: int) -> None:
     with consumers.node.meter.measuring():
         await trio.sleep(2 * SESSION_S)

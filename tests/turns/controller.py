@@ -163,7 +163,13 @@ async def fence(controller: Controller, broker: int) -> None:
     await repeat(ask, decide_leader_updates)
 
 
-@row("fencing of a leader", "partitions", ALL, "_fence_stale", "_update_leaders")
+@row(
+    "fencing of a leader",
+    "partitions",
+    ALL,
+    "raftmeta.controller.periodic_tasks._fence_stale",
+    "raftmeta.controller.periodic_tasks._update_leaders",
+)
 async def fence_leader(scene: Decisions, size: int) -> None:
     controller = await scene.controller(size)
     silence(controller, 2)
@@ -184,7 +190,12 @@ async def unfence(scene: Decisions, size: int) -> None:
     assert leaders(controller) == {2}
 
 
-@row("elections where unclean leaders are allowed", "partitions", ALL, "_elect_unclean")
+@row(
+    "elections where unclean leaders are allowed",
+    "partitions",
+    ALL,
+    "raftmeta.controller.periodic_tasks._elect_unclean",
+)
 async def elect_unclean(scene: Decisions, size: int) -> None:
     controller = await scene.controller(size, (2,))
     await fence(controller, 2)
@@ -225,7 +236,12 @@ async def elect_on_request(scene: Decisions, size: int) -> None:
     assert leaders(controller) == {2}
 
 
-@row("elections of preferred leaders", "partitions", ALL, "_rebalance_leaders")
+@row(
+    "elections of preferred leaders",
+    "partitions",
+    ALL,
+    "raftmeta.controller.periodic_tasks._rebalance_leaders",
+)
 async def rebalance(scene: Decisions, size: int) -> None:
     controller = await with_others_leading(scene, size)
     await repeat(partial(scene.measure, controller), decide_rebalance_leaders)

@@ -146,7 +146,12 @@ async def follow(followers: Followers, leader: int, epoch: int) -> None:
         await trio.sleep(5)
 
 
-@row("the first fetch, and its answer without records", "partitions", ALL)
+@row(
+    "the first fetch, and its answer without records",
+    "partitions",
+    ALL,
+    "replica.fetcher.leader_fetcher.run",
+)
 async def begin(followers: Followers, size: int) -> None:
     """The partitions come one after the other; then a lost session has the next fetch name all."""
     await follow(followers, 2, 0)

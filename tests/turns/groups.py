@@ -149,7 +149,13 @@ async def count_groups(node: MeteredNode, size: int) -> None:
     assert dict(counts.by_kind())["classic",] >= size
 
 
-@row("loading of a partition", "groups", GROUPS, "_load_all", after="OffsetCommit")
+@row(
+    "loading of a partition",
+    "groups",
+    GROUPS,
+    "coordinator.loading._load_queued",
+    after="OffsetCommit",
+)
 async def load(node: MeteredNode, size: int) -> None:
     """Their offsets are as many, beside those of the group with many offsets."""
     service = node.parts.groups().service
@@ -186,7 +192,7 @@ async def delete_large_group(node: MeteredNode, size: int) -> None:
     await node.measure(DeleteGroupsRequest(groups_names=["large"]))
 
 
-@row("expiry of offsets", "groups", GROUPS, "_steps.run")
+@row("expiry of offsets", "groups", GROUPS, "coordinator.steps.run")
 async def expire(node: MeteredNode, size: int) -> None:
     """The interval's check finds nothing that has expired."""
     with node.meter.measuring():

@@ -111,7 +111,7 @@ IMAGES: Final = Scene("images of the metadata", publisher_of_a_broker)
 row = IMAGES.operation
 
 
-@row("load of the first snapshot", "partitions", ALL)
+@row("load of the first snapshot", "partitions", ALL, "raftmeta.metadata.publisher.run")
 async def load(images: Images, size: int) -> None:
     await images.load(partitions_led_by(2, 0))
     assert images.count() == size

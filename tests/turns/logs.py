@@ -128,7 +128,11 @@ async def read_from_each_segment(logs: Logs, log: PartitionLog) -> None:
 
 
 @LOGS.operation(
-    "move to another directory", "batches of idempotent producers", 20_000, "AlterReplicaLogDirs"
+    "move to another directory",
+    "batches of idempotent producers",
+    20_000,
+    "AlterReplicaLogDirs",
+    "log.directories.moves._run",
 )
 async def move(logs: Logs, size: int) -> None:
     directories = [LogDirectory(SimDisk(), name) for name in ("a", "b")]
@@ -230,7 +234,9 @@ async def wrong_index(logs: Logs, size: int) -> None:
     assert offset_index.entries(logs.disk.read(path), 0) == pairs
 
 
-@LOGS.operation("retention without a time index", "batches", 20_000, "retention.run")
+@LOGS.operation(
+    "retention without a time index", "batches", 20_000, "log.directories.log_retention.run"
+)
 async def lost_time_index(logs: Logs, size: int) -> None:
     log = logs.create("ageless", retention_ms=3_600_000)
     fill(log, size)
@@ -290,7 +296,7 @@ async def ended_transactions(logs: Logs, size: int) -> None:
         log.producers.last_stable_offset(log.end_offset)
 
 
-@LOGS.operation("retention by time", "segments", 1_000, "retention.run")
+@LOGS.operation("retention by time", "segments", 1_000, "log.directories.log_retention.run")
 async def retain(logs: Logs, size: int) -> None:
     log = logs.create("retained", segment_bytes=200, retention_ms=3_600_000)
     fill(log, 2 * size, timestamp_ms=TIME_MS - 7_200_000)
@@ -304,7 +310,9 @@ async def retain(logs: Logs, size: int) -> None:
         await trio.sleep(120)
 
 
-@LOGS.operation("expiry of idle producers", "producers", 100_000, "retention.run")
+@LOGS.operation(
+    "expiry of idle producers", "producers", 100_000, "log.directories.log_retention.run"
+)
 async def expire(logs: Logs, size: int) -> None:
     log = logs.create("expired", producer_id_expiration_ms=1_000)
     log.producers.restore(producers(size))
@@ -314,7 +322,9 @@ async def expire(logs: Logs, size: int) -> None:
     assert not len(log.producers)
 
 
-@LOGS.operation("flush of rolled segments", "segments", 1_000, "flusher.flush_rolled")
+@LOGS.operation(
+    "flush of rolled segments", "segments", 1_000, "log.directories.flusher.flush_rolled"
+)
 async def flush(logs: Logs, size: int) -> None:
     log = logs.create("flushed", segment_bytes=200)
     for chunk in batches(2 * size):
@@ -329,10 +339,10 @@ async def flush(logs: Logs, size: int) -> None:
     "checkpoints of changed logs",
     "logs",
     3_000,
-    "checkpoints.keep_high_watermarks",
-    "checkpoints.keep_recovery_points",
-    "flusher.flush_timed",
-    "removals.run",
+    "log.directories.checkpointing.keep_high_watermarks",
+    "log.directories.checkpointing.keep_recovery_points",
+    "log.directories.flusher.flush_timed",
+    "log.directories.removal.run",
 )
 async def checkpoint(logs: Logs, size: int) -> None:
     """Its time-out flushes each log meanwhile, and at last all of them are deleted."""
@@ -355,7 +365,9 @@ COMPACTED: dict[str, Any] = {
 }
 
 
-@LOGS.operation("choice of the log to compact", "logs", 10_000)
+@LOGS.operation(
+    "choice of the log to compact", "logs", 10_000, "log.cleaner.run", "log.cleaner._look_at_marked"
+)
 async def choose(logs: Logs, size: int) -> None:
     config = LogConfig(**COMPACTED)
     cleaner = LogCleaner(
@@ -381,7 +393,7 @@ async def choose(logs: Logs, size: int) -> None:
         service.on_compactable = lambda log: None
 
 
-@LOGS.operation("swap of a compacted group", "segments", 1_000)
+@LOGS.operation("swap of a compacted group", "segments", 1_000, "log.cleaner._work")
 async def swap(logs: Logs, size: int) -> None:
     log = logs.create("swapped", segment_bytes=200, **COMPACTED)
     for _ in range(2 * size + 10):

@@ -183,7 +183,7 @@ async def interrupt(members: Members, size: int) -> None:
     "loading of a group",
     "members",
     MEMBERS,
-    "_load_all",
+    "coordinator.loading._load_queued",
     after="JoinGroup and SyncGroup of new members",
 )
 async def load(members: Members, size: int) -> None:
@@ -215,7 +215,7 @@ async def leave_together(members: Members, size: int) -> None:
     assert (await members.describe()).group_state == "Empty"
 
 
-@row("end of all sessions", "members", MEMBERS, "_keep_deadlines")
+@row("end of all sessions", "members", MEMBERS, "coordinator.runtime._keep_deadlines")
 async def expire(members: Members, size: int) -> None:
     await members.join_anew(size)
     await members.sync()
@@ -224,7 +224,7 @@ async def expire(members: Members, size: int) -> None:
     assert (await members.describe()).group_state == "Empty"
 
 
-@row("members that do not sync in time", "members", MEMBERS, "_keep_deadlines")
+@row("members that do not sync in time", "members", MEMBERS, "coordinator.runtime._keep_deadlines")
 async def expire_unsynced(members: Members, size: int) -> None:
     await members.join_anew(size)
     with members.node.meter.measuring():

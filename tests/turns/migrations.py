@@ -57,7 +57,7 @@ row = MIGRATED.operation
 UPGRADE: Final = "a classic group that becomes a consumer group"
 
 
-@row(UPGRADE, "members", MEMBERS, "_steps.run")
+@row(UPGRADE, "members", MEMBERS, "coordinator.steps.run")
 async def upgrade(members: Members, size: int) -> None:
     (answer,) = await members.node.measure(consumer_join("consumer"))
     assert answer.error_code == 0, answer.error_message

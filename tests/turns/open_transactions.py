@@ -155,7 +155,7 @@ async def end(node: MeteredNode, size: int) -> None:
     assert partition.last_stable_offset == 1
 
 
-@row("loading of their coordinator", "open transactions", OPEN, "_load_all")
+@row("loading of their coordinator", "open transactions", OPEN, "coordinator.loading._load_queued")
 async def load(node: MeteredNode, size: int) -> None:
     service = node.parts.transactions().service
     with node.meter.measuring():
@@ -194,8 +194,8 @@ async def describe_transactions(node: MeteredNode, size: int) -> None:
     "time-outs that pass together",
     "open transactions",
     OPEN,
-    "_keep_deadlines",
-    "_steps.run",
+    "coordinator.runtime._keep_deadlines",
+    "coordinator.steps.run",
     after="loading of their coordinator",
 )
 async def time_out(node: MeteredNode, size: int) -> None:

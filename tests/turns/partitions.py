@@ -209,7 +209,7 @@ async def describe_producers(node: MeteredNode, size: int) -> None:
     partition.log.producers.clear()
 
 
-@row("snapshot of the metadata", "partitions", ALL, "Snapshotter")
+@row("snapshot of the metadata", "partitions", ALL, "raftmeta.metadata.snapshotter.run")
 async def snapshot(node: MeteredNode, size: int) -> None:
     with node.meter.measuring():
         await trio.sleep(65)

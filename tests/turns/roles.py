@@ -59,7 +59,7 @@ def led_by(leader: int, epoch: int) -> list[r.PartitionRecord]:
     ]
 
 
-@row("partitions that begin", "partitions", ALL, "MetadataApplier")
+@row("partitions that begin", "partitions", ALL, "replica.metadata_applier.run")
 async def create(roles: Roles, size: int) -> None:
     await roles.measure(r.TopicRecord(name="t", topic_id=topic_id("t")), *led_by(OWN, 0))
     assert len(roles.broker.replicas.partitions) == size
@@ -69,7 +69,7 @@ async def create(roles: Roles, size: int) -> None:
     "leaders that become followers",
     "partitions",
     ALL,
-    "MetadataApplier",
+    "replica.metadata_applier.run",
     after="partitions that begin",
 )
 async def follow(roles: Roles, size: int) -> None:
@@ -81,7 +81,7 @@ async def follow(roles: Roles, size: int) -> None:
     "followers that become leaders",
     "partitions",
     ALL,
-    "MetadataApplier",
+    "replica.metadata_applier.run",
     after="leaders that become followers",
 )
 async def lead(roles: Roles, size: int) -> None:
@@ -89,12 +89,24 @@ async def lead(roles: Roles, size: int) -> None:
     assert all(partition.leader for partition in roles.broker.replicas.partitions)
 
 
-@row("settings of all topics", "partitions", ALL, "MetadataApplier", after="partitions that begin")
+@row(
+    "settings of all topics",
+    "partitions",
+    ALL,
+    "replica.metadata_applier.run",
+    after="partitions that begin",
+)
 async def configure(roles: Roles, size: int) -> None:
     await roles.measure(r.ConfigRecord(resource_type=4, resource_name="", name="x", value="y"))
 
 
-@row("deletion of a topic", "partitions", ALL, "MetadataApplier", after="partitions that begin")
+@row(
+    "deletion of a topic",
+    "partitions",
+    ALL,
+    "replica.metadata_applier.run",
+    after="partitions that begin",
+)
 async def delete(roles: Roles, size: int) -> None:
     await roles.measure(r.RemoveTopicRecord(topic_id=topic_id("t")))
     assert not len(roles.broker.replicas.partitions)

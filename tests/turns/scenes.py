@@ -7,14 +7,17 @@ from tests.turns.acls import ACLS
 from tests.turns.connections import CONNECTED
 from tests.turns.consumers import CONSUMED
 from tests.turns.controller import DECISIONS
+from tests.turns.directory_assignments import ASSIGNING
 from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
 from tests.turns.images import IMAGES
-from tests.turns.isr_changes import LED
 from tests.turns.logs import LOGS
 from tests.turns.members import MEMBERED
 from tests.turns.migrations import MIGRATED
 from tests.turns.open_transactions import OPENED
+from tests.turns.replica.damage_repair import DAMAGED
+from tests.turns.replica.fetch_waits import WAITING
+from tests.turns.replica.isr_changes import LED
 from tests.turns.roles import ROLES
 from tests.turns.scrubs import SCRUBS
 from tests.turns.share_groups import SHARING
@@ -30,8 +33,11 @@ from tests.turns.users import USERS
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
     SCRUBS,
+    DAMAGED,
     ROLES,
     FOLLOWED,
+    WAITING,
+    ASSIGNING,
     LED,
     IMAGES,
     TOPICS,

@@ -29,7 +29,7 @@ async def scrub(logs: Logs, seconds: float) -> LogScrubber:
     return scrubber
 
 
-@SCRUBS.operation("scrub of many logs", "logs", 3_000, "_run")
+@SCRUBS.operation("scrub of many logs", "logs", 3_000, "log.scrubber._run")
 async def scrub_logs(logs: Logs, size: int) -> None:
     for number in range(size):
         log = logs.manager.create("scrubbed", ID, number, LogConfig())

@@ -132,7 +132,9 @@ async def describe_offsets(sharers: Sharers, size: int) -> None:
     assert len(answer.groups[0].topics[0].partitions) == size
 
 
-@row("loading of a share group", "members", MEMBERS, "_load_all", after=JOINS)
+@row(
+    "loading of a share group", "members", MEMBERS, "coordinator.loading._load_queued", after=JOINS
+)
 async def load(sharers: Sharers, size: int) -> None:
     service = sharers.node.parts.groups().service
     with sharers.node.meter.measuring():
@@ -142,7 +144,13 @@ async def load(sharers: Sharers, size: int) -> None:
     await sharers.beat()
 
 
-@row("sessions of a share group that expire", "members", MEMBERS, "_keep_deadlines", after=JOINS)
+@row(
+    "sessions of a share group that expire",
+    "members",
+    MEMBERS,
+    "coordinator.runtime._keep_deadlines",
+    after=JOINS,
+)
 async def expire(sharers: Sharers, size: int) -> None:
     with sharers.node.meter.measuring():
         await trio.sleep(SESSION_S + 1)

@@ -120,7 +120,7 @@ async def summarize(node: MeteredNode, size: int) -> None:
     assert len(messages.summary_results(GROUP, answer)) == size
 
 
-@row("loading of states", "share partitions", ALL, "_load_all", after=AFTER)
+@row("loading of states", "share partitions", ALL, "coordinator.loading._load_queued", after=AFTER)
 async def load(node: MeteredNode, size: int) -> None:
     service = node.parts.share_states().service
     with node.meter.measuring():
@@ -130,7 +130,13 @@ async def load(node: MeteredNode, size: int) -> None:
     assert len(machine(node).states) == size
 
 
-@row("pruning and copies of idle states", "share partitions", ALL, "_prune_all", after=AFTER)
+@row(
+    "pruning and copies of idle states",
+    "share partitions",
+    ALL,
+    "share.state.coordinator._prune_all",
+    after=AFTER,
+)
 async def prune(node: MeteredNode, size: int) -> None:
     log = node.parts.replicas.partitions.get(SHARE_GROUP_STATE, 0).log
     with node.meter.measuring():

@@ -112,7 +112,7 @@ async def end_session(shares: Shares, size: int) -> None:
     await shares.accept(first, size)
 
 
-@row("the end of locks", "locks", LOCKS, "share.share_partitions.ShareService.run")
+@row("the end of locks", "locks", LOCKS, "share.share_partitions.run")
 async def end_locks(shares: Shares, size: int) -> None:
     await shares.fill(size)
     with shares.meter.measuring():

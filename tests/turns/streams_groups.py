@@ -105,7 +105,13 @@ async def describe(streamers: Streamers, size: int) -> None:
     assert len(answer.groups[0].members) == size
 
 
-@row("loading of a streams group", "members", MEMBERS, "_load_all", after=JOINS)
+@row(
+    "loading of a streams group",
+    "members",
+    MEMBERS,
+    "coordinator.loading._load_queued",
+    after=JOINS,
+)
 async def load(streamers: Streamers, size: int) -> None:
     service = streamers.node.parts.groups().service
     with streamers.node.meter.measuring():
@@ -115,7 +121,13 @@ async def load(streamers: Streamers, size: int) -> None:
     await streamers.beat()
 
 
-@row("sessions of a streams group that expire", "members", MEMBERS, "_keep_deadlines", after=JOINS)
+@row(
+    "sessions of a streams group that expire",
+    "members",
+    MEMBERS,
+    "coordinator.runtime._keep_deadlines",
+    after=JOINS,
+)
 async def expire(streamers: Streamers, size: int) -> None:
     with streamers.node.meter.measuring():
         await trio.sleep(SESSION_S + 1)

@@ -116,7 +116,12 @@ async def describe(scene: Tokens, size: int) -> None:
     assert len(answer.tokens) >= size
 
 
-@row("removal of expired delegation tokens", "tokens", ALL, "_remove_expired_tokens")
+@row(
+    "removal of expired delegation tokens",
+    "tokens",
+    ALL,
+    "raftmeta.controller.periodic_tasks._remove_expired_tokens",
+)
 async def remove(scene: Tokens, size: int) -> None:
     while await scene.measure(decide_remove_expired, 5_000):
         pass

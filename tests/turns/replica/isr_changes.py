@@ -133,8 +133,8 @@ row = LED.operation
     "a follower that leaves the ISRs",
     "partitions",
     ALL,
-    "isr_changes._propose_without_laggards",
-    "isr_changes._send_all",
+    "replica.isr_changes._propose_without_laggards",
+    "replica.isr_changes._send_all",
 )
 async def leave(leading: Leading, size: int) -> None:
     for partition in leading.partitions:
@@ -145,7 +145,7 @@ async def leave(leading: Leading, size: int) -> None:
     assert leading.isrs() == {frozenset({OWN})}
 
 
-@row("a follower that returns to the ISRs", "partitions", ALL, "isr_changes._send_all")
+@row("a follower that returns to the ISRs", "partitions", ALL, "replica.isr_changes._send_all")
 async def join(leading: Leading, size: int) -> None:
     """The fetches of the follower are not measured: they have rows of their own."""
     await leave(leading, size)

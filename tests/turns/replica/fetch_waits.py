@@ -1,0 +1,104 @@
+"""10,000 fetches that wait for bytes of one partition."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.log.partition_log import create
+from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.fetch_waits import FetchWait, FetchWaits
+from kwire.replica.partition import Partition
+from kwire.types import TopicPartition
+from simulation.disk import SimDisk
+from tests.support.turns.meter import TurnMeter
+from tests.support.turns.table import Scene
+
+ALL: Final = 10_000
+MAX_WAIT_S: Final = 30.0
+
+
+@attrs.frozen
+class Waiting:
+    """The waits of a broker, a partition, and the meter of its process."""
+
+    waits: FetchWaits
+    partition: Partition
+    meter: TurnMeter
+
+    def begin(
+        self, count: int, isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    ) -> list[FetchWait]:
+        """Begin long polls whose times are up together; none of them has a task."""
+        begun: list[FetchWait] = []
+        for _ in range(count):
+            wait = self.waits.begin(1, isolation)
+            self.waits.add(wait, [self.partition])
+            wait.waiter.begin(trio.current_time() + MAX_WAIT_S)
+            assert wait.waiter.park(lambda: None)
+            begun.append(wait)
+        return begun
+
+    def end(self, begun: list[FetchWait]) -> None:
+        """End the waits, as their fetches do."""
+        assert all(wait.waiter.is_over for wait in begun)
+        for wait in begun:
+            self.waits.end(wait)
+        assert not len(self.waits)
+
+
+@asynccontextmanager
+async def waits_of_a_broker(meter: TurnMeter) -> AsyncIterator[Waiting]:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
+    waits = FetchWaits(trio.current_time)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(waits.run)
+        yield Waiting(waits, Partition("t", 0, b"t" * 16, log), meter)
+        nursery.cancel_scope.cancel()
+
+
+WAITING: Final = Scene("fetches that wait for bytes", waits_of_a_broker)
+row = WAITING.operation
+
+
+@row("bytes for which many fetches wait", "fetches", ALL, "replica.fetch_waits._count")
+async def count(waiting: Waiting, size: int) -> None:
+    begun = waiting.begin(size)
+    await trio.lowlevel.checkpoint()
+    with waiting.meter.measuring():
+        waiting.waits.on_readable(waiting.partition, (FetchIsolation.HIGH_WATERMARK,), 100)
+        await trio.sleep(1)
+    waiting.end(begun)
+
+
+@row("long polls whose time is up", "fetches", ALL, "waits.run")
+async def expire(waiting: Waiting, size: int) -> None:
+    begun = waiting.begin(size)
+    await trio.lowlevel.checkpoint()
+    with waiting.meter.measuring():
+        await trio.sleep(MAX_WAIT_S + 1)
+    waiting.end(begun)
+
+
+@row("end of a transaction for which many fetches wait", "fetches", ALL)
+async def end_transaction(waiting: Waiting, size: int) -> None:
+    begun = waiting.begin(size, FetchIsolation.STABLE)
+    await trio.lowlevel.checkpoint()
+    with waiting.meter.measuring():
+        waiting.waits.on_transaction_ended(waiting.partition)
+        await trio.sleep(1)
+    waiting.end(begun)
+
+
+@row("new role of a partition for which many fetches wait", "fetches", ALL)
+async def change(waiting: Waiting, size: int) -> None:
+    begun = waiting.begin(size)
+    await trio.lowlevel.checkpoint()
+    with waiting.meter.measuring():
+        waiting.waits.on_changed(waiting.partition)
+        await trio.sleep(1)
+    waiting.end(begun)
