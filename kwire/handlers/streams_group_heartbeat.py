@@ -15,6 +15,7 @@ from kwire.codec.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
+from kwire.drive import give_way
 from kwire.errors import InvalidTopicException, KafkaError, StreamsInvalidTopology
 from kwire.group.decision_builder import Client
 from kwire.handlers.shared.context import CLUSTER, Context
@@ -56,6 +57,7 @@ async def streams_group_heartbeat(
     context.check_allowed("Read", "Group", request.group_id)
     if request.topology is not None:
         _check_topics(context, request.topology)
+        await give_way()  # A large topology has been decoded and checked.
     from kwire.group.streams.checks import check_heartbeat
 
     check_heartbeat(request)

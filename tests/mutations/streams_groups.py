@@ -24,6 +24,14 @@ MUTATIONS = (
         test=f"{_MEMBERS}::test_standby_tasks_are_on_another_process",
     ),
     Mutation(
+        name="decide-on-every-repartition-topic-a-round-later",
+        invariants=(74,),
+        path="kwire/group/streams/repartition.py",
+        old="turn + (sink <= position)",
+        new="turn + 1",
+        test="tests/group/test_repartition.py",
+    ),
+    Mutation(
         name="visit-processes-in-the-order-of-their-ids",
         invariants=(74,),
         path="kwire/group/streams/assignor.py",

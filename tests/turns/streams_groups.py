@@ -10,7 +10,10 @@ import trio
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
-from kwire.codec.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from kwire.codec.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    TopicInfo,
+)
 from tests.support.group.streams import Subtopology, Topology, request
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.node import MeteredNode, metered_node
@@ -20,6 +23,7 @@ MEMBERS: Final = 500
 TASKS: Final = 5_000
 GROUP: Final = "g"
 TOPIC: Final = "topic"
+SMALL: Final = "small"
 SESSION_S: Final = 45
 TOPOLOGY: Final = Topology(
     epoch=0, subtopologies=[Subtopology(subtopology_id="0", source_topics=[TOPIC])]
@@ -135,3 +139,51 @@ async def expire(streamers: Streamers, size: int) -> None:
     assert not answer.groups[0].members
     (deleted,) = await streamers.node.measure(DeleteGroupsRequest(groups_names=[GROUP]))
     assert not deleted.results[0].error_code
+
+
+def chain(length: int) -> Topology:
+    """Return subtopologies that each read what a later one writes; the last one reads a topic."""
+
+    def internal(name: str) -> TopicInfo:
+        return TopicInfo(name=name, partitions=0, replication_factor=0)
+
+    return Topology(
+        epoch=0,
+        subtopologies=[
+            Subtopology(
+                subtopology_id=f"{number:04}",
+                source_topics=[SMALL] if number == length else [],
+                repartition_source_topics=(
+                    [] if number == length else [internal(f"repartition-{number}")]
+                ),
+                repartition_sink_topics=[] if number == 1 else [f"repartition-{number - 1}"],
+                state_changelog_topics=[internal(f"changelog-{number}")],
+            )
+            for number in range(1, length + 1)
+        ],
+    )
+
+
+@row("StreamsGroupHeartbeat of a chain", "subtopologies", 150, "StreamsGroupHeartbeat")
+async def beat_of_chain(streamers: Streamers, size: int) -> None:
+    """The join creates the internal topics."""
+    node = streamers.node
+    await node.create(SMALL, 1)
+    answer = await node.call(request("m", group="short", topology=chain(2)))
+    await trio.sleep(10)
+    await node.call(request("m", answer.member_epoch, group="short"))  # The codec is compiled.
+    join = request("m", group="chained", topology=chain(size), endpoint=("host", 1))
+    (answer,) = await node.measure(join)
+    assert not answer.error_code, answer.error_message
+    with node.meter.measuring():
+        await trio.sleep(10)
+    for _ in range(2):
+        (answer,) = await node.measure(request("m", answer.member_epoch, group="chained"))
+        assert not answer.error_code, answer.error_message
+        await trio.sleep(5)
+    described = StreamsGroupDescribeRequest(
+        group_ids=["chained"], include_authorized_operations=False
+    )
+    (answer,) = await node.measure(described)
+    (member,) = answer.groups[0].members
+    assert len(member.assignment.active_tasks) == size

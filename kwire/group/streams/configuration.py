@@ -14,10 +14,9 @@ import attrs
 
 from kwire.errors import StreamsInvalidTopology
 from kwire.group.consumer.topics import Topics
+from kwire.group.streams.repartition import decide_counts
 from kwire.group.streams.topology import Subtopology, Topology, source_names
 
-_EVALUATIONS_MAX: Final = 20_000
-"""The number of repartition topics, summed over all rounds, at which a topology is rejected."""
 _SHOWN: Final = 3
 """The number of topics that a message names."""
 
@@ -104,7 +103,7 @@ class _Configuring:
     def configure(self) -> Configuration:
         subtopologies = self.topology.subtopologies
         self._check_sources()
-        self._decide_repartition_topics()
+        self.decided.update(decide_counts(list(subtopologies.values()), self._count))
         for subtopology in subtopologies.values():
             for group in dict.fromkeys(_copartition_groups(subtopology)):
                 self._align(group)
@@ -143,49 +142,6 @@ class _Configuring:
         if count is None:
             raise StreamsInvalidTopology(f"Number of partitions is not set for topic: {name}")
         return count
-
-    def _decide_repartition_topics(self) -> None:
-        """Decide on counts in rounds: a subtopology may write to topics that another one reads."""
-        counts = {
-            topic.name: topic.partitions
-            for each in self._subtopologies
-            for topic in each.repartition_source_topics
-            if topic.partitions
-        }
-        sinks = [
-            (name, each) for each in self._subtopologies for name in each.repartition_sink_topics
-        ]
-        evaluation_count = 0
-        while waiting := [(name, each) for name, each in sinks if name not in counts]:
-            before = len(counts)
-            evaluation_count += len(waiting)
-            if evaluation_count > _EVALUATIONS_MAX:
-                raise StreamsInvalidTopology("The chains of repartition topics are too long.")
-            for name, subtopology in waiting:
-                count = self._widest_source(subtopology, counts)
-                if count is not None:
-                    counts.setdefault(name, count)
-            if len(counts) == before:
-                raise StreamsInvalidTopology(
-                    "Failed to compute number of partitions for all repartition topics. There may "
-                    "be loops in the topology that cannot be resolved."
-                )
-        if any(
-            topic.name not in counts
-            for each in self._subtopologies
-            for topic in each.repartition_source_topics
-        ):
-            raise StreamsInvalidTopology(
-                "Failed to compute number of partitions for all repartition topics, because a "
-                "repartition source topic is never used as a sink topic."
-            )
-        self.decided.update(counts)
-
-    def _widest_source(self, subtopology: Subtopology, counts: Mapping[str, int]) -> int | None:
-        """Return the largest partition count that a subtopology reads, as far as known."""
-        sizes = [counts.get(topic.name) for topic in subtopology.repartition_source_topics]
-        sizes += [self._count(name) for name in subtopology.source_topics]
-        return max((size for size in sizes if size is not None), default=None)
 
     def _align(self, group: frozenset[str]) -> None:
         """Give copartitioned topics equal partition counts; raises _Problem."""
