@@ -54,6 +54,18 @@ def test_uniform_is_balanced_and_moves_no_more_than_it_must(seed: int) -> None:
     assert total == sum(map(size, current.values()))
 
 
+def test_uniform_gives_away_first_what_nobody_had() -> None:
+    """The order is Kafka's, and so are the owners."""
+    topic = b"t" * 16
+    current = {"m0": {topic: frozenset(range(6))}}
+    result = run_steps(assign_uniform(members(3, frozenset({topic}), current), {topic: 7}))
+    assert {member: set(each[topic]) for member, each in result.items()} == {
+        "m0": {0, 1, 2},
+        "m1": {6, 3},
+        "m2": {4, 5},
+    }
+
+
 def test_uniform_drops_partitions_of_topics_without_subscribers() -> None:
     current = {"m0": {b"gone" * 4: frozenset({0, 1})}}
     result = run_steps(assign_uniform(members(1, frozenset({b"t" * 16}), current), {b"t" * 16: 2}))

@@ -37,6 +37,15 @@ def test_member_gets_the_topics_that_match_once_they_are_resolved(sim: Sim) -> N
     assert sim.consume("a", 2) == (2, None)
 
 
+def test_member_without_topics_is_written_again_with_its_expression(sim: Sim) -> None:
+    """Its previous epoch is its epoch then, as in Kafka."""
+    sim.consume("a", topics=[])
+    assert group(sim).members["a"].previous_epoch == 0
+    sim.consume("a", 1, owned={}, topics=[], subscribed_topic_regex="t.*", rebalance_timeout_ms=9)
+    member = group(sim).members["a"]
+    assert (member.epoch, member.previous_epoch) == (1, 1)
+
+
 def test_whole_name_has_to_match(sim: Sim) -> None:
     join(sim, "a", "t")
     assert group(sim).regexes["t"].topics == set()

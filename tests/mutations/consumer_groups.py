@@ -131,7 +131,7 @@ MUTATIONS = (
         path="kwire/group/consumer/reconciliation.py",
         old="    if not dropped and (subscribed or member.revoking):\n",
         new="    if not dropped:\n",
-        test=_RECORDED,
+        test=f"{_REGEXES}::test_member_without_topics_is_written_again_with_its_expression",
     ),
     Mutation(
         name="visit-consumers-in-the-order-of-their-ids",
@@ -147,7 +147,7 @@ MUTATIONS = (
         path="kwire/group/consumer/assignors.py",
         old="unassigned += [(topic_id, number) for number in order[room:]]",
         new="unassigned[:0] = [(topic_id, number) for number in order[room:]]",
-        test=_RECORDED,
+        test=f"{_ASSIGNORS}::test_uniform_gives_away_first_what_nobody_had",
     ),
     Mutation(
         name="serve-consumer-groups-below-their-feature-level",
