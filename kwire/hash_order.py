@@ -49,6 +49,8 @@ def listing(
     `computeIfAbsent`, which also lets the table grow one key later. Yields after each few keys.
     """
     added = list(keys)
+    if len(added) < 2:
+        return added
     while len(added) - is_computed > buckets * _LOAD:
         buckets *= 2
     if is_computed:

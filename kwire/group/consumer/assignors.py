@@ -125,8 +125,10 @@ def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
         start += room
         # Topics that Kafka adds to its table come before the others of their bucket.
         added = [topic_id for topic_id in owned if topic_id not in former]
-        ids = yield from listing([*reversed(added), *former], hash_of_uuid)
-        result[member_id] = _frozen({topic_id: owned[topic_id] for topic_id in ids})
+        if added and len(owned) > 1:
+            ids = yield from listing([*reversed(added), *former], hash_of_uuid)
+            owned = {topic_id: owned[topic_id] for topic_id in ids}
+        result[member_id] = _frozen(owned)
         yield
     return result
 
