@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 async def alter(server: Server, resource_type: int, name: str, **settings: str) -> None:
+    """Change settings, and wait until the broker applies them."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     configs = [
         resource.AlterableConfig(name=key.replace("_", "."), config_operation=0, value=value)
@@ -28,6 +29,7 @@ async def alter(server: Server, resource_type: int, name: str, **settings: str) 
     async with await TrioWireClient.connect(*server.address) as client:
         (answer,) = (await client.call(request, 1)).responses
     assert answer.error_code == 0, answer.error_message
+    await server.core.publisher.wait_applied(server.core.quorum.next_offset - 1)
 
 
 async def compacted_log(server: Server) -> PartitionLog:
@@ -69,7 +71,9 @@ async def test_passes_use_settings_that_changed_while_the_broker_runs(tmp_path: 
             log_cleaner_io_buffer_load_factor="0.5",
         )
         settings = cleaner.settings
-        assert len(cleaner.workers) == 2
+        with trio.fail_after(60):  # The answer does not wait for the restart of the workers.
+            while len(cleaner.workers) != 2:  # noqa: ASYNC110
+                await trio.sleep(0.01)
         assert settings.worker_bytes_per_second == 500_000
         assert settings.worker_map_bytes == 4 << 20
         assert settings.worker_buffer_bytes == 32 << 10
