@@ -176,7 +176,7 @@ class ClusterNode:
 
     @property
     def where_log(self) -> str:
-        """Where its log is, for the end of a message; empty if it goes to our standard error."""
+        """The place of its log, for the end of a message; empty if it is our standard error."""
         return "" if self.log is None else f"; its log is {self.log}"
 
     def _last_complaint(self) -> str:

@@ -150,7 +150,11 @@ class FetchWaits:
             self._count_later(waits.find(partition, isolations, size_bytes))
         else:
             self._end_all(waits.pop_complete(partition, isolations, size_bytes))
-        if ends_transaction:
+        if not ends_transaction:
+            return
+        if self._may_count_later(partition):
+            self._count_later(waits.find(partition, (FetchIsolation.STABLE,), ENOUGH_BYTES))
+        else:
             self._end_all(waits.pop_isolation(partition, FetchIsolation.STABLE))
 
     def _may_count_later(self, partition: Partition) -> bool:

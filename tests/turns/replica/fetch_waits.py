@@ -70,7 +70,8 @@ async def count(waiting: Waiting, size: int) -> None:
     begun = waiting.begin(size)
     await trio.lowlevel.checkpoint()
     with waiting.meter.measuring():
-        waiting.waits.on_readable(waiting.partition, (FetchIsolation.HIGH_WATERMARK,), 100)
+        isolations = (FetchIsolation.HIGH_WATERMARK,)
+        waiting.waits.on_readable(waiting.partition, isolations, 100, ends_transaction=False)
         await trio.sleep(1)
     waiting.end(begun)
 
@@ -89,7 +90,8 @@ async def end_transaction(waiting: Waiting, size: int) -> None:
     begun = waiting.begin(size, FetchIsolation.STABLE)
     await trio.lowlevel.checkpoint()
     with waiting.meter.measuring():
-        waiting.waits.on_transaction_ended(waiting.partition)
+        isolations = (FetchIsolation.STABLE,)
+        waiting.waits.on_readable(waiting.partition, isolations, 100, ends_transaction=True)
         await trio.sleep(1)
     waiting.end(begun)
 
