@@ -13,22 +13,19 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
-from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from compat_tests.confluent_kafka.clients import create, deliver, read
 from compat_tests.harness.jvm import Jvm
 from compat_tests.security.brokers import Guarded, run_guarded
 from compat_tests.security.clients import refusal
+from compat_tests.security.tokens import MODULE, PACKAGE, PREFIX, Provider, run_issuer
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.testing.wire import WireClient
 from tests.support.security.issuer import Issuer
-from tests.support.security.issuer_server import AUDIENCE, IssuerServer, serve_issuer
+from tests.support.security.issuer_server import IssuerServer
 
-PACKAGE = "org.apache.kafka.common.security.oauthbearer"
-MODULE = f"{PACKAGE}.OAuthBearerLoginModule"
-PREFIX = "listener.name.login.oauthbearer."
 SASL_AUTHENTICATION_FAILED = 58
 INVALID = b'{"status":"invalid_token"}'
 
@@ -44,22 +41,11 @@ class Setting:
 @contextmanager
 def run_with_tokens(kind: str, directory: Path, **more: str) -> Iterator[Setting]:
     """Run a broker that accepts signed tokens, and the identity provider that issues them."""
-    with serve_issuer({"alice": "alice-secret"}) as issuer, pytest.MonkeyPatch.context() as patch:
-        allowed = f"-D{'org.apache.kafka.sasl.oauthbearer.allowed.urls'}="
-        patch.setenv("JAVA_TOOL_OPTIONS", f"{allowed}{issuer.keys_url},{issuer.tokens_url}")
-        settings = {
-            "sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{PREFIX}sasl.jaas.config": f"{MODULE} required;",
-            f"{PREFIX}sasl.server.callback.handler.class": (
-                f"{PACKAGE}.OAuthBearerValidatorCallbackHandler"
-            ),
-            "sasl.oauthbearer.jwks.endpoint.url": issuer.keys_url,
-            "sasl.oauthbearer.expected.audience": AUDIENCE,
-            "sasl.oauthbearer.expected.issuer": issuer.url,
-            **more,
-        }
-        with run_guarded(kind, directory, settings) as guarded:
-            yield Setting(guarded, issuer)
+    with (
+        run_issuer() as (issuer, settings),
+        run_guarded(kind, directory, {**settings, **more}) as guarded,
+    ):
+        yield Setting(guarded, issuer)
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +101,6 @@ def test_librdkafka_is_told_that_its_token_is_invalid(
 ) -> None:
     settings = by_callback(lambda: setting.issuer.token("alice", **claims))
     assert "invalid_token" in refusal(setting.guarded.login, settings)
-
-
-class Provider(AbstractTokenProvider):  # type: ignore[misc]
-    """The tokens of a client of kafka-python."""
-
-    def __init__(self, make_token: Callable[[], str]) -> None:
-        super().__init__()
-        self.make_token = make_token
-
-    def token(self) -> str:
-        return self.make_token()
 
 
 def test_kafka_python_logs_in_with_a_token(setting: Setting, topic: str) -> None:

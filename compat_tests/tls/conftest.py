@@ -25,11 +25,14 @@ class TlsBroker:
     client: Store
 
     def at(self, listener: str) -> str:
-        """Return the address of OPEN, TLS, MUTUAL, OLDER (1.2, RSA), NEWER (1.3) or WRONG."""
+        """Return the address of a listener.
+
+        OPEN, TLS, MUTUAL, OLDER (1.2, RSA), NEWER (1.3), WRONG (another host) or EXPIRED.
+        """
         return f"{HOST}:{self.ports[listener]}"
 
 
-LISTENERS = ("OPEN", "TLS", "MUTUAL", "OLDER", "NEWER", "WRONG")
+LISTENERS = ("OPEN", "TLS", "MUTUAL", "OLDER", "NEWER", "WRONG", "EXPIRED")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,7 @@ def tls_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
     ports = dict(zip((*LISTENERS, "CONTROLLER"), new_ports(len(LISTENERS) + 1), strict=True))
     server = write_store(directory, "server")
     wrong = write_store(directory, "wrong", "elsewhere.example")
+    expired = write_store(directory, "expired", valid_days=-1)
     rsa = write_store(directory, "rsa", key_type=trustme.KeyType.RSA)
     trusted = write_trusted(directory)
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
@@ -57,6 +61,7 @@ def tls_broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> It
         "listener.name.older.ssl.keystore.location": str(rsa.both),
         "listener.name.older.ssl.enabled.protocols": "TLSv1.2",
         "listener.name.newer.ssl.enabled.protocols": "TLSv1.3",
+        "listener.name.expired.ssl.keystore.location": str(expired.both),
         "listener.name.wrong.ssl.keystore.location": str(wrong.both),
         "listener.name.wrong.ssl.allow.dn.changes": "true",
         "listener.name.wrong.ssl.allow.san.changes": "true",

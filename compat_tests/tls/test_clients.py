@@ -140,6 +140,40 @@ def test_client_notices_a_certificate_for_another_host(tls_broker: TlsBroker) ->
     list_topics(lax)
 
 
+def test_clients_notice_that_the_certificate_of_the_broker_has_expired(
+    tls_broker: TlsBroker,
+) -> None:
+    """Not even a client that checks no names connects."""
+    address = tls_broker.at("EXPIRED")
+    strict = confluent(tls_broker, "EXPIRED")
+    for settings in (strict, strict | {"ssl.endpoint.identification.algorithm": "none"}):
+        assert "certificate" in refusal(settings)
+    trusted = str(tls_broker.trusted)
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaAdminClient(
+            bootstrap_servers=address,
+            security_protocol="SSL",
+            ssl_cafile=trusted,
+            bootstrap_timeout_ms=4000,
+        )
+    context = ssl.create_default_context(cafile=trusted)
+    with (
+        socket.create_connection((HOST, tls_broker.ports["EXPIRED"]), 30) as sock,
+        pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"),
+    ):
+        context.wrap_socket(sock, server_hostname=HOST)
+
+
+def test_apaches_tools_notice_that_the_certificate_of_the_broker_has_expired(
+    tls_broker: TlsBroker, jvm: Jvm, tmp_path: Path
+) -> None:
+    config = properties(tmp_path / "client.properties", java_settings(tls_broker.trusted))
+    address = ["--bootstrap-server", tls_broker.at("EXPIRED"), "--command-config", config]
+    failed = jvm.tool(f"{TOOLS}.TopicCommand", *address, "--list")
+    assert failed.code != 0
+    assert "SSL handshake failed" in failed.out + failed.err
+
+
 def test_client_notices_an_unknown_authority(tls_broker: TlsBroker, tmp_path: Path) -> None:
     settings = confluent(tls_broker, "TLS")
     other = write_store(tmp_path, "x", authority_name="other").chain
