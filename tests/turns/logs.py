@@ -103,6 +103,34 @@ async def truncate(logs: Logs, size: int) -> None:
     assert log.end_offset == size - 1
 
 
+@LOGS.operation("start of a follower's log at another offset", "segments", 300)
+async def restart(logs: Logs, size: int) -> None:
+    """Its leader has deleted what the follower has."""
+    log = logs.create("restarted", segment_bytes=200)
+    fill(log, 2 * size)
+    assert len(log.segments) >= size
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        assert await logs.manager.restart_at(log, 10 * size)
+        await trio.sleep(120)
+    assert (log.log_start, log.end_offset) == (10 * size, 10 * size)
+
+
+@LOGS.operation("roll", "producers", 100_000)
+async def roll(logs: Logs, size: int) -> None:
+    """A snapshot of the producers is written with it."""
+    log = logs.create("rolled")
+    log.producers.restore(producers(size))
+    append(log, [b"v"])
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        log.roll(TIME_MS)
+        append(log, [b"v"])
+        await trio.sleep(1)
+        await logs.manager.flush(log)
+    assert logs.disk.read("rolled-0/00000000000000000001.snapshot")
+
+
 @LOGS.operation("recovery that cuts at the first batch", "segments", 400)
 async def recover(logs: Logs, size: int) -> None:
     """The node's controller, if it has one, answers meanwhile."""
@@ -159,6 +187,24 @@ async def first_read(logs: Logs, size: int) -> None:
     fill(log, 14 * size)
     log.flush_state.flush()
     assert len(log.segments) >= size
+    await read_from_each_segment(logs, log)
+
+
+@LOGS.operation("first read of segments with the indexes of older brokers", "segments", 1_000)
+async def first_read_of_other_indexes(logs: Logs, size: int) -> None:
+    """Kafka up to 4.0.0 wrote the last offset of an append with the position of its first batch."""
+    log = logs.create("older", segment_bytes=1_000, index_interval_bytes=100)
+    fill(log, 14 * size)
+    log.flush_state.flush()
+    for segment in log.segments[:-1]:
+        path = segment.files.path(names.INDEX)
+        pairs = offset_index.entries(logs.disk.read(path), segment.base_offset)
+        lasts = [*(offset - 1 for offset, _ in pairs[1:]), pairs[-1][0]]
+        others = zip(lasts, (position for _, position in pairs), strict=True)
+        packed = [offset_index.ENTRY.pack(last - segment.base_offset, at) for last, at in others]
+        logs.disk.write(path, b"".join(packed))
+        segment.drop_indexes()
+    await trio.lowlevel.checkpoint()
     await read_from_each_segment(logs, log)
 
 
