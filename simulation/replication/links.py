@@ -92,26 +92,22 @@ class SimNetwork(Network):
         await trio.sleep(CONNECTED_S)
         if self.wire.is_cut(self.node, int(host.removeprefix(host_of(0)[:-1]))):
             await trio.sleep_forever()
-        if self.wire.is_refused(self.node, address_of(host, port)):
+        server = self.wire.servers.get(address_of(host, port))
+        if server is None:
             raise ConnectionRefusedError(host)
-        server = self.wire.servers[address_of(host, port)]
-        return SimIdleConnection(Address(host, port), self.wire, server, self.node)
+        return SimIdleConnection(Address(host, port), self.wire, server)
 
 
 @attrs.frozen
 class SimIdleConnection:
-    """A connection that ends with the process of the other node, or when a firewall refuses it."""
+    """A connection that ends with the process of the other node."""
 
     address: Address
     wire: Wire
     server: tuple[int, Serve]
-    source: int
 
     async def wait_end(self) -> None:
-        host = address_of(*self.address)
-        while self.wire.servers.get(host) is self.server:
-            if self.wire.is_refused(self.source, host):
-                return
+        while self.wire.servers.get(address_of(*self.address)) is self.server:
             await self.wire.closed.wait()
 
     async def __aenter__(self) -> Self:
@@ -179,10 +175,7 @@ class SimListeners:
         """Do nothing, because a bound address is not taken until it is served."""
 
     async def _serve(self, name: str, for_connection: ForConnection, frame: object) -> object:
-        """Answer a request in a task of this process; raises OutOfReach if the process ends.
-
-        Clients lose what a broker answers while it is fenced and a firewall misleads it.
-        """
+        """Answer a request in a task of this process; raises OutOfReach if the process ends."""
         if self._nursery is None:
             raise OutOfReach(self.node)
         assert isinstance(frame, SentFrame)
@@ -192,8 +185,7 @@ class SimListeners:
         serve = partial(answer.make, requests, frame.data)
         self._context.run(self._nursery.start_soon, serve)
         await answer.done.wait()
-        is_excused = answer.was_fenced and frame.source < 0 and self.wire.is_misled(self.node)
-        if not answer.frame or is_excused:
+        if not answer.frame:
             raise OutOfReach(self.node)
         return answer
 

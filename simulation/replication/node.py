@@ -25,7 +25,7 @@ from simulation.inodes import Directory
 from simulation.raft.quorums import TestClock
 from simulation.replication.links import SimListeners, SimNetwork, host_of
 from simulation.replication.metadata_checks import Books, CommitWatch, StepWatch
-from simulation.replication.processes import Gate, start_behind, suspended_s
+from simulation.replication.processes import Gate, start_behind
 from simulation.replication.releases import Features, ReleaseWatch
 from simulation.replication.settings import CLUSTER_ID, METADATA_PATH, data_path
 from simulation.replication.wire import Wire
@@ -50,16 +50,13 @@ class Cluster:
 
 @attrs.define(eq=False)
 class SimClock(TestClock):
-    """The clocks of one machine: the wall clock can be set, and continues during suspensions."""
+    """The clocks of one machine, whose wall clock can be set."""
 
     ahead_ms: int = 0
     """The milliseconds by which the wall clock is ahead of the world's."""
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms + round(1000 * self.suspended_s())
-
-    def suspended_s(self) -> float:
-        return suspended_s()
+        return super().now_ms() + self.ahead_ms
 
 
 @attrs.frozen
@@ -182,7 +179,7 @@ class SimMachine:
         self.lives += 1
         self.is_stopping = False
         self.features = self.installed
-        self.gate, self._scope = Gate(self.gate.suspended_s), trio.CancelScope()
+        self.gate, self._scope = Gate(), trio.CancelScope()
         self.server = server = make_node(self.config, self._environment(), features=self.features)
         quorum, books = server.core.quorum, self.cluster.books
         commits = CommitWatch(books, self.id, self.lives, server.core.publisher)

@@ -15,10 +15,6 @@ TIMEOUT_MS: Final = 6_000
 """The timeout of transactions."""
 TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1")
 SESSION_MS: Final = 3_000
-WITHOUT_CONTROLLERS_S: Final = 6.0
-"""The longest time for which a broker serves while its connections to controllers are refused."""
-BROKER_PORT: Final = 9092
-CONTROLLER_PORT: Final = 9093
 METADATA_PATH: Final = "/metadata"
 """The directory of the metadata log."""
 SNAPSHOT_BYTES: Final = 6000
@@ -61,8 +57,8 @@ def settings_of(
 ) -> dict[str, str]:
     """Return the settings of one node; with ``is_dynamic``, voters are in the log (KIP-853)."""
     roles = {"broker": node in NODES, "controller": node in controllers}
-    listeners = {"broker": f"PLAINTEXT://node-{node}:{BROKER_PORT}"}
-    listeners["controller"] = f"CONTROLLER://node-{node}:{CONTROLLER_PORT}"
+    listeners = {"broker": f"PLAINTEXT://node-{node}:9092"}
+    listeners["controller"] = f"CONTROLLER://node-{node}:9093"
     settings = {
         **_SETTINGS,
         "process.roles": ",".join(role for role in roles if roles[role]),
@@ -71,10 +67,10 @@ def settings_of(
         "listeners": ",".join(listeners[role] for role in roles if roles[role]),
     }
     if is_dynamic:
-        addresses = ",".join(f"node-{n}:{CONTROLLER_PORT}" for n in controllers)
+        addresses = ",".join(f"node-{n}:9093" for n in controllers)
         settings["controller.quorum.bootstrap.servers"] = addresses
     else:
-        voters = ",".join(f"{n}@node-{n}:{CONTROLLER_PORT}" for n in controllers)
+        voters = ",".join(f"{n}@node-{n}:9093" for n in controllers)
         settings["controller.quorum.voters"] = voters
     if roles["broker"]:
         settings["advertised.listeners"] = listeners["broker"]

@@ -16,14 +16,12 @@ from collections import deque
 from collections.abc import Sequence
 from random import Random
 from typing import Final
-from unittest.mock import patch
 
 import attrs
 import trio
 import trio.testing
 
 from kwire.configs.load import broker_config
-from kwire.raftmeta.broker import session_lease
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
@@ -39,14 +37,13 @@ from simulation.replication.members import GroupBook, Member
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import Cluster, SimMachine, initial_voters
 from simulation.replication.operators import Operator
-from simulation.replication.processes import SimThreads, simulated_processes, world_time
+from simulation.replication.processes import SimThreads, simulated_processes
 from simulation.replication.releases import Release
 from simulation.replication.settings import (
     CONTROLLERS,
     MORE_CONTROLLERS,
     NODES,
     TRANSACTIONAL_IDS,
-    WITHOUT_CONTROLLERS_S,
     settings_of,
 )
 from simulation.replication.topic_owners import TopicOwner
@@ -171,7 +168,7 @@ class ReplicationSim:
 
     def note(self, *words: object) -> None:
         self.events += 1
-        self.trace.append(f"{world_time():9.3f}  " + " ".join(map(str, words)))
+        self.trace.append(f"{trio.current_time():9.3f}  " + " ".join(map(str, words)))
 
     def _on_note(self, node: int, what: str) -> None:
         self.note(f"n{node}", what)
@@ -182,10 +179,7 @@ class ReplicationSim:
         """Run the simulation; raise ReplicationSimFailure, which names the seed, if it fails."""
         clock = trio.testing.MockClock(autojump_threshold=0)
         try:
-            with (
-                simulated_processes(self.seed, self.threads),
-                patch.object(session_lease, "WITHOUT_CONTROLLERS_MAX_S", WITHOUT_CONTROLLERS_S),
-            ):
+            with simulated_processes(self.seed, self.threads):
                 trio.run(self.run, steps, clock=clock)
         except Exception as error:
             story = "\n".join(self.trace)

@@ -1,7 +1,7 @@
 """The links between the machines of a simulated cluster: delays, losses and one-way cuts.
 
-A request is answered, refused because no node listens or a firewall rejects it, or left unanswered
-until its sender stops waiting.
+A request is answered, refused because no node listens, or left unanswered until its sender stops
+waiting.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -36,10 +36,6 @@ class Wire:
     """Nodes that are unreachable for a while, regardless of ``cut``."""
     slow: set[int] = attrs.field(factory=set)
     """Nodes whose messages take up to half a second longer."""
-    refused: set[tuple[int, str]] = attrs.field(factory=set)
-    """Connections, as (source, host), that a firewall refuses although the host may listen."""
-    misled_until: dict[int, float] = attrs.field(factory=dict)
-    """By broker, the time until which refused connections excuse that it serves while fenced."""
     full: set[Socket] = attrs.field(factory=set)
     """Sockets that accept no data now: responses wait, and their records are not read yet."""
     drained: Signal = attrs.field(factory=Signal)
@@ -47,7 +43,7 @@ class Wire:
 
     async def carry(self, source: int, host: str, request: object) -> object:
         """Deliver a request to a host and return its answer."""
-        if self.is_refused(source, host):
+        if host not in self.servers:
             await trio.sleep(self._delay())
             raise ConnectionRefused(host)
         target, serve = self.servers[host]
@@ -65,19 +61,6 @@ class Wire:
         if self.is_cut(source, target) or self.random.random() < self.loss:
             await trio.sleep_forever()
 
-    def refuse(self, links: Iterable[tuple[int, str]]) -> None:
-        """Refuse these connections, given as (source, host), and end existing ones."""
-        self.refused.update(links)
-        self.closed.notify()
-
-    def is_refused(self, source: int, host: str) -> bool:
-        """Return whether a connection to a host is refused."""
-        return host not in self.servers or (source, host) in self.refused
-
-    def is_misled(self, node: int) -> bool:
-        """Return whether a broker may serve while it is fenced."""
-        return trio.current_time() < self.misled_until.get(node, 0.0)
-
     async def wait_writable(self, socket: Socket) -> None:
         """Wait until a socket accepts a response."""
         while socket in self.full:
@@ -91,7 +74,7 @@ class Wire:
     @property
     def is_whole(self) -> bool:
         """True if every message arrives, however late."""
-        return not (self.cut or self.hidden or self.refused or self.loss)
+        return not (self.cut or self.hidden or self.loss)
 
     def is_cut(self, source: int, target: int) -> bool:
         """Return whether messages from ``source`` to ``target`` are lost now."""
@@ -113,7 +96,6 @@ class Wire:
         """Restore all links, without loss and with short delays."""
         self.cut.clear()
         self.hidden.clear()
-        self.refused.clear()
         self.slow.clear()
         self.drain(list(self.full))
         self.loss, self.delay_max_s = 0.0, 0.005

@@ -7,7 +7,6 @@ from kwire.errors import KafkaError
 from kwire.log import fetched_batches
 from kwire.log import manager as log_manager
 from kwire.log.directories.queue_writer import QueueWriter
-from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
@@ -45,16 +44,6 @@ def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
 
 def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
     """Keep the commits of a lost leadership, so that another leader's records complete them."""
-
-
-def _miss_nothing(lease: SessionLease) -> float:
-    return 0.0
-
-
-def _extend_without_limit(lease: SessionLease, asked_at: float, now: float) -> None:
-    """Extend the lease whenever all controllers refuse connections."""
-    if not lease.is_over(now):
-        lease.end, lease._suspended_s = asked_at + lease.timeout_s, lease._request_suspended_s
 
 
 MUTATIONS: Final = (
@@ -106,19 +95,5 @@ MUTATIONS: Final = (
         ((PendingCommits, "fail_unless", _fail_nothing),),
         (48,),
         stage="lose-decisions",
-    ),
-    Mutation(
-        "leases-stop-with-the-machine",
-        "a lease does not include the time for which the machine was suspended",
-        ((SessionLease, "_missed_s", _miss_nothing),),
-        (34,),
-        stage="suspend-leader",
-    ),
-    Mutation(
-        "refused-connections-prove-the-end",
-        "a leader serves for as long as the controllers refuse its connections",
-        ((SessionLease, "on_controllers_ended", _extend_without_limit),),
-        (34,),
-        stage="refuse-leader",
     ),
 )
