@@ -37,7 +37,7 @@ from kwire.log.manager import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.replicas import ReplicaService
 from kwire.types import TopicPartition
 from tests.support.handlers.services import services_of
@@ -57,7 +57,7 @@ def services(directory: str) -> Services:
         sessions=FetchSessions(1000, 120.0, itertools.count(1).__next__),
     )
     partition = replicas.partitions.add("t", TOPIC_ID, 0, log)
-    leader = Leader.take_over(
+    leader = PartitionLeader.take_over(
         node=1,
         leader_epoch=0,
         partition_epoch=0,

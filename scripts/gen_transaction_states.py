@@ -1,6 +1,6 @@
 """The generator of docs/transaction-states.md: the states of a transactional id."""
 
-from kwire.transaction.model import PREVIOUS, State
+from kwire.transaction.model import PREVIOUS, TransactionState
 
 _TEXT = """\
 # States of a transactional id
@@ -16,15 +16,16 @@ stateDiagram-v2
 """
 
 _CAUSES = {
-    State.EMPTY: "InitProducerId",
-    State.ONGOING: "the first partition or a further one: AddPartitionsToTxn, AddOffsetsToTxn, "
-    "or from `transaction.version` 2 on Produce and TxnOffsetCommit",
-    State.PREPARE_COMMIT: "EndTxn",
-    State.PREPARE_ABORT: "EndTxn, InitProducerId of a newer producer, the transaction's time-out; "
-    "from `transaction.version` 2 on also EndTxn without a transaction",
-    State.COMPLETE_COMMIT: "all partitions have their markers",
-    State.COMPLETE_ABORT: "all partitions have their markers",
-    State.DEAD: "`transactional.id.expiration.ms` without a request; a tombstone is written",
+    TransactionState.EMPTY: "InitProducerId",
+    TransactionState.ONGOING: "the first partition or a further one: AddPartitionsToTxn, "
+    "AddOffsetsToTxn, or from `transaction.version` 2 on Produce and TxnOffsetCommit",
+    TransactionState.PREPARE_COMMIT: "EndTxn",
+    TransactionState.PREPARE_ABORT: "EndTxn, InitProducerId of a newer producer, the "
+    "transaction's time-out; from `transaction.version` 2 on also EndTxn without a transaction",
+    TransactionState.COMPLETE_COMMIT: "all partitions have their markers",
+    TransactionState.COMPLETE_ABORT: "all partitions have their markers",
+    TransactionState.DEAD: "`transactional.id.expiration.ms` without a request; a tombstone is "
+    "written",
 }
 
 

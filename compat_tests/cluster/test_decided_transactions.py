@@ -23,7 +23,7 @@ from compat_tests.interchange.transactions import newest_record
 from kwire.records import iterate
 from kwire.records.header import headers
 from kwire.transaction import records
-from kwire.transaction.model import State
+from kwire.transaction.model import TransactionState
 from kwire.types import TRANSACTION_STATE
 
 TOPIC = "decided"
@@ -49,14 +49,14 @@ def cluster(jvm: object, tmp_path: Path) -> Iterator[Cluster]:
     cluster.close()
 
 
-def state_of(cluster: Cluster, name: str) -> State:
+def state_of(cluster: Cluster, name: str) -> TransactionState:
     _, key, value = newest_record(cluster.nodes[1].address, name)
     record = records.load(key, value)
     assert record is not None
-    return State(record.value.transaction_status)
+    return TransactionState(record.value.transaction_status)
 
 
-def state_on_disk(node: Node, name: str) -> State:
+def state_on_disk(node: Node, name: str) -> TransactionState:
     """Return the state in a stopped node's log; while it runs, Kafka's session would go on."""
     (path,) = node.replica(TRANSACTION_STATE).glob("*.log")
     data = path.read_bytes()
@@ -68,10 +68,10 @@ def state_on_disk(node: Node, name: str) -> State:
                 assert stored.value is not None
                 newest = records.load(bytes(stored.key), bytes(stored.value))
     assert newest is not None
-    return State(newest.value.transaction_status)
+    return TransactionState(newest.value.transaction_status)
 
 
-def is_in(cluster: Cluster, name: str, state: State) -> bool:
+def is_in(cluster: Cluster, name: str, state: TransactionState) -> bool:
     return state_of(cluster, name) is state
 
 
@@ -98,8 +98,8 @@ def decide_without_markers(cluster: Cluster) -> None:
     clients["abort"].abort_transaction(10)
     for node in cluster.nodes.values():
         node.kill()
-    assert state_on_disk(coordinator, "commit") is State.PREPARE_COMMIT
-    assert state_on_disk(coordinator, "abort") is State.PREPARE_ABORT
+    assert state_on_disk(coordinator, "commit") is TransactionState.PREPARE_COMMIT
+    assert state_on_disk(coordinator, "abort") is TransactionState.PREPARE_ABORT
 
 
 @pytest.mark.parametrize("features", [FEATURES, NEW_LEVELS], ids=["level-0", "level-2"])
@@ -118,7 +118,10 @@ def test_ends_that_kafka_decided_are_finished(
             cluster.wait_complete(mixed.START_SECONDS)
         node.launch()
     cluster.wait_complete(mixed.START_SECONDS)
-    for name, end in (("commit", State.COMPLETE_COMMIT), ("abort", State.COMPLETE_ABORT)):
+    for name, end in (
+        ("commit", TransactionState.COMPLETE_COMMIT),
+        ("abort", TransactionState.COMPLETE_ABORT),
+    ):
         eventually(partial(is_in, cluster, name, end), f"the {name} is complete", 60)
     assert mixed.read(cluster, TOPIC, 0, 1, committed=True) == [b"commit"]
     assert mixed.read(cluster, TOPIC, 1, 0, committed=True) == []

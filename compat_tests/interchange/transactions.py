@@ -28,12 +28,15 @@ from compat_tests.harness.wait import eventually
 from compat_tests.interchange import view
 from compat_tests.kafka_python.clients import admin
 from kwire.transaction import records
-from kwire.transaction.model import EPOCH_BUMP, State
+from kwire.transaction.model import EPOCH_BUMP, TransactionState
 
 TOPIC = "written-in-transactions"
 STATES = ("committed", "aborted", "open", "commit-decided", "abort-decided")
 """The transactional ids: what has happened to each one's second transaction."""
-DECIDED = {"commit-decided": State.PREPARE_COMMIT, "abort-decided": State.PREPARE_ABORT}
+DECIDED = {
+    "commit-decided": TransactionState.PREPARE_COMMIT,
+    "abort-decided": TransactionState.PREPARE_ABORT,
+}
 TIME_OUT_MS = 900_000
 """The brokers' maximum, so that the open transaction stays open."""
 GROUPS = [f"group-of-{name}" for name in STATES]
@@ -63,13 +66,13 @@ def fill(address: str) -> None:
         decide(address, name, state)
 
 
-def decide(address: str, name: str, state: State) -> None:
+def decide(address: str, name: str, state: TransactionState) -> None:
     """Append the record that the coordinator writes when it decides the end."""
     partition, key, value = newest_record(address, name)
     record = records.load(key, value)
     assert record is not None
     changed: Any = record.value
-    assert changed.transaction_status == State.ONGOING, "the second transaction is open"
+    assert changed.transaction_status == TransactionState.ONGOING, "the second transaction is open"
     changed.transaction_status = state
     if changed.client_transaction_version >= EPOCH_BUMP:
         changed.producer_epoch += 1

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Final, Protocol, TextIO
 
-from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.nodes import ClusterNode, NodeState
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def table(nodes: Sequence[ClusterNode]) -> list[str]:
     lines = [_COLUMNS.format(*_TITLES)]
     for node in nodes:
         state = node.state.value
-        if node.state is State.ENDED and node.exit_code is not None and node.exit_code < 0:
+        if node.state is NodeState.ENDED and node.exit_code is not None and node.exit_code < 0:
             state = f"signal {-node.exit_code}"
         figures = ("leaders", "under_replicated")
         lines.append(

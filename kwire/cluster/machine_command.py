@@ -19,7 +19,7 @@ from kwire.cluster.display import Display, Lines
 from kwire.cluster.folders import BadRequestError
 from kwire.cluster.layout import HOST
 from kwire.cluster.machine import node_overrides
-from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.nodes import ClusterNode, NodeState
 from kwire.cluster.supervisor import Supervisor
 from kwire.configs.declare import ConfigError
 from kwire.configs.properties import parse_properties
@@ -137,7 +137,7 @@ class Announced:
             return
         self._manager.tell(WATCHDOG="1")
         for node in nodes:
-            count = self._silences.get(node.id, 0) + 1 if node.state is State.SILENT else 0
+            count = self._silences.get(node.id, 0) + 1 if node.state is NodeState.SILENT else 0
             self._silences[node.id] = count
             if count * self.period_s >= watchdog_s:
                 node.kill()

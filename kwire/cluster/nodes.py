@@ -25,7 +25,7 @@ SILENT_AFTER_S: Final = 10.0
 """Seconds without an answer after which a node counts as silent."""
 
 
-class State(enum.Enum):
+class NodeState(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     SILENT = "silent"
@@ -43,7 +43,7 @@ class ClusterNode:
         """``config`` is its file of settings; without ``log``, it writes to our standard error."""
         self.id = node
         self.log = log
-        self.state = State.ENDED
+        self.state = NodeState.ENDED
         self.address = ""
         """Its client address, from when it was first ready."""
         self.exit_code: int | None = None
@@ -84,7 +84,7 @@ class ClusterNode:
                 stderr=log,
                 start_new_session=True,
             )
-        self._process, self.state, self.exit_code = process, State.STARTING, None
+        self._process, self.state, self.exit_code = process, NodeState.STARTING, None
         self._pending, self.figures, self.records_per_s = b"", {}, 0.0
         self._requested_at = None
         assert process.stdout is not None
@@ -97,7 +97,7 @@ class ClusterNode:
         Nothing is sent while a request is outstanding; after :data:`SILENT_AFTER_S` the node is
         silent.
         """
-        if self._process is None or self.state is not State.READY:
+        if self._process is None or self.state is not NodeState.READY:
             return
         if self._requested_at is None:
             self._requested_at = now
@@ -105,7 +105,7 @@ class ClusterNode:
             with suppress(OSError):  # It has just ended; the next read notices.
                 self._process.stdin.write(b"figures\n")
         elif now - self._requested_at >= SILENT_AFTER_S:
-            self.state = State.SILENT
+            self.state = NodeState.SILENT
             self.figures, self.records_per_s = {}, 0.0
 
     def read(self) -> bool:
@@ -127,12 +127,12 @@ class ClusterNode:
     def _on_line(self, line: str) -> None:
         if match := _READY.match(line):
             self.address = match[1]
-            if self.state is State.STARTING:
-                self.state = State.READY
+            if self.state is NodeState.STARTING:
+                self.state = NodeState.READY
         elif match := _FIGURES.match(line):
             self._requested_at = None
-            if self.state is State.SILENT:
-                self.state = State.READY
+            if self.state is NodeState.SILENT:
+                self.state = NodeState.READY
             pairs = (word.partition("=") for word in match[1].split())
             figures = {name: float(value) for name, _, value in pairs}
             if self.figures:
@@ -146,13 +146,13 @@ class ClusterNode:
             if stream is not None:
                 stream.close()
         self.exit_code = process.wait()
-        self._process, self.state = None, State.ENDED
+        self._process, self.state = None, NodeState.ENDED
         self.figures, self.records_per_s = {}, 0.0
 
     def stop(self) -> None:
         """Begin a clean stop, even of a process that is suspended by a signal."""
         if self._process is not None:
-            self.state = State.STOPPING
+            self.state = NodeState.STOPPING
             self._process.terminate()
             self._process.send_signal(signal.SIGCONT)
 

@@ -8,7 +8,7 @@ restarted.
 
 from collections.abc import Sequence
 
-from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.nodes import ClusterNode, NodeState
 
 
 class RollingRestart:
@@ -29,7 +29,7 @@ class RollingRestart:
     def next_node(self) -> ClusterNode | None:
         """Return the node to stop now; None while there is something to wait for, or at the end."""
         current = self.current
-        if current is not None and current.state is State.READY and not self._metadata:
+        if current is not None and current.state is NodeState.READY and not self._metadata:
             self._metadata = current.figures.get("metadata", 0.0)
         if not all(map(self._is_in_sync, self._nodes)):
             return None
@@ -40,7 +40,7 @@ class RollingRestart:
     def _is_in_sync(self, node: ClusterNode) -> bool:
         figures = node.figures
         return (
-            node.state is State.READY
+            node.state is NodeState.READY
             and bool(figures)
             and figures["metadata"] >= self._metadata
             and not figures["out_of_sync"]

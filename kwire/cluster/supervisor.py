@@ -15,7 +15,7 @@ from typing import Final
 
 from kwire.cluster.display import Display
 from kwire.cluster.folders import BadRequestError, CannotStartError
-from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.nodes import ClusterNode, NodeState
 from kwire.cluster.rolling import RollingRestart
 
 BAD_REQUEST: Final = 1
@@ -134,15 +134,15 @@ class Supervisor:
         if not node.read():
             self._selector.unregister(key.fd)
             self._on_end(node)
-        elif before is State.STARTING and node.state is State.READY:
+        elif before is NodeState.STARTING and node.state is NodeState.READY:
             self._on_node_ready(node)
-        elif before is State.SILENT and node.state is State.READY:
+        elif before is NodeState.SILENT and node.state is NodeState.READY:
             self._display.on_event(f"node answers again node={node.id}")
 
     def _on_node_ready(self, node: ClusterNode) -> None:
         if self._has_served:
             self._display.on_event(f"node serves again node={node.id} address={node.address}")
-        elif all(other.state is State.READY for other in self.nodes):
+        elif all(other.state is NodeState.READY for other in self.nodes):
             self._has_served = True
             self._display.on_ready(",".join(other.address for other in self.nodes))
             for other in self.nodes:
@@ -151,7 +151,7 @@ class Supervisor:
     def _ask_figures(self, node: ClusterNode, now: float) -> None:
         before = node.state
         node.ask_figures(now)
-        if node.state is State.SILENT and before is not State.SILENT:
+        if node.state is NodeState.SILENT and before is not NodeState.SILENT:
             self._display.on_event(f"node does not answer node={node.id} pid={node.pid}")
 
     def _begin_rolling(self) -> None:

@@ -29,7 +29,7 @@ from kwire.configs.declare import (
 )
 from kwire.configs.listeners import (
     Address,
-    Endpoint,
+    ListenerEndpoint,
     parse_address,
     parse_listeners,
     parse_protocol_map,
@@ -638,24 +638,24 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         return protocols
 
     @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[ListenerEndpoint, ...]:
         """All addresses to listen on."""
         return parse_listeners("listeners", self.listeners, self.protocols)
 
     @property
-    def controller_endpoints(self) -> tuple[Endpoint, ...]:
+    def controller_endpoints(self) -> tuple[ListenerEndpoint, ...]:
         """The addresses of the controller listeners."""
         names = {name.upper() for name in self.controller_listener_names}
         return tuple(endpoint for endpoint in self.endpoints if endpoint.name in names)
 
     @property
-    def broker_endpoints(self) -> tuple[Endpoint, ...]:
+    def broker_endpoints(self) -> tuple[ListenerEndpoint, ...]:
         """The addresses of the listeners for clients and other brokers."""
         names = {name.upper() for name in self.controller_listener_names}
         return tuple(endpoint for endpoint in self.endpoints if endpoint.name not in names)
 
     @property
-    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+    def advertised_endpoints(self) -> tuple[ListenerEndpoint, ...]:
         """The advertised addresses; a controller listener without one uses its own address."""
         if not self.advertised_listeners:
             return self.endpoints

@@ -28,7 +28,7 @@ _HOST_PORT: Final = re.compile(r"(\[[0-9a-zA-Z\-%._:]+\]|[0-9a-zA-Z\-%._]+):([0-
 _VOTER: Final = re.compile(r"([0-9]+)@(.+)")
 
 
-class Endpoint(NamedTuple):
+class ListenerEndpoint(NamedTuple):
     """A named address. An empty host means every interface, or this machine if advertised."""
 
     name: str
@@ -66,7 +66,7 @@ _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 
 def parse_listeners(
     setting: str, values: tuple[str, ...], protocols: Mapping[str, str]
-) -> tuple[Endpoint, ...]:
+) -> tuple[ListenerEndpoint, ...]:
     """Parse the endpoints of ``listeners`` or ``advertised.listeners``."""
     endpoints = []
     for value in values:
@@ -84,12 +84,12 @@ def parse_listeners(
                 f"{setting}: no security protocol defined for listener {name} in {_PROTOCOL_MAP}; "
                 f"add {name}:PLAINTEXT to it"
             )
-        endpoints.append(Endpoint(name, host, port, protocols[name]))
+        endpoints.append(ListenerEndpoint(name, host, port, protocols[name]))
     _refuse_duplicates(setting, endpoints)
     return tuple(endpoints)
 
 
-def _refuse_duplicates(setting: str, endpoints: list[Endpoint]) -> None:
+def _refuse_duplicates(setting: str, endpoints: list[ListenerEndpoint]) -> None:
     if len({endpoint.name for endpoint in endpoints}) != len(endpoints):
         raise ConfigError(f"{setting}: each listener must have a different name")
     bound = [(e.host, e.port) for e in endpoints if e.port]

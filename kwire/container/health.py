@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import ListenerEndpoint
 
 TIMEOUT_S: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
@@ -18,7 +18,7 @@ _HEAD: Final = 10
 _EVERYWHERE: Final = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def is_ready(endpoints: Sequence[Endpoint]) -> bool:
+def is_ready(endpoints: Sequence[ListenerEndpoint]) -> bool:
     """Return whether the node answers at its first listener."""
     first = endpoints[0]
     address = (_EVERYWHERE.get(first.host, first.host), first.port)

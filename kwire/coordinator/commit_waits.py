@@ -12,15 +12,13 @@ import trio
 from kwire.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kwire.coordinator.ports import CoordinatorLog
+    from kwire.coordinator.ports import ShardLog
 
 _CHECK_MIN_S: Final = 0.01
 """The shortest time between two checks of a lease that is about to end."""
 
 
-async def wait_while_leased(
-    log: "CoordinatorLog", partition: TopicPartition, end_offset: int
-) -> None:
+async def wait_while_leased(log: "ShardLog", partition: TopicPartition, end_offset: int) -> None:
     """Return when the offsets before ``end_offset`` are committed, or when the lease is over.
 
     The caller must check the lease afterwards. Raises KafkaError if the broker loses its role.

@@ -9,7 +9,7 @@ from kwire.coordinator.shard import Phase, Shard
 from kwire.errors import CoordinatorLoadInProgress, NotCoordinator
 
 if TYPE_CHECKING:
-    from kwire.coordinator.ports import CoordinatorLog
+    from kwire.coordinator.ports import ShardLog
 
 M = TypeVar("M", bound=Machine)
 
@@ -19,7 +19,7 @@ class LedShards(Generic[M]):
     """The led partitions; what changes them is in the subclass."""
 
     topic: str
-    log: "CoordinatorLog"
+    log: "ShardLog"
     _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
 
     def machines(self) -> list[M]:

@@ -24,7 +24,7 @@ from kwire.errors import CorruptMessage, KafkaError
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
-    from kwire.coordinator.ports import CoordinatorLog
+    from kwire.coordinator.ports import ShardLog
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _RETRY_MAX_SECONDS: Final = 60.0
 class Loader(Generic[M]):
     """The shards to load, and the tasks that load them."""
 
-    log: "CoordinatorLog"
+    log: "ShardLog"
     clock: Clock
     moment: Callable[[], Moment]
     """Returns the current time for decisions."""

@@ -40,7 +40,7 @@ class Appender(Protocol):
         """Return the largest allowed batch size, the topic's `max.message.bytes`."""
 
 
-class CoordinatorLog(Appender, LeaseTime, Protocol):
+class ShardLog(Appender, LeaseTime, Protocol):
     """The part of the replica layer that a coordinator uses."""
 
     @property

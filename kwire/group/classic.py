@@ -33,7 +33,7 @@ from kwire.group.decision_builder import (
     sync_error,
     sync_response,
 )
-from kwire.group.model import ClassicGroup, Member, State
+from kwire.group.model import ClassicGroup, ClassicGroupState, Member
 from kwire.group.rebalance import (
     complete_if_joined,
     expel,
@@ -108,9 +108,9 @@ def _join(
 def _has_room(builder: DecisionBuilder, group: ClassicGroup, member_id: str) -> bool:
     limit = builder.settings.group_max_size
     member = group.members.get(member_id)
-    if group.state is State.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         return True
-    if group.state is State.PREPARING:
+    if group.state is ClassicGroupState.PREPARING:
         waits = member is not None and member.join_ticket is not None
         return waits or group.joining_count < limit
     return member is not None or len(group.members) < limit
@@ -160,8 +160,8 @@ def _join_again(
     except KafkaError as error:
         raise Refused(type(error), member_id) from error
     is_unchanged = member.protocols == _protocols(request)
-    may_keep_generation = group.state is State.COMPLETING or (
-        group.state is State.STABLE and group.leader != member_id
+    may_keep_generation = group.state is ClassicGroupState.COMPLETING or (
+        group.state is ClassicGroupState.STABLE and group.leader != member_id
     )
     if is_unchanged and may_keep_generation:
         builder.answer(builder.ticket, join_response(group, member))
@@ -201,9 +201,9 @@ def _rejoin_static_member(
     group = group.replace_static_member(old_id, new_id)
     builder.restart_session(group, group.members[new_id])
     group = _update_member(builder, group, group.members[new_id], request)
-    if group.state is State.COMPLETING:
+    if group.state is ClassicGroupState.COMPLETING:
         return prepare(builder, group, f"static member {request.group_instance_id} returned")
-    if group.state is not State.STABLE:
+    if group.state is not ClassicGroupState.STABLE:
         return complete_if_joined(builder, group)
     if group.select_protocol() != group.protocol:
         return rebalance(builder, group, f"{request.group_instance_id} changes the protocol")
@@ -224,7 +224,7 @@ def _rejoin_static_member(
 
 def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupRequest) -> ClassicGroup:
     """Decide on a SyncGroup: the leader sends all assignments, each member receives its own."""
-    if group.state is State.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         raise UnknownMemberId
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
@@ -235,13 +235,13 @@ def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupReques
     ):
         if requested is not None and current is not None and requested != current:
             raise InconsistentGroupProtocol
-    if group.state is State.PREPARING:
+    if group.state is ClassicGroupState.PREPARING:
         raise RebalanceInProgress
     if member.member_id in group.pending_sync:
         group = group._replace(pending_sync=group.pending_sync.delete(member.member_id))
         if not group.pending_sync:
             builder.end_sync_timeout(group)
-    if group.state is State.STABLE:
+    if group.state is ClassicGroupState.STABLE:
         builder.answer(builder.ticket, sync_response(group, member))
         return group
     builder.answer(member.sync_ticket, sync_error(RebalanceInProgress))
@@ -263,7 +263,7 @@ def heartbeat(
     if request.generation_id != group.generation:
         raise IllegalGeneration
     builder.restart_session(group, member)
-    code = RebalanceInProgress.code if group.state is State.PREPARING else 0
+    code = RebalanceInProgress.code if group.state is ClassicGroupState.PREPARING else 0
     builder.answer(builder.ticket, HeartbeatResponse(error_code=code))
     return group
 
@@ -282,7 +282,7 @@ def leave(
             results.append(_leave_result(leaver, 0))
     builder.answer(builder.ticket, LeaveGroupResponse(members=results))
     if any(not result.error_code for result in results):
-        if group.state in (State.STABLE, State.COMPLETING):
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING):
             return prepare(builder, group, "members left")
         return complete_if_joined(builder, group)
     return group
@@ -328,6 +328,6 @@ def on_session_timeout(
     logger.info("member failed group=%s member=%s", group.group_id, member_id)
     answer_removed_member(builder, member, UnknownMemberId)
     group = group.remove(member_id)
-    if group.state in (State.STABLE, State.COMPLETING):
+    if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING):
         return prepare(builder, group, f"{member_id} failed")
     return complete_if_joined(builder, group)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.draft import Draft
-    from kwire.coordinator.ports import CoordinatorLog, LedPartition
+    from kwire.coordinator.ports import LedPartition, ShardLog
     from kwire.group.consumer.requests import DescribedGroup as DescribedConsumerGroup
     from kwire.group.consumer.topics import Topics
     from kwire.group.share.coordinator import SharePorts
@@ -69,7 +69,7 @@ class GroupCoordinator(GroupKinds):
     @classmethod
     def build(
         cls,
-        to: "CoordinatorLog",
+        to: "ShardLog",
         clock: Clock,
         *,
         config: "Callable[[], BrokerConfig]",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
-from kwire.group.model import CONSUMER, ClassicGroup, State
+from kwire.group.model import CONSUMER, ClassicGroup, ClassicGroupState
 from kwire.group.offsets import Committed, Offsets, is_of_deleted_topic
 from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
 from kwire.group.settings import GroupSettings
@@ -127,10 +127,10 @@ def _rule(group: ClassicGroup) -> tuple[Since, frozenset[str]] | None:
     """Return when an offset's age starts, and the topics in use; None if nothing may expire."""
     if group.protocol_type is None:
         return _commit_time, frozenset()
-    if group.state is State.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         since_ms = group.since_ms
         return (_commit_time if since_ms < 0 else lambda _: since_ms), frozenset()
-    if group.protocol_type == CONSUMER and group.state is State.STABLE:
+    if group.protocol_type == CONSUMER and group.state is ClassicGroupState.STABLE:
         topics = subscribed_topics(group)
         return None if topics is None else (_commit_time, topics)
     return None
@@ -160,7 +160,7 @@ def _expire_offsets(
 
 def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
     group = shard.groups.get(group_id)
-    if group is None or group.state is not State.EMPTY or group.pending_join:
+    if group is None or group.state is not ClassicGroupState.EMPTY or group.pending_join:
         return NOTHING
     if _has_offsets(shard, group_id):
         return NOTHING

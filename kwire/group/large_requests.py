@@ -16,7 +16,7 @@ from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft
 from kwire.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.model import ClassicGroup, Member, State
+from kwire.group.model import ClassicGroup, ClassicGroupState, Member
 from kwire.group.offsets import GroupChange, pack
 from kwire.group.records import (
     making_group_record,
@@ -172,7 +172,7 @@ class LargeSync:
             assignment = bytes(assignments.get(member_id, b""))
             members[member_id] = member._replace(assignment=assignment)
             yield
-        group = group.transition_to(State.STABLE, self.draft.wall_ms)
+        group = group.transition_to(ClassicGroupState.STABLE, self.draft.wall_ms)
         record = yield from making_group_record(group._replace(members=Map(members)))
         self.draft.add(*store(record))
 
@@ -186,7 +186,7 @@ class LargeSync:
         group, request = shard.groups.get(self.request.group_id), self.request
         is_waiting = (
             group is not None
-            and group.state is State.COMPLETING
+            and group.state is ClassicGroupState.COMPLETING
             and group.generation == request.generation_id
             and group.leader == request.member_id
         )

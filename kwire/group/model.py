@@ -32,7 +32,7 @@ NONE: Final[Map[str, Never]] = Map()
 _ARRIVAL: Final = attrgetter("order")
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     """The state of a group, with the names that Kafka's tools print."""
 
     EMPTY = "Empty"
@@ -42,12 +42,16 @@ class State(Enum):
     DEAD = "Dead"
 
 
-TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.EMPTY, State.COMPLETING, State.DEAD}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
-    State.DEAD: frozenset(),
+TRANSITIONS: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING, ClassicGroupState.DEAD}),
+    ClassicGroupState.PREPARING: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING, ClassicGroupState.DEAD}
+    ),
+    ClassicGroupState.COMPLETING: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.PREPARING, ClassicGroupState.DEAD}
+    ),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.PREPARING, ClassicGroupState.DEAD}),
+    ClassicGroupState.DEAD: frozenset(),
 }
 """The states that may follow each state."""
 
@@ -81,7 +85,7 @@ class ClassicGroup(NamedTuple):
     """A group whose members assign partitions among themselves."""
 
     group_id: str
-    state: State = State.EMPTY
+    state: ClassicGroupState = ClassicGroupState.EMPTY
     since_ms: int = -1
     """The time when the state was entered, in wall-clock milliseconds."""
     generation: int = 0
@@ -112,7 +116,7 @@ class ClassicGroup(NamedTuple):
 
     @property
     def can_rebalance(self) -> bool:
-        return State.PREPARING in TRANSITIONS[self.state]
+        return ClassicGroupState.PREPARING in TRANSITIONS[self.state]
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -122,14 +126,14 @@ class ClassicGroup(NamedTuple):
         """Return the members in their order of arrival."""
         return sorted(self.members.values(), key=_ARRIVAL)
 
-    def transition_to(self, state: State, now_ms: int) -> "ClassicGroup":
+    def transition_to(self, state: ClassicGroupState, now_ms: int) -> "ClassicGroup":
         """Return the group in another state."""
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
         return self._replace(state=state, since_ms=now_ms)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
         """Return whether a member with the protocols ``names`` may join."""
-        if self.state is State.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type and names)
         count = len(self.members)
         return self.protocol_type == protocol_type and any(

@@ -19,7 +19,7 @@ from kwire.group.decision_builder import (
     sync_error,
     sync_response,
 )
-from kwire.group.model import ClassicGroup, Member, State
+from kwire.group.model import ClassicGroup, ClassicGroupState, Member
 from kwire.group.records import group_record
 
 logger = logging.getLogger(__name__)
@@ -34,12 +34,12 @@ def rebalance(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> Cla
 
 def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> ClassicGroup:
     """Start a rebalance in which every member has to rejoin."""
-    if group.state is State.COMPLETING:
+    if group.state is ClassicGroupState.COMPLETING:
         group = _withdraw_assignments(builder, group)
     group = group._replace(pending_sync=Map())
     builder.end_sync_timeout(group)
-    was_empty = group.state is State.EMPTY
-    group = group.transition_to(State.PREPARING, builder.moment.wall_ms)
+    was_empty = group.state is ClassicGroupState.EMPTY
+    group = group.transition_to(ClassicGroupState.PREPARING, builder.moment.wall_ms)
     logger.info(
         "rebalance starts group=%s generation=%d reason=%s",
         group.group_id,
@@ -59,14 +59,18 @@ def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> Class
 
 def complete_if_joined(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete the rebalance once all members have joined, unless an initial delay is running."""
-    if group.state is State.PREPARING and group.initial_delay is None and group.all_joined:
+    if (
+        group.state is ClassicGroupState.PREPARING
+        and group.initial_delay is None
+        and group.all_joined
+    ):
         return complete(builder, group)
     return group
 
 
 def on_join_timeout(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete the rebalance when its join timeout expires, or extend the initial delay."""
-    if group.state is not State.PREPARING:
+    if group.state is not ClassicGroupState.PREPARING:
         return group
     if group.initial_delay is None:
         return complete(builder, group)
@@ -82,7 +86,10 @@ def on_join_timeout(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGro
 
 def on_sync_timeout(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Remove the members that sent no SyncGroup in time, and rebalance."""
-    if group.state not in (State.COMPLETING, State.STABLE) or not group.pending_sync:
+    if (
+        group.state not in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE)
+        or not group.pending_sync
+    ):
         return group
     late_members = [m for m in group.members_by_arrival() if m.member_id in group.pending_sync]
     for member in late_members:
@@ -129,7 +136,7 @@ def _elect_joined_leader(group: ClassicGroup) -> ClassicGroup:
 
 
 def _become_empty(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
-    group = group.transition_to(State.EMPTY, builder.moment.wall_ms)._replace(
+    group = group.transition_to(ClassicGroupState.EMPTY, builder.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=None,
         leader=None,
@@ -142,7 +149,7 @@ def _become_empty(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup
 
 def _start_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Answer every JoinGroup with the new generation, and wait for the leader's SyncGroup."""
-    group = group.transition_to(State.COMPLETING, builder.moment.wall_ms)._replace(
+    group = group.transition_to(ClassicGroupState.COMPLETING, builder.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=group.select_protocol(),
     )
@@ -192,7 +199,7 @@ def propagate_assignments(
     waiters = [member for member in group.members_by_arrival() if member.sync_ticket is not None]
     draft = builder.draft
     since_ms = builder.moment.wall_ms if draft is None else draft.wall_ms
-    group = group.transition_to(State.STABLE, since_ms)._replace(members=Map(members))
+    group = group.transition_to(ClassicGroupState.STABLE, since_ms)._replace(members=Map(members))
     for member in waiters:
         receiver = members[member.member_id]
         builder.answer_late(member.sync_ticket, partial(sync_response, group, receiver))

@@ -26,7 +26,7 @@ from kwire.codec.messages.offset_records import (
 from kwire.codec.schema import spec_of
 from kwire.coordinator.decision import Record
 from kwire.drive import run_steps
-from kwire.group.model import CONSUMER, ClassicGroup, Member, State
+from kwire.group.model import CONSUMER, ClassicGroup, ClassicGroupState, Member
 
 _PREFIX: Final = struct.Struct(">h")
 
@@ -160,7 +160,7 @@ def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     statics = {m.instance_id: m.member_id for m in members.values() if m.instance_id is not None}
     return ClassicGroup(
         group_id=group_id,
-        state=State.STABLE if members else State.EMPTY,
+        state=ClassicGroupState.STABLE if members else ClassicGroupState.EMPTY,
         since_ms=value.current_state_timestamp,
         generation=value.generation,
         protocol_type=value.protocol_type if members else value.protocol_type or None,

@@ -29,7 +29,7 @@ from kwire.errors import (
     UnstableOffsetCommit,
 )
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.model import CONSUMER, SHARE, STREAMS, ClassicGroup, State
+from kwire.group.model import CONSUMER, SHARE, STREAMS, ClassicGroup, ClassicGroupState
 from kwire.group.offsets import NO_EXPIRY, Committed, Packed, is_of_deleted_topic
 from kwire.group.records import (
     OFFSET_WITH_EXPIRY_VERSION,
@@ -135,14 +135,14 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
         if generation >= 0:
             raise GroupIdNotFound
         return
-    if generation < 0 and group.state is State.EMPTY:
+    if generation < 0 and group.state is ClassicGroupState.EMPTY:
         return
     if generation < 0 and not member_id and request.group_instance_id is None:
         raise UnknownMemberId
     member = group.check_member(member_id, request.group_instance_id)
     if generation != group.generation:
         raise IllegalGeneration
-    if group.state is State.COMPLETING:
+    if group.state is ClassicGroupState.COMPLETING:
         raise RebalanceInProgress
     builder.restart_session(group, member)
 
@@ -195,7 +195,7 @@ def _check_commit_in_transaction(
         if generation >= 0:
             raise IllegalGeneration
         return
-    if not has_member or (generation < 0 and group.state is State.EMPTY):
+    if not has_member or (generation < 0 and group.state is ClassicGroupState.EMPTY):
         return
     group.check_member(member_id, request.group_instance_id)
     if generation != group.generation:
@@ -399,7 +399,7 @@ def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[
     if subscriber is not None:
         return frozenset(t.name for t in request.topics if subscriber.is_subscribed_to(t.name))
     group = _existing(shard, request.group_id)
-    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+    if group.state is not ClassicGroupState.EMPTY and group.protocol_type != CONSUMER:
         raise NonEmptyGroup
     names = frozenset(topic.name for topic in request.topics)
     subscribed = subscribed_topics(group)
@@ -470,7 +470,7 @@ def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -
         builder.timers.append((("streams-delay", group_id), None))
         return shard.streams.tombstones(streams)
     group = _existing(shard, group_id)
-    if group.state is not State.EMPTY:
+    if group.state is not ClassicGroupState.EMPTY:
         raise NonEmptyGroup
     end_pending(builder, group)
     return [group_tombstone(group_id)]
@@ -510,7 +510,7 @@ def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
 def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
     """Describe a group for DescribeGroups; metadata of members only while the group is stable."""
     group = _existing(shard, group_id)
-    stable = group.state is State.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     members = [
         DescribedGroup.DescribedGroupMember(
             member_id=member.member_id,

@@ -35,7 +35,7 @@ from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.group_tables import GroupTables
-from kwire.group.model import ClassicGroup, ProtocolChange, State
+from kwire.group.model import ClassicGroup, ClassicGroupState, ProtocolChange
 from kwire.group.offsets import GroupChange
 from kwire.group.records import (
     group_from,
@@ -139,7 +139,11 @@ class GroupShard(GroupTables):
     def _set(self, group: ClassicGroup) -> None:
         old = self.groups.get(group.group_id)
         self.groups[group.group_id] = group
-        if group.state is State.STABLE and old is not None and old.state is State.COMPLETING:
+        if (
+            group.state is ClassicGroupState.STABLE
+            and old is not None
+            and old.state is ClassicGroupState.COMPLETING
+        ):
             self.on_rebalance("classic")
 
     def _apply_to_shard(self, record: Record) -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from kwire.coordinator.decision import Decision, Timer
 from kwire.group.kinds import GroupKinds
-from kwire.group.model import State
+from kwire.group.model import ClassicGroupState
 from kwire.group.requests import CommittedOffset, offset_record
 from kwire.group.shard import GroupShard
 from kwire.waits import Slow
@@ -28,7 +28,11 @@ def heartbeat(groups: GroupKinds, group_id: str, generation: int, member_id: str
     """Restart the session of a member of a stable classic group; return the error code 0."""
     shard = groups.service.find_settled(groups.partition_of(group_id))
     group = None if shard is None else shard.machine.groups.get(group_id)
-    if group is None or group.state is not State.STABLE or generation != group.generation:
+    if (
+        group is None
+        or group.state is not ClassicGroupState.STABLE
+        or generation != group.generation
+    ):
         return None
     member = group.members.get(member_id)
     if shard is None or member is None:
@@ -101,7 +105,11 @@ def _session_of_committer(
     group = machine.groups.get(group_id)
     if group is not None:
         member = group.members.get(member_id)
-        if group.state is not State.STABLE or epoch != group.generation or member is None:
+        if (
+            group.state is not ClassicGroupState.STABLE
+            or epoch != group.generation
+            or member is None
+        ):
             return None
         return ((("session", group_id, member_id), now + member.session_timeout_ms / 1000),)
     consumers = machine.consumer_group(group_id)

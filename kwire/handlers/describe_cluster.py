@@ -14,7 +14,7 @@ from kwire.handlers.shared.authorized_operations import cluster_operations
 from kwire.handlers.shared.client_view import any_controller_id, with_endpoints
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.metadata.image import Endpoint
+from kwire.raftmeta.metadata.image import NodeEndpoint
 
 Node = DescribeClusterResponse.DescribeClusterBroker
 
@@ -73,7 +73,7 @@ async def describe_cluster(
     return response
 
 
-def _node(node_id: int, endpoint: Endpoint, rack: str | None, fenced: bool) -> Node:
+def _node(node_id: int, endpoint: NodeEndpoint, rack: str | None, fenced: bool) -> Node:
     return Node(
         broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack, is_fenced=fenced
     )

@@ -69,7 +69,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-class Closed(NamedTuple):
+class EndedTransaction(NamedTuple):
     """A transaction that a marker ended."""
 
     first_offset: int
@@ -135,7 +135,7 @@ class ProducerStates:
     It is an OrderedDict because the first key of a plain dict is slow to find once thousands of
     keys before it were removed.
     """
-    unreplicated: deque[Closed] = attrs.Factory(deque)
+    unreplicated: deque[EndedTransaction] = attrs.Factory(deque)
     """Ended transactions that may hold back readers, by marker and by start; both only increase.
 
     If a transaction starts before another whose marker came earlier, it holds back readers for
@@ -394,7 +394,7 @@ class ProducerStates:
         unreplicated = self.unreplicated
         while unreplicated and unreplicated[-1].first_offset > first_offset:
             unreplicated.pop()
-        unreplicated.append(Closed(first_offset, last_offset))
+        unreplicated.append(EndedTransaction(first_offset, last_offset))
         if not marker.abort:
             return None
         stable = next(iter(self.open_starts), last_offset + 1)

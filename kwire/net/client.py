@@ -67,7 +67,7 @@ def _is_refused(error: BaseException) -> bool:
 
 
 @attrs.define(eq=False, repr=False)
-class Call(Generic[Resp]):
+class PendingCall(Generic[Resp]):
     """A request that has been sent or is about to be, and its response."""
 
     correlation_id: int
@@ -96,10 +96,10 @@ class NodeClient:
     """The sender of the connected socket; it holds the requests that are not sent yet."""
     _is_sending: bool = False
     """True while the task sends; meanwhile the requests of calls queue up behind it."""
-    _in_flight: deque[Call[Body]] = attrs.field(factory=deque)
+    _in_flight: deque[PendingCall[Body]] = attrs.field(factory=deque)
     """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
-    _queue: deque[tuple[Call[Body], bytes]] | None = None
+    _queue: deque[tuple[PendingCall[Body], bytes]] | None = None
     """The requests that wait for a log-in to end; None if no log-in is in progress."""
     _correlation_id: int = 0
     """The correlation id of the last request."""
@@ -145,7 +145,7 @@ class NodeClient:
         await call.done.wait()
         return self.end(call)
 
-    def begin(self, request: Request[Resp], *, version: int | None = None) -> Call[Resp]:
+    def begin(self, request: Request[Resp], *, version: int | None = None) -> PendingCall[Resp]:
         """Send a request, or let the task send it after requests that are not sent yet.
 
         Raises the same as :meth:`call`, which also waits.
@@ -158,7 +158,7 @@ class NodeClient:
         if self.lost or sender is None:
             raise ConnectionLost(f"{self.host}:{self.port}")
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        call: Call[Resp] = Call(correlation_id, key, version)
+        call: PendingCall[Resp] = PendingCall(correlation_id, key, version)
         try:
             frame = request_frame(key, version, correlation_id, self.client_id, request)
         except EncodeError as error:
@@ -172,7 +172,7 @@ class NodeClient:
             self._send(sender, call, frame)
         return call
 
-    def _send(self, sender: Sender, call: Call[Resp], frame: bytes) -> None:
+    def _send(self, sender: Sender, call: PendingCall[Resp], frame: bytes) -> None:
         self._in_flight.append(call)
         is_first = not sender.unsent and not self._is_sending
         sender.unsent.append(frame)
@@ -181,7 +181,7 @@ class NodeClient:
             if sender.unsent:
                 self._to_send.unpark()
 
-    def end(self, call: Call[Resp]) -> Resp:
+    def end(self, call: PendingCall[Resp]) -> Resp:
         """Return the response of a call that is done; raise ConnectionLost if it has none."""
         if call.response is None:
             raise ConnectionLost(f"{self.host}:{self.port}")

@@ -26,7 +26,7 @@ WARNING_S: Final = 30.0
 """The shortest time between two warnings about refused log-ins."""
 
 
-class Call(Protocol):
+class SendRequest(Protocol):
     """Sends a request to the other node and returns its response."""
 
     async def __call__(self, request: Request[Resp], *, version: int | None = None) -> Resp: ...
@@ -110,7 +110,7 @@ class NodeLogin:
     proof: Proof
     _warned_at: float | None = None
 
-    async def log_in(self, call: Call, address: str) -> float:
+    async def log_in(self, call: SendRequest, address: str) -> float:
         """Log in; return the seconds after which the next log-in is due, or 0.
 
         Raises Disconnect if the other node refuses.
@@ -122,7 +122,7 @@ class NodeLogin:
             raise Disconnect(f"log-in refused: {failure}") from failure
         return lifetime_ms / 1000
 
-    async def _log_in(self, call: Call) -> int:
+    async def _log_in(self, call: SendRequest) -> int:
         name = self.proof.mechanism
         handshake = await call(SaslHandshakeRequest(mechanism=name), version=1)
         if handshake.error_code:

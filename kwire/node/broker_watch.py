@@ -20,7 +20,7 @@ from kwire.net.connection_pool import Network
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.early_fencing import decide_fence_ended
 from kwire.raftmeta.controller.process_probe import ProcessProbe
-from kwire.raftmeta.metadata.image import BrokerImage, Endpoint, MetadataImage
+from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage, NodeEndpoint
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 
@@ -83,12 +83,12 @@ class BrokerWatch:
                 probe = ProcessProbe(broker.id, broker.epoch, self.clock.now())
                 nursery.start_soon(self._watch, probe, endpoint, scope)
 
-    def _endpoint(self, broker: BrokerImage) -> Endpoint | None:
+    def _endpoint(self, broker: BrokerImage) -> NodeEndpoint | None:
         first = broker.endpoints[0] if broker.endpoints else None
         return broker.endpoint(self.listener) or first
 
     async def _watch(
-        self, probe: ProcessProbe, endpoint: Endpoint, scope: trio.CancelScope
+        self, probe: ProcessProbe, endpoint: NodeEndpoint, scope: trio.CancelScope
     ) -> None:
         with scope:
             while True:
@@ -96,7 +96,7 @@ class BrokerWatch:
                 await self._report(probe)
                 await self._wait_due(probe)
 
-    async def _attempt(self, probe: ProcessProbe, endpoint: Endpoint) -> None:
+    async def _attempt(self, probe: ProcessProbe, endpoint: NodeEndpoint) -> None:
         """Connect, and wait until the connection ends."""
         host, port = probe.address or (endpoint.host, endpoint.port)
         is_numeric = probe.address is not None

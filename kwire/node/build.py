@@ -12,10 +12,10 @@ from kwire.node.tls import controller_listener
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.state import RaftConfig
-from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.storage_format.directories import Identity
 
-AdvertisedListener = listeners.Endpoint
+AdvertisedListener = listeners.ListenerEndpoint
 """An address as advertised to clients and other nodes."""
 
 _FIRST_BOOTSTRAP_ID: Final = -2
@@ -127,7 +127,7 @@ def raft_config(
     config: BrokerConfig,
     identity: Identity,
     directory_id: bytes,
-    controller_endpoints: tuple[Endpoint, ...],
+    controller_endpoints: tuple[VoterEndpoint, ...],
 ) -> RaftConfig:
     """Return this node's quorum settings; ``controller_endpoints`` are its own listeners."""
     return RaftConfig(
@@ -156,6 +156,6 @@ def configured_voters(config: BrokerConfig) -> VoterSet:
     """Return the voters in ``controller.quorum.voters``; none if the quorum is dynamic."""
     listener = controller_listener(config)
     return VoterSet.of(
-        Voter(ReplicaKey(node), (Endpoint(listener, address.host, address.port),))
+        Voter(ReplicaKey(node), (VoterEndpoint(listener, address.host, address.port),))
         for node, address in config.voters.items()
     )

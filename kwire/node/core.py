@@ -43,7 +43,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.quorum_state import DamagedQuorumState
-from kwire.raftmeta.raft.voters import Endpoint
+from kwire.raftmeta.raft.voters import VoterEndpoint
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.storage_format.directories import (
     CannotOpenError,
@@ -380,7 +380,7 @@ def _make_quorum(
     clock = environment.clock
     names = {endpoint.name for endpoint in config.controller_endpoints}
     controller_endpoints = tuple(
-        Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names
+        VoterEndpoint(e.name, e.host, e.port) for e in endpoints if e.name in names
     )
     raft = build.raft_config(config, identity, metadata.directory_id, controller_endpoints)
     links = environment.network.pool(

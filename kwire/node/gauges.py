@@ -33,7 +33,7 @@ from kwire.raftmeta.raft.raft_metrics import (
     state_name,
     vote,
 )
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.replicas import ReplicaService
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> GroupCounts:
 
 
 def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None:
-    def leaders() -> Iterator[Leader]:
+    def leaders() -> Iterator[PartitionLeader]:
         return (p.leader for p in replicas.partitions if p.leader is not None)
 
     def led_states() -> Iterator[PartitionImage]:

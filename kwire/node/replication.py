@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchRequest, FetchResponse
     from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
     from kwire.raftmeta.controller.active_controller import ActiveController
-    from kwire.raftmeta.metadata.image import Endpoint, MetadataImage
+    from kwire.raftmeta.metadata.image import MetadataImage, NodeEndpoint
 
 
 @attrs.define(eq=False, repr=False)
@@ -34,7 +34,7 @@ class LeaderConnection:
     listener: str
     image: Callable[[], MetadataImage]
     pool: ConnectionPool
-    _last: Endpoint | None = None
+    _last: NodeEndpoint | None = None
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
         with _as_unreachable():

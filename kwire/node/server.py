@@ -15,7 +15,7 @@ from kwire import metrics as m
 from kwire.codec.apis import ListenerType
 from kwire.configs.authorizer import authorizer_config, early_listeners
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import Endpoint, has_sasl
+from kwire.configs.listeners import ListenerEndpoint, has_sasl
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
@@ -198,7 +198,7 @@ class Server:
             await core.publisher.wait_for(lambda image: authorizer.is_loaded)
             self._accept_from_nodes(early=False)
 
-    def _for_connection(self, endpoint: Endpoint, side: ListenerType) -> ForConnection:
+    def _for_connection(self, endpoint: ListenerEndpoint, side: ListenerType) -> ForConnection:
         """Return what a listener does with a new connection."""
         requests = self._requests[side]
         if not has_sasl(endpoint.protocol):

@@ -32,7 +32,7 @@ from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.fetch_sessions import FetchPartition
 from kwire.replica.fetch_waits import SessionWatch
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.partition import Partition, ReadResult
 from kwire.replica.replicas import ReplicaService, check_follower
 from kwire.replica.throttles import is_throttled
@@ -67,7 +67,7 @@ class FetchOptions(NamedTuple):
     None if every client may read everything."""
     rack: str = ""
     """The consumer's rack if leaders may redirect it to other replicas, else empty."""
-    nearest_follower: Callable[[Leader, int], int | None] | None = None
+    nearest_follower: Callable[[PartitionLeader, int], int | None] | None = None
     """Returns the follower in this rack from which the consumer should read an offset (KIP-392)."""
 
 
@@ -316,7 +316,7 @@ class FetchPass:
         high_watermark, stable = partition.readable_ends
         return result._replace(high_watermark=high_watermark, last_stable=stable)
 
-    def _must_hold_back(self, partition: Partition, leader: Leader) -> bool:
+    def _must_hold_back(self, partition: Partition, leader: PartitionLeader) -> bool:
         """Return whether the throttle holds back a follower outside the ISR (KIP-73)."""
         if self.options.reader in leader.isr or not _is_throttled(self.replicas, partition):
             return False

@@ -26,7 +26,7 @@ from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPar
 from kwire.drive import Slices, give_way
 from kwire.errors import KafkaError
 from kwire.replica.completion import Completion
-from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
+from kwire.replica.leader import HighWatermarkChange, PartitionLeader, Proposal
 from kwire.replica.partition import Partition
 from kwire.waits import Signal
 
@@ -64,7 +64,7 @@ AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionRespo
 class _PendingProposal:
     """A proposal that is to be sent or awaits its answer, and the leader that made it."""
 
-    leader: Leader
+    leader: PartitionLeader
     proposal: Proposal
 
     @property
@@ -130,7 +130,9 @@ class IsrChanges:
             nursery.start_soon(self._propose_without_laggards)
             task_status.started()
 
-    def _propose(self, partition: Partition, leader: Leader, proposal: Proposal | None) -> None:
+    def _propose(
+        self, partition: Partition, leader: PartitionLeader, proposal: Proposal | None
+    ) -> None:
         if proposal is not None:
             self._proposals[partition] = _PendingProposal(leader, proposal)
             self._has_proposals.notify()
@@ -156,7 +158,7 @@ class IsrChanges:
                 self._check_followers(partition, leader)
                 await slices.pause()
 
-    def _check_followers(self, partition: Partition, leader: Leader) -> None:
+    def _check_followers(self, partition: Partition, leader: PartitionLeader) -> None:
         """Move the high watermark, complete deletions, and propose an ISR without laggards."""
         now = self.now()
         self._complete(partition, leader.advance(now))

@@ -3,11 +3,11 @@
 Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on the result of a
 method. Rules:
 
-* The log holds the high watermark in every role; while this broker leads, only :class:`Leader`
-  moves it. It is the smallest log end offset of the *maximal* ISR: the committed ISR and any
-  proposed ISR that is not answered yet (invariant 30). It never moves back, never passes the log
-  end offset of an in-sync replica, and does not move while the committed ISR is smaller than the
-  effective minimum, min(min.insync.replicas, replicas) (invariant 29).
+* The log holds the high watermark in every role; while this broker leads, only
+  :class:`PartitionLeader` moves it. It is the smallest log end offset of the *maximal* ISR: the
+  committed ISR and any proposed ISR that is not answered yet (invariant 30). It never moves back,
+  never passes the log end offset of an in-sync replica, and does not move while the committed ISR
+  is smaller than the effective minimum, min(min.insync.replicas, replicas) (invariant 29).
 * A follower that keeps up but is not in the ISR yet also holds back the high watermark, if it may
   join; otherwise it could never join while producers are busy.
 * A broker that is fenced, is shutting down, or has restarted since its last fetch may not join
@@ -43,7 +43,7 @@ def _all_eligible(node: int, broker_epoch: int) -> bool:
 
 
 @attrs.define(eq=False, repr=False)
-class Follower:
+class FollowerProgress:
     """The leader's state of one follower, derived only from the follower's fetches."""
 
     log_end: int = -1
@@ -58,7 +58,7 @@ class Follower:
 
 
 @attrs.define(eq=False, repr=False)
-class Leader:
+class PartitionLeader:
     """The leader's state of a partition, for one leader epoch."""
 
     node: int
@@ -73,7 +73,7 @@ class Leader:
     log: PartitionLog
     """The owner of the high watermark."""
     isr: frozenset[int]
-    followers: dict[int, Follower]
+    followers: dict[int, FollowerProgress]
     min_isr: int = 1
     lag_max: float = 30.0
     """Seconds without catching up after which a follower is out of sync.
@@ -107,8 +107,8 @@ class Leader:
         lag_max: float = 30.0,
         lag_max_messages: int | None = None,
         is_eligible: Callable[[int, int], bool] = _all_eligible,
-        former: "Leader | None" = None,
-    ) -> "Leader":
+        former: "PartitionLeader | None" = None,
+    ) -> "PartitionLeader":
         """Begin a leader epoch; the followers in the ISR count as caught up now.
 
         ``former`` is the state of the previous epoch if this broker also led that epoch.
@@ -124,7 +124,7 @@ class Leader:
             log=log,
             isr=frozenset(isr),
             followers={
-                other: Follower(caught_up_at=now if other in isr else float("-inf"))
+                other: FollowerProgress(caught_up_at=now if other in isr else float("-inf"))
                 for other in replicas
                 if other != node
             },
@@ -167,7 +167,7 @@ class Leader:
         before = self.log.advance_high_watermark(target)
         return None if before is None else HighWatermarkChange(before, target)
 
-    def _is_joining(self, node: int, follower: Follower, now: float) -> bool:
+    def _is_joining(self, node: int, follower: FollowerProgress, now: float) -> bool:
         return (
             follower.log_end >= self.epoch_start
             and follower.log_end >= self.log.high_watermark
@@ -176,7 +176,7 @@ class Leader:
             and self.is_eligible(node, follower.broker_epoch)
         )
 
-    def _is_far_behind(self, follower: Follower) -> bool:
+    def _is_far_behind(self, follower: FollowerProgress) -> bool:
         return (
             self.lag_max_messages is not None
             and self.log_end - follower.log_end > self.lag_max_messages
@@ -283,7 +283,7 @@ class Leader:
     def on_replicas_changed(self, replicas: Collection[int]) -> None:
         """Add and remove followers after a reassignment."""
         self.followers = {
-            node: self.followers.get(node) or Follower(caught_up_at=float("-inf"))
+            node: self.followers.get(node) or FollowerProgress(caught_up_at=float("-inf"))
             for node in replicas
             if node != self.node
         }

@@ -36,7 +36,7 @@ from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.leader import HighWatermarkChange, Leader
+from kwire.replica.leader import HighWatermarkChange, PartitionLeader
 from kwire.replica.verification import Verifications
 from kwire.waits import OffsetWaits
 
@@ -167,7 +167,7 @@ class Partition:
     topic_id: bytes
     log: PartitionLog
     traffic: Traffic = attrs.field(factory=Traffic)
-    leader: Leader | None = None
+    leader: PartitionLeader | None = None
     """Set while this broker leads."""
     leader_id: int = -1
     leader_epoch: int = -1
@@ -219,7 +219,7 @@ class Partition:
         if self.leader is not None:
             self.leader.min_isr = config.min_insync_replicas
 
-    def lead(self, leader: Leader, now: float) -> None:
+    def lead(self, leader: PartitionLeader, now: float) -> None:
         """Become the leader."""
         self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
         leader.log_end = self._stored_end(self.log.high_watermark)
@@ -240,7 +240,7 @@ class Partition:
         self.uncommitted.on_role_changed(self.high_watermark, self.log.end_offset)
         self.copied = self.readable_ends
 
-    def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
+    def check_leader(self, epoch: int = NO_EPOCH) -> PartitionLeader:
         """Return the leader's state if this broker leads and the request's epoch is current."""
         leader = self.leader
         if epoch not in (NO_EPOCH, self.leader_epoch):
@@ -308,7 +308,7 @@ class Partition:
         )
 
     def on_appended(
-        self, leader: Leader, end_offset: int, size: int, now: float
+        self, leader: PartitionLeader, end_offset: int, size: int, now: float
     ) -> tuple[FetchIsolation, ...]:
         """Account for a batch at the end of the log; return for whom more is readable now."""
         change = leader.on_appended(self._stored_end(leader.log_end), now)

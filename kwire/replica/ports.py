@@ -128,7 +128,7 @@ class LeaderUnreachable(Exception):
     """A broker that leads partitions did not answer."""
 
 
-class Cluster(Protocol):
+class OtherBrokers(Protocol):
     """The other nodes of the cluster, as replication needs them."""
 
     def broker_epoch(self) -> int:

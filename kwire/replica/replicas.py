@@ -39,10 +39,10 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.hosted_partitions import HostedPartitions
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
-from kwire.replica.ports import Cluster, Lease
+from kwire.replica.ports import Lease, OtherBrokers
 from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
@@ -53,7 +53,7 @@ from kwire.replica.verification import Guard
 from kwire.waits import Deadlines
 
 
-def check_follower(leader: Leader, node: int, broker_epoch: int) -> None:
+def check_follower(leader: PartitionLeader, node: int, broker_epoch: int) -> None:
     """Raise NotLeaderOrFollower if the fetching broker holds no replica.
 
     Also raise it if the follower sent the fetch before it restarted.
@@ -80,7 +80,7 @@ class ReplicaService:
     """``replica.lag.time.max.ms``."""
     lag_max_messages: int | None = None
     """``replica.lag.max.messages``."""
-    cluster: Cluster | None = None
+    cluster: OtherBrokers | None = None
     """The other brokers and the controller; None for a broker that replicates nothing."""
     fetcher_config: FetcherConfig | None = None
     throttles: Throttles = attrs.field(factory=Throttles)
@@ -259,7 +259,7 @@ class ReplicaService:
         if partition.high_watermark < end_offset:
             raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
-    def _checked_leader(self, partition: Partition, epoch: int) -> Leader:
+    def _checked_leader(self, partition: Partition, epoch: int) -> PartitionLeader:
         """Return the leader's state if this broker has led since ``epoch`` without interruption."""
         leader = partition.leader
         if leader is None or epoch < leader.first_epoch:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.replica.fetcher.fetchers import ReplicaFetchers
     from kwire.replica.isr_changes import IsrChanges
     from kwire.replica.partition import Partition
-    from kwire.replica.ports import Cluster
+    from kwire.replica.ports import OtherBrokers
     from kwire.replica.throttles import Throttles
 
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Replication:
     """The ISR changes of partitions that this broker leads, and fetchers for the others."""
 
-    cluster: Cluster
+    cluster: OtherBrokers
     config: FetcherConfig
     logs: LogManager
     completion: Completion

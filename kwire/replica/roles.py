@@ -12,7 +12,7 @@ import attrs
 
 from kwire.log.config import LogConfig
 from kwire.replica.completion import Completion
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.partition import Partition
 from kwire.replica.ports import PartitionState
 from kwire.replica.required_syncs import RequiredSyncs
@@ -76,7 +76,7 @@ class Roles:
         now, former = self.now(), partition.leader
         if former is not None and former.leader_epoch != state.leader_epoch - 1:
             former = None  # Another broker may have led in between.
-        leader = Leader.take_over(
+        leader = PartitionLeader.take_over(
             node=self.node,
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,

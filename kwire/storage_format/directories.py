@@ -23,7 +23,7 @@ from kwire.log.formats.checkpoints import (
     parse_meta_properties,
     parse_properties,
 )
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.storage_format.format import DEFAULT_FEATURES, Format, meta_properties, metadata_files
 from kwire.types import METADATA_TOPIC, random_uuid, uuid_bytes, uuid_text
 
@@ -275,7 +275,7 @@ def is_single_voter(config: BrokerConfig) -> bool:
 def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
     """Return the voter set of a dynamic quorum that has only this node."""
     endpoints = tuple(
-        Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
+        VoterEndpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
     )
     return VoterSet.of([Voter(ReplicaKey(config.node_id, directory), endpoints)])
 
@@ -296,7 +296,7 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
             ) from None
         if node in {str(voter.id) for voter in voters}:
             raise ConfigError(f"--initial-controllers names node {node} more than once; remove one")
-        voters.append(Voter(key, (Endpoint(listener, host, port),)))
+        voters.append(Voter(key, (VoterEndpoint(listener, host, port),)))
     if config.node_id not in {voter.id for voter in voters}:
         raise ConfigError(
             f"--initial-controllers does not name this node, {config.node_id}; "

@@ -31,7 +31,7 @@ _ELEMENTS_MAX: Final = 50_000
 
 
 @attrs.frozen(eq=False, repr=False)
-class Client:
+class PushingClient:
     """A client that pushes metrics, as this broker knows it."""
 
     connection: "dict[object, Callable[[], None]]"
@@ -97,7 +97,9 @@ class TelemetryReceiver:
         """Yield the clients' lines of the metrics page."""
         return self._series.lines(self._clock.now())
 
-    async def subscription(self, client: Client, instance_id: bytes) -> tuple[bytes, Assigned]:
+    async def subscription(
+        self, client: PushingClient, instance_id: bytes
+    ) -> tuple[bytes, Assigned]:
         """Return a client's instance id and the metrics it should push; raises KafkaError."""
         if not any(instance_id):
             instance_id = random_uuid(self._random_bytes)
@@ -109,7 +111,9 @@ class TelemetryReceiver:
             raise
         return instance_id, instance.assigned
 
-    async def push(self, client: Client, instance_id: bytes, push: Push, payload: bytes) -> None:
+    async def push(
+        self, client: PushingClient, instance_id: bytes, push: Push, payload: bytes
+    ) -> None:
         """Store the metrics that a client pushes; raises KafkaError."""
         instance = await self._instance(client, instance_id)
         try:
@@ -128,7 +132,7 @@ class TelemetryReceiver:
             raise
         self._counts.received.value += 1
 
-    async def _instance(self, client: Client, instance_id: bytes) -> ClientInstance:
+    async def _instance(self, client: PushingClient, instance_id: bytes) -> ClientInstance:
         """Return an instance, which starts over if its subscription may have changed."""
         now, version = self._clock.now(), self.subscriptions.version
         instance = self._instances.find(instance_id, version, now)
@@ -140,7 +144,7 @@ class TelemetryReceiver:
         self._instances.keep(instance, now)
         return instance
 
-    def _bind(self, client: Client, instance_id: bytes) -> None:
+    def _bind(self, client: PushingClient, instance_id: bytes) -> None:
         """Forget the connection's previous instance now, and this one when the connection ends."""
         end_former = client.connection.pop(TelemetryReceiver, None)
         if end_former is not None:
@@ -148,7 +152,7 @@ class TelemetryReceiver:
         client.connection[TelemetryReceiver] = partial(self._instances.forget, instance_id)
 
     async def _take(
-        self, client: Client, instance: ClientInstance, codec: int, payload: bytes
+        self, client: PushingClient, instance: ClientInstance, codec: int, payload: bytes
     ) -> None:
         async with self._turn:
             message = await trio.to_thread.run_sync(_unpack, payload, codec, self.max_bytes)

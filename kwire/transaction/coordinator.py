@@ -35,7 +35,7 @@ from kwire.types import TRANSACTION_STATE, TopicPartition
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
-    from kwire.coordinator.ports import CoordinatorLog, LedPartition
+    from kwire.coordinator.ports import LedPartition, ShardLog
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ NO_EPOCH: Final = -1
 class TransactionCoordinator:
     """The transactional ids of this node."""
 
-    log: "CoordinatorLog"
+    log: "ShardLog"
     clock: Clock
     brokers: Brokers
     settings: Callable[[], TransactionSettings]

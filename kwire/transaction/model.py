@@ -19,7 +19,7 @@ EPOCH_BUMP: Final = 2
 """The `transaction.version` from which ending a transaction bumps the epoch (KIP-890)."""
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     """The state of a transactional id, with the numbers that its records use."""
 
     EMPTY = 0
@@ -43,28 +43,35 @@ class State(IntEnum):
     @property
     def is_prepared(self) -> bool:
         """True while the end is decided but some markers are not written."""
-        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_idle(self) -> bool:
         """True while there is no transaction, so that the id may expire."""
-        return self in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+        return self in (
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        )
 
 
 _TITLES: Final = {
-    state: "".join(word.capitalize() for word in state.name.split("_")) for state in State
+    state: "".join(word.capitalize() for word in state.name.split("_"))
+    for state in TransactionState
 }
 BY_TITLE: Final = {title: state for state, title in _TITLES.items()}
 
-_IDLE: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-PREVIOUS: Final[dict[State, frozenset[State]]] = {
-    State.EMPTY: _IDLE,
-    State.ONGOING: _IDLE | {State.ONGOING},
-    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
-    State.PREPARE_ABORT: _IDLE | {State.ONGOING},
-    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
-    State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
-    State.DEAD: _IDLE,
+_IDLE: Final = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
+PREVIOUS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    TransactionState.EMPTY: _IDLE,
+    TransactionState.ONGOING: _IDLE | {TransactionState.ONGOING},
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+    TransactionState.PREPARE_ABORT: _IDLE | {TransactionState.ONGOING},
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.DEAD: _IDLE,
 }
 """The states from which each state can be entered; the first state of an id is Empty."""
 
@@ -86,7 +93,7 @@ class Transaction:
     It is not written, so after a restart of the coordinator a retry of that request is fenced.
     """
     timeout_ms: int
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = -1
     """The time at which the first partition was added; -1 in the state Empty."""
@@ -102,7 +109,7 @@ class Transaction:
     @property
     def is_commit(self) -> bool:
         """Return whether the transaction that is ending, or has ended, commits."""
-        return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def remaining_ms(self, now_ms: int) -> int:
         """Return the remaining time of an open transaction, from 0 to its whole timeout."""

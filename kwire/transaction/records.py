@@ -13,7 +13,7 @@ from kwire.codec.compile import decode, encode
 from kwire.codec.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from kwire.codec.schema import spec_of
 from kwire.coordinator.decision import Record
-from kwire.transaction.model import State, Transaction
+from kwire.transaction.model import Transaction, TransactionState
 from kwire.types import TopicPartition
 
 _PREFIX: Final = struct.Struct(">h")
@@ -74,7 +74,7 @@ def tombstone(transactional_id: str) -> Record:
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
     """Return the state that a record holds; raises ValueError for an unknown status."""
-    state = State(value.transaction_status)
+    state = TransactionState(value.transaction_status)
     return Transaction(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
@@ -97,7 +97,7 @@ def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transac
 
 def _topics(transaction: Transaction) -> list[Partitions] | None:
     """Return the partitions by topic, sorted; None in the state Empty, as Kafka writes it."""
-    if transaction.state is State.EMPTY:
+    if transaction.state is TransactionState.EMPTY:
         return None
     return [
         Partitions(topic=topic, partition_ids=list(map(_INDEX, partitions)))

@@ -26,10 +26,10 @@ from kwire.coordinator.decision import (
 )
 from kwire.errors import ConcurrentTransactions
 from kwire.transaction import transitions
-from kwire.transaction.model import NO_ID, State, Transaction
+from kwire.transaction.model import NO_ID, Transaction, TransactionState
 from kwire.transaction.records import load, record_of, store, tombstone, transaction_of
 from kwire.transaction.settings import TransactionSettings
-from kwire.transaction.transitions import Change, Producer, ProducerIdNeeded
+from kwire.transaction.transitions import Producer, ProducerIdNeeded, TransitionContext
 from kwire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class TransactionShard:
             self.unsent[transactional_id] = transaction
             self.on_prepared()
             return
-        if transaction.state is State.ONGOING:
+        if transaction.state is TransactionState.ONGOING:
             self.ongoing[transactional_id] = inf  # :meth:`adopt` sets the real time.
         self._remove_prepared(transactional_id)
 
@@ -313,8 +313,8 @@ class TransactionShard:
             and current.update_ms == transaction.update_ms
         )
 
-    def _change(self, moment: Moment, fresh_id: int | None) -> Change:
-        return Change(moment.wall_ms, self.server_version(), fresh_id)
+    def _change(self, moment: Moment, fresh_id: int | None) -> TransitionContext:
+        return TransitionContext(moment.wall_ms, self.server_version(), fresh_id)
 
     def _write(
         self,
@@ -329,12 +329,12 @@ class TransactionShard:
             return Decision(answers=answers)
         settings = self.settings()
         timers: list[Timer] = []
-        if after.state is State.ONGOING and not self.ongoing:
+        if after.state is TransactionState.ONGOING and not self.ongoing:
             timers.append((_ABORT, moment.now + settings.abort_check_ms / 1000))
         if not self.transactions:
             timers.append((_EXPIRY, moment.now + settings.expiry_check_ms / 1000))
         deadlines: dict[str, float] = {}
-        if after.state is State.ONGOING:
+        if after.state is TransactionState.ONGOING:
             name, timeout_s = after.transactional_id, after.timeout_ms / 1000
             deadlines[name] = self.ongoing.get(name, moment.now + timeout_s)
         return Decision(

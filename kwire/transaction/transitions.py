@@ -21,7 +21,14 @@ from kwire.errors import (
     ProducerFenced,
     TransactionAbortable,
 )
-from kwire.transaction.model import EPOCH_BUMP, MAX_EPOCH, NO_ID, PREVIOUS, State, Transaction
+from kwire.transaction.model import (
+    EPOCH_BUMP,
+    MAX_EPOCH,
+    NO_ID,
+    PREVIOUS,
+    Transaction,
+    TransactionState,
+)
 from kwire.types import TopicPartition
 
 
@@ -36,7 +43,7 @@ class ProducerIdNeeded(Exception):
     """The decision needs a new producer id: repeat it with one."""
 
 
-class Change(NamedTuple):
+class TransitionContext(NamedTuple):
     """The time, the server's version and a spare producer id, which a decision may need."""
 
     now_ms: int
@@ -51,7 +58,7 @@ class Change(NamedTuple):
         return self.fresh_id
 
 
-def create(transactional_id: str, timeout_ms: int, change: Change) -> Transaction:
+def create(transactional_id: str, timeout_ms: int, change: TransitionContext) -> Transaction:
     """Return the first state of a new transactional id."""
     producer_id = change.take_id()
     return Transaction(
@@ -65,7 +72,7 @@ def create(transactional_id: str, timeout_ms: int, change: Change) -> Transactio
 
 
 def initialize(
-    transaction: Transaction, timeout_ms: int, expected: Producer | None, change: Change
+    transaction: Transaction, timeout_ms: int, expected: Producer | None, change: TransitionContext
 ) -> Transaction:
     """Return the state for a producer that starts or restarts.
 
@@ -78,15 +85,17 @@ def initialize(
         raise ConcurrentTransactions
     if expected is not None and not _may_continue(transaction, expected):
         raise ProducerFenced
-    if transaction.state is State.ONGOING:
+    if transaction.state is TransactionState.ONGOING:
         if expected not in (None, Producer(transaction.producer_id, transaction.producer_epoch)):
             raise ProducerFenced
         return fence(transaction, change)
     start = attrs.evolve(transaction, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=-1)
-    return _enter(State.EMPTY, transaction, _bump(start, expected, change), change)
+    return _enter(TransactionState.EMPTY, transaction, _bump(start, expected, change), change)
 
 
-def _bump(transaction: Transaction, expected: Producer | None, change: Change) -> Transaction:
+def _bump(
+    transaction: Transaction, expected: Producer | None, change: TransitionContext
+) -> Transaction:
     """Return the state with a bumped epoch for a producer that starts or restarts."""
     epoch = transaction.producer_epoch
     last_epoch = NO_ID if expected is None else epoch
@@ -118,11 +127,11 @@ def add_partitions(
     producer: Producer,
     partitions: frozenset[TopicPartition],
     client_version: int,
-    change: Change,
+    change: TransitionContext,
 ) -> Transaction:
     """Return the state with these partitions added; the first ones start the transaction."""
     current = _check_owner(transaction, producer)
-    is_ongoing = current.state is State.ONGOING
+    is_ongoing = current.state is TransactionState.ONGOING
     if is_ongoing and partitions <= current.partitions:
         return current
     larger = attrs.evolve(
@@ -131,7 +140,7 @@ def add_partitions(
         start_ms=current.start_ms if is_ongoing else change.now_ms,
         client_version=client_version,
     )
-    return _enter(State.ONGOING, current, larger, change)
+    return _enter(TransactionState.ONGOING, current, larger, change)
 
 
 def verify_partitions(
@@ -162,7 +171,7 @@ def end(
     transaction: Transaction | None,
     producer: Producer,
     client_version: int,
-    change: Change,
+    change: TransitionContext,
     *,
     commit: bool,
 ) -> Transaction:
@@ -186,7 +195,7 @@ def end(
         raise InvalidProducerIdMapping
     if not _is_valid_epoch(transaction, producer, is_retry=is_retry):
         raise ProducerFenced
-    if transaction.state is State.ONGOING:
+    if transaction.state is TransactionState.ONGOING:
         return _prepare(transaction, client_version, change, commit=commit)
     if is_retry:
         return _repeat_end(transaction, commit=commit)
@@ -199,26 +208,28 @@ def end(
 
 def _is_valid_epoch(transaction: Transaction, producer: Producer, *, is_retry: bool) -> bool:
     is_current = transaction.producer_epoch == producer.epoch
-    if transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    if transaction.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         return is_current or is_retry
     return is_current
 
 
-def _end_without_bump(transaction: Transaction, change: Change, *, commit: bool) -> Transaction:
+def _end_without_bump(
+    transaction: Transaction, change: TransitionContext, *, commit: bool
+) -> Transaction:
     """Return the prepared state for a producer of `transaction.version` 0 or 1."""
-    if transaction.state is State.ONGOING:
+    if transaction.state is TransactionState.ONGOING:
         return _prepare(transaction, 0, change, commit=commit)
     return _repeat_end(transaction, commit=commit)
 
 
 def _repeat_end(transaction: Transaction, *, commit: bool) -> Transaction:
     """Return the state unchanged if the requested end is the one that it already has."""
-    if transaction.state is State.EMPTY or transaction.is_commit != commit:
+    if transaction.state is TransactionState.EMPTY or transaction.is_commit != commit:
         raise InvalidTxnState
     return transaction
 
 
-def fence(transaction: Transaction, change: Change) -> Transaction:
+def fence(transaction: Transaction, change: TransitionContext) -> Transaction:
     """Return the state that aborts an open transaction and fences its producer.
 
     No producer receives the bumped epoch.
@@ -231,9 +242,9 @@ def fence(transaction: Transaction, change: Change) -> Transaction:
 
 
 def _prepare(
-    transaction: Transaction, client_version: int, change: Change, *, commit: bool
+    transaction: Transaction, client_version: int, change: TransitionContext, *, commit: bool
 ) -> Transaction:
-    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     decided = attrs.evolve(transaction, next_producer_id=NO_ID, client_version=client_version)
     if client_version >= EPOCH_BUMP:
         decided = attrs.evolve(
@@ -245,16 +256,22 @@ def _prepare(
     return _enter(state, transaction, decided, change)
 
 
-def complete(transaction: Transaction, change: Change) -> Transaction:
+def complete(transaction: Transaction, change: TransitionContext) -> Transaction:
     """Return the final state of a transaction whose markers are all written."""
-    state = State.COMPLETE_COMMIT if transaction.is_commit else State.COMPLETE_ABORT
+    state = (
+        TransactionState.COMPLETE_COMMIT
+        if transaction.is_commit
+        else TransactionState.COMPLETE_ABORT
+    )
     ended = attrs.evolve(transaction, next_producer_id=NO_ID, partitions=frozenset())
     if transaction.next_producer_id != NO_ID:
         ended = attrs.evolve(ended, producer_id=transaction.next_producer_id, producer_epoch=0)
     return _enter(state, transaction, ended, change)
 
 
-def _enter(state: State, before: Transaction, after: Transaction, change: Change) -> Transaction:
+def _enter(
+    state: TransactionState, before: Transaction, after: Transaction, change: TransitionContext
+) -> Transaction:
     """Return ``after`` in the new state, recording the previous producer id."""
     assert before.state in PREVIOUS[state], (before, state)
     return attrs.evolve(

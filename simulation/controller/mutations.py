@@ -24,7 +24,7 @@ from kwire.raftmeta.controller.partition_change_builder import (
 )
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.partitions import IsrData
-from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Outcome
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.types import NO_LEADER, TopicIdPartition
@@ -119,18 +119,20 @@ def _forget_elr(topic_id: bytes, number: int, partition: PartitionImage) -> r.Pa
 
 
 def _blocks_of_this_controller() -> Callable[
-    [ControllerState, AllocateProducerIdsRequest], Decision[None]
+    [ControllerState, AllocateProducerIdsRequest], ControllerDecision[None]
 ]:
     starts: dict[int, int] = {}
 
-    def allocate(state: ControllerState, request: AllocateProducerIdsRequest) -> Decision[None]:
+    def allocate(
+        state: ControllerState, request: AllocateProducerIdsRequest
+    ) -> ControllerDecision[None]:
         start = starts[id(state)] = starts.get(id(state), -1000) + 1000
         record = r.ProducerIdsRecord(
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
             next_producer_id=start + 1000,
         )
-        return Decision((record,), None)
+        return ControllerDecision((record,), None)
 
     return allocate
 

@@ -23,7 +23,7 @@ from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.controller import Decide
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
-from kwire.raftmeta.controller.state import ControllerState, Decision, whole
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, whole
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
@@ -217,7 +217,7 @@ class World:
         commit.complete(NotController())
         demand(not _is_answered(commit), "answered by a controller that is none", decide.__name__)
 
-    def _decide(self, decide: "Decide[Q, R]", request: Q) -> Decision[R] | None:
+    def _decide(self, decide: "Decide[Q, R]", request: Q) -> ControllerDecision[R] | None:
         before = self.state.image
         try:
             self.state.now = self.now

@@ -10,7 +10,7 @@ import trio
 from kwire.raftmeta.delivery import LeaderAndEpoch, RecordListener
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.state import RaftConfig
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.storage.storage import MetadataStorage
 from simulation.raft.memory_storage import MemoryStorage
@@ -66,7 +66,7 @@ def config_of(node_id: int, **changes: object) -> RaftConfig:
         node_id=node_id,
         directory_id=directory_of(node_id),
         cluster_id="test-cluster",
-        endpoints=(Endpoint("CONTROLLER", f"node-{node_id}", 9093),),
+        endpoints=(VoterEndpoint("CONTROLLER", f"node-{node_id}", 9093),),
     )
     return attrs.evolve(config, **changes)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def config_of(node_id: int, **changes: object) -> RaftConfig:
 def voters_of(*node_ids: int) -> VoterSet:
     """Return configured voters, as ``controller.quorum.voters`` names them."""
     return VoterSet.of(
-        Voter(ReplicaKey(n), (Endpoint("CONTROLLER", f"node-{n}", 9093),)) for n in node_ids
+        Voter(ReplicaKey(n), (VoterEndpoint("CONTROLLER", f"node-{n}", 9093),)) for n in node_ids
     )
 
 

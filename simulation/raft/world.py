@@ -14,7 +14,7 @@ from kwire.raftmeta.raft.events import Append, Appended, SnapshotTaken
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import RaftConfig
-from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.raftmeta.storage.records import snapshot_chunks
 from simulation.disk import Killed, SimDisk
 from simulation.raft.checks import Checks
@@ -180,5 +180,5 @@ def directory_of(node_id: int, life: int) -> bytes:
     return bytes([0xD0]) + life.to_bytes(7, "big") + node_id.to_bytes(8, "big")
 
 
-def endpoints_of(node_id: int, suffix: str = "") -> tuple[Endpoint, ...]:
-    return (Endpoint("CONTROLLER", f"node-{node_id}{suffix}", 9093),)
+def endpoints_of(node_id: int, suffix: str = "") -> tuple[VoterEndpoint, ...]:
+    return (VoterEndpoint("CONTROLLER", f"node-{node_id}{suffix}", 9093),)

@@ -17,7 +17,7 @@ from kwire.node.environment import Environment
 from kwire.node.server import Server, make_node
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.replica.partition import Partition
 from kwire.storage_format.directories import directory_id, format_directory
 from simulation.disk import SimDisk
@@ -264,5 +264,5 @@ def metadata_directory(node: int) -> bytes:
     return b"metadata" + node.to_bytes(8)
 
 
-def controller_endpoints(node: int) -> tuple[Endpoint, ...]:
-    return (Endpoint(CONTROLLER, host_of(node), 9093),)
+def controller_endpoints(node: int) -> tuple[VoterEndpoint, ...]:
+    return (VoterEndpoint(CONTROLLER, host_of(node), 9093),)

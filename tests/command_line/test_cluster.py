@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.nodes import ClusterNode, NodeState
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import WireClient
@@ -108,11 +108,11 @@ def test_requests_to_a_stopped_node_fill_no_pipe(tmp_path: Path) -> None:
         assert process.stdin is not None
         os.kill(process.pid, signal.SIGSTOP)
         os.set_blocking(process.stdin.fileno(), False)
-        node._process, node.state = process, State.READY
+        node._process, node.state = process, NodeState.READY
         for second in range(10_000):
             node.ask_figures(float(second))
         assert os.write(process.stdin.fileno(), b"x" * 4096) == 4096, "the pipe has room"
-        assert node.state is State.SILENT
+        assert node.state is NodeState.SILENT
         node.stop()
         assert process.wait(LIMIT_S) == -signal.SIGTERM
 

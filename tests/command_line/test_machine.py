@@ -13,7 +13,7 @@ import pytest
 
 from kwire.cluster.machine import node_overrides
 from kwire.cluster.metrics_page import merge
-from kwire.cluster.nodes import ClusterNode, State
+from kwire.cluster.nodes import ClusterNode, NodeState
 from kwire.cluster.ports import free_ports
 from kwire.cluster.rolling import RollingRestart
 from kwire.codec.messages.metadata import MetadataRequest
@@ -100,7 +100,7 @@ def node(number: int) -> ClusterNode:
 
 def answer(node: ClusterNode, metadata: int, behind: int = 0) -> None:
     """Let a node be ready, with these figures."""
-    node.state = State.READY
+    node.state = NodeState.READY
     node.figures = {"metadata": metadata, "out_of_sync": behind}
 
 
@@ -111,7 +111,7 @@ def test_next_node_waits_until_the_others_are_in_sync_after_the_restart() -> Non
     assert rolling.next_node() is None
     answer(first, 1)
     assert rolling.next_node() is second
-    second.state, second.figures = State.STARTING, {}
+    second.state, second.figures = NodeState.STARTING, {}
     assert rolling.next_node() is None
     answer(second, 5)
     assert rolling.next_node() is None, "the other's figures are older than the restart"

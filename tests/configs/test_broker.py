@@ -7,7 +7,7 @@ import pytest
 from kwire.configs.authorizer import authorizer_config
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
-from kwire.configs.listeners import Address, Endpoint
+from kwire.configs.listeners import Address, ListenerEndpoint
 from kwire.configs.load import broker_config
 from kwire.configs.topic import TopicConfig, check_topic_config
 from tests.support.configs.node import NODE, node
@@ -19,19 +19,19 @@ def test_a_usual_node() -> None:
     assert config.is_controller
     assert config.node_id == config.broker_id == 1
     assert config.endpoints == (
-        Endpoint("PLAINTEXT", "", 9092),
-        Endpoint("CONTROLLER", "", 9093),
+        ListenerEndpoint("PLAINTEXT", "", 9092),
+        ListenerEndpoint("CONTROLLER", "", 9093),
     )
-    assert config.broker_endpoints == (Endpoint("PLAINTEXT", "", 9092),)
+    assert config.broker_endpoints == (ListenerEndpoint("PLAINTEXT", "", 9092),)
     assert config.advertised_endpoints == (
-        Endpoint("PLAINTEXT", "localhost", 9092),
-        Endpoint("CONTROLLER", "", 9093),
+        ListenerEndpoint("PLAINTEXT", "localhost", 9092),
+        ListenerEndpoint("CONTROLLER", "", 9093),
     )
     assert config.voters == {1: Address("localhost", 9093)}
     assert config.data_directories == ("a", "b")
     assert config.metadata_directory == "a"
     assert config.log_segment_bytes == 1 << 30
-    assert str(Endpoint("X", "::1", 9)) == "X://[::1]:9"
+    assert str(ListenerEndpoint("X", "::1", 9)) == "X://[::1]:9"
 
 
 def test_file_of_kafkas_distribution() -> None:

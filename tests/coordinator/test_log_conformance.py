@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from kwire import errors
-from kwire.coordinator.ports import CoordinatorLog
+from kwire.coordinator.ports import ShardLog
 from kwire.records import header
 from kwire.records.build import New
 from kwire.records.build import batch as build_batch
@@ -31,7 +31,7 @@ PAIR = build_batch([New(b"a", b"1"), New(b"b", b"2")], timestamp_ms=NOW_MS)
 class Subject:
     """One implementation, and what happens to its partition from outside."""
 
-    log: CoordinatorLog
+    log: ShardLog
     catch_up: Callable[[], None]
     resign: Callable[[], Awaitable[None]]
 

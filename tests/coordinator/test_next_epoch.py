@@ -6,7 +6,7 @@ import trio.testing
 
 from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.errors import CoordinatorLoadInProgress, KafkaStorageError
-from kwire.transaction.model import State
+from kwire.transaction.model import TransactionState
 from tests.support.coordinator.node import (
     CLIENT,
     commit_request,
@@ -85,7 +85,7 @@ async def test_missing_markers_are_sent_with_the_next_epoch(autojump_clock: obje
         subject.brokers.may_serve.set()
         await subject.settle()
         assert subject.directions(T0) == subject.directions(U0) == [True]
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         nursery.cancel_scope.cancel()
 
 
@@ -113,7 +113,7 @@ async def test_end_that_is_committed_in_the_next_epoch_is_finished(
         assert subject.directions() == [True]
         (marker,) = subject.brokers.partitions[T0].markers
         assert marker.coordinator_epoch == subject.epoch
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         nursery.cancel_scope.cancel()
 
 

@@ -14,7 +14,7 @@ from kwire.errors import CoordinatorNotAvailable, NotEnoughReplicas
 from kwire.group.records import group_tombstone
 from kwire.replica.verification import Guard
 from kwire.transaction import transitions
-from kwire.transaction.model import State, Transaction
+from kwire.transaction.model import Transaction, TransactionState
 from kwire.types import TopicPartition
 from tests.support.coordinator.node import CLIENT, FakeLog, join_request, make_node
 from tests.support.transaction.world import T0, World
@@ -53,7 +53,7 @@ async def test_partition_that_cannot_be_written_for_long_is_tried_once_a_second(
         subject.log.failure = None
         await subject.settle(2)
         for name in ("a", "b"):
-            assert (await subject.state(name)).state is State.COMPLETE_ABORT
+            assert (await subject.state(name)).state is TransactionState.COMPLETE_ABORT
         nursery.cancel_scope.cancel()
 
 
@@ -128,11 +128,11 @@ async def test_deadlines_of_a_partition_that_cannot_be_written_warn_once(
         nursery.cancel_scope.cancel()
 
 
-def fail_for(name: str) -> Callable[[Transaction, transitions.Change], Transaction]:
+def fail_for(name: str) -> Callable[[Transaction, transitions.TransitionContext], Transaction]:
     """Return the fencing of a transaction, with a fault if it is that of this id."""
     fence = transitions.fence
 
-    def fail(transaction: Transaction, change: transitions.Change) -> Transaction:
+    def fail(transaction: Transaction, change: transitions.TransitionContext) -> Transaction:
         if transaction.transactional_id == name:
             raise ZeroDivisionError
         return fence(transaction, change)
@@ -159,10 +159,10 @@ async def test_transaction_that_cannot_be_aborted_holds_up_no_other(
             producer = await subject.init(name, timeout_ms=20_000)
             await subject.add(producer, T0, name=name)
             await trio.sleep(40)
-            assert (await subject.state(name)).state is State.COMPLETE_ABORT
-        assert (await subject.state("a")).state is State.ONGOING
+            assert (await subject.state(name)).state is TransactionState.COMPLETE_ABORT
+        assert (await subject.state("a")).state is TransactionState.ONGOING
         subject.log.max_bytes = 10_000
         monkeypatch.undo()
         await trio.sleep(40)
-        assert (await subject.state("a")).state is State.COMPLETE_ABORT
+        assert (await subject.state("a")).state is TransactionState.COMPLETE_ABORT
         nursery.cancel_scope.cancel()

@@ -21,7 +21,7 @@ from kwire.errors import (
     NotCoordinator,
     ProducerFenced,
 )
-from kwire.transaction.model import State
+from kwire.transaction.model import TransactionState
 from kwire.transaction.transitions import Producer
 from tests.support.coordinator.node import (
     CLIENT,
@@ -185,7 +185,7 @@ async def test_producer_goes_on_if_its_successor_is_lost_with_the_leader(
         await subject.add(former, T0, T1)
         await subject.end(former, commit=True)
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         nursery.cancel_scope.cancel()
 
 

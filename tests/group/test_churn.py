@@ -16,7 +16,7 @@ from kwire.codec.messages.heartbeat import HeartbeatResponse
 from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.errors import IllegalGeneration, KafkaError, MemberIdRequired, RebalanceInProgress
-from kwire.group.model import State
+from kwire.group.model import ClassicGroupState
 from kwire.group.settings import GroupSettings
 from tests.support.group.sim import Sim
 
@@ -120,7 +120,7 @@ class Churn:
 
     def check(self) -> None:
         group = self.sim.groups.groups.get("g")
-        if group is None or group.state is not State.STABLE:
+        if group is None or group.state is not ClassicGroupState.STABLE:
             return
         partitions = [
             partition
@@ -171,7 +171,7 @@ def test_group_of_changing_clients_becomes_stable(seed: int) -> None:
     assert set(group.members) == {client.member_id for client in live}
     assert not group.pending_join
     if live:
-        assert group.state is State.STABLE
+        assert group.state is ClassicGroupState.STABLE
         assert sorted(p for client in live for p in client.partitions) == list(range(PARTITIONS))
         generation = group.generation
         churn.sim.restart()
@@ -180,4 +180,4 @@ def test_group_of_changing_clients_becomes_stable(seed: int) -> None:
         for _ in range(30):
             churn.run_second()
         assert churn.sim.groups.groups["g"].generation == generation
-        assert churn.sim.groups.groups["g"].state is State.STABLE
+        assert churn.sim.groups.groups["g"].state is ClassicGroupState.STABLE

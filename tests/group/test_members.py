@@ -14,7 +14,7 @@ from kwire.errors import (
     UnknownMemberId,
 )
 from kwire.group import requests
-from kwire.group.model import State
+from kwire.group.model import ClassicGroupState
 from kwire.group.settings import GroupSettings
 from tests.support.group.sim import Sim
 
@@ -73,7 +73,7 @@ def test_assignments_of_an_old_generation_are_refused() -> None:
     leader = next(name for name, member in ids.items() if member == sim.groups.groups["g"].leader)
     late = sim.sync(leader, ids[leader], old, {ids[leader]: b"everything"})
     assert error_of(sim, late) is IllegalGeneration
-    assert sim.groups.groups["g"].state is State.COMPLETING
+    assert sim.groups.groups["g"].state is ClassicGroupState.COMPLETING
     assert generation_of(sim) == generation
 
 
@@ -91,7 +91,7 @@ def test_member_ids_that_no_client_uses_expire() -> None:
         assert error_of(sim, sim.heartbeat("a", ids["a"], generation_of(sim))) is None
     assert not sim.groups.groups["g"].pending_join
     assert set(sim.groups.groups["g"].members) == {ids["a"]}
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
 
 
 def test_lost_member_does_not_end_the_wait_for_the_first_members() -> None:
@@ -161,7 +161,7 @@ def form_static_group(sim: Sim) -> tuple[str, str]:
     generation = generation_of(sim)
     sim.sync("b", ids[1], generation, instance="i-b")
     sim.sync("a", ids[0], generation, {ids[0]: b"A", ids[1]: b"B"}, instance="i-a")
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
     return ids[0], ids[1]
 
 
@@ -228,7 +228,7 @@ def test_commits_of_old_generations_and_strangers_are_refused(instance: str | No
     for number, member in enumerate(ids.values()):
         assignments = dict.fromkeys(ids.values(), b"") if number == 0 else None
         sim.sync("x", member, generation, assignments)
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
     late = sim.commit("a", {("t", 0): 1}, ids["a"], old, instance=instance)
     assert error_of(sim, late) in (IllegalGeneration, UnknownMemberId)
     stranger = sim.commit("x", {("t", 0): 2}, "stranger", generation)
@@ -305,7 +305,7 @@ def test_group_never_exceeds_its_maximum_size() -> None:
     ids = sim.form_group("a", "b")
     for ticket in (sim.join("c", new_id), sim.join("d")):
         assert sim.reply(ticket).error_code == 81, "GROUP_MAX_SIZE_REACHED"
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
     assert set(sim.groups.groups["g"].members) == set(ids.values())
 
 

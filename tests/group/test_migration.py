@@ -31,7 +31,7 @@ from kwire.group.consumer.embedded import read_assignment
 from kwire.group.consumer.model import ConsumerGroup
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client
-from kwire.group.model import State
+from kwire.group.model import ClassicGroupState
 from kwire.group.shard import GroupShard
 from tests.support.group.sim import Sim
 from tests.support.group.topics import topic_id
@@ -105,7 +105,7 @@ def classic_group(sim: Sim, **options: bytes) -> str:
     sim.fire_due()
     assert sim.reply(ticket).generation_id == 1
     sim.sync("c", member_id, 1, {member_id: options.get("assigned", assignment(*ALL))})
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
     return member_id
 
 
@@ -147,7 +147,11 @@ def test_last_consumer_that_leaves_makes_the_group_classic_again(sim: Sim) -> No
     sim.consume("b", -1)
     assert sim.groups.consumer_group("g") is None
     group = sim.groups.groups["g"]
-    assert (group.state, group.generation, list(group.members)) == (State.PREPARING, 2, [c])
+    assert (group.state, group.generation, list(group.members)) == (
+        ClassicGroupState.PREPARING,
+        2,
+        [c],
+    )
     assert read_assignment(group.members[c].assignment, sim.topics) == consumer_target(0, 1)
     with pytest.raises(IllegalGeneration):
         sim.reply(sim.heartbeat("c", c, 1))
@@ -188,7 +192,7 @@ def test_policy_decides_whether_a_classic_group_may_change(
         return
     with pytest.raises(GroupIdNotFound, match="online upgrade is disabled"):
         sim.consume("b")
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
 
 
 def test_group_of_another_protocol_type_stays_classic(sim: Sim) -> None:
@@ -371,7 +375,7 @@ def test_member_that_joins_while_its_large_group_changes_is_not_lost(large_sim: 
         request.step()
     d = sim.reply(sim.join("d", protocols={"range": subscription()})).member_id
     joining = sim.join("d", d, protocols={"range": subscription()})
-    assert sim.groups.groups["g"].state is State.PREPARING
+    assert sim.groups.groups["g"].state is ClassicGroupState.PREPARING
     request.finish()
     assert sim.reply(ticket).member_epoch == 2
     assert sim.reply(joining).error_code == RebalanceInProgress.code
@@ -421,7 +425,7 @@ def test_change_of_a_large_group_that_cannot_be_written_is_refused(large_sim: Si
     with pytest.raises(CoordinatorNotAvailable):
         sim.reply(ticket)
     sim.log.failure = None
-    assert sim.groups.groups["g"].state is State.STABLE
+    assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
     assert sim.groups.consumer_group("g") is None
     assert sim.consume("b").epoch == 2
 

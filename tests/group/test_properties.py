@@ -15,7 +15,7 @@ from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.errors import KafkaError, NotEnoughReplicas
 from kwire.group import requests
-from kwire.group.model import TRANSITIONS, ClassicGroup, State
+from kwire.group.model import TRANSITIONS, ClassicGroup, ClassicGroupState
 from kwire.group.records import group_from, group_record
 from kwire.group.settings import GroupSettings
 from tests.support.group.sim import Sim, subscription
@@ -165,7 +165,7 @@ class Groups(RuleBasedStateMachine):
         live = self.sim.groups
         for group_id, group in live.groups.items():
             other = replayed.groups[group_id]
-            if group.state in (State.EMPTY, State.STABLE):
+            if group.state in (ClassicGroupState.EMPTY, ClassicGroupState.STABLE):
                 assert comparable(other) == comparable(group)
             else:
                 assert other.generation <= group.generation
@@ -189,11 +189,11 @@ class Groups(RuleBasedStateMachine):
             )
             assert set(group.pending_sync) <= set(group.members)
             assert not set(group.pending_join) & set(group.members)
-            may_lack_leader = not members or group.state is State.PREPARING
+            may_lack_leader = not members or group.state is ClassicGroupState.PREPARING
             assert group.leader in group.members or (group.leader is None and may_lack_leader)
-            if group.state is State.EMPTY:
+            if group.state is ClassicGroupState.EMPTY:
                 assert not members
-            if group.state is State.STABLE:
+            if group.state is ClassicGroupState.STABLE:
                 assert all(m.sync_ticket is None for m in members)
 
     @invariant()
@@ -201,9 +201,9 @@ class Groups(RuleBasedStateMachine):
         """Every request that waits for an answer has a deadline that ends the wait."""
         timers = self.sim.shard.timers
         for group in self.sim.groups.groups.values():
-            if group.state is State.PREPARING:
+            if group.state is ClassicGroupState.PREPARING:
                 assert timers.at(("join", group.group_id)) is not None
-            if group.state is State.COMPLETING:
+            if group.state is ClassicGroupState.COMPLETING:
                 assert timers.at(("sync", group.group_id)) is not None
         if self.sim.groups.groups:
             assert timers.at(("expiry",)) is not None
@@ -217,5 +217,5 @@ TestGroups = pytest.mark.slow(TestGroups)
 
 
 def test_only_a_dead_group_has_no_next_state() -> None:
-    assert set(TRANSITIONS) == set(State)
-    assert [state for state, after in TRANSITIONS.items() if not after] == [State.DEAD]
+    assert set(TRANSITIONS) == set(ClassicGroupState)
+    assert [state for state, after in TRANSITIONS.items() if not after] == [ClassicGroupState.DEAD]

@@ -21,7 +21,7 @@ from kwire.errors import (
 )
 from kwire.group import requests as group_requests
 from kwire.group.streams.configuration import StatusCode
-from kwire.group.streams.model import GroupState
+from kwire.group.streams.model import StreamsGroupState
 from kwire.group.streams.settings import StreamsSettings
 from tests.support.group.sim import Sim
 from tests.support.group.streams import (
@@ -57,7 +57,7 @@ def two_members(sim: Sim) -> None:
 def test_first_member_gets_all_tasks(sim: Sim) -> None:
     assert stream(sim, "a") == Streamed(2, {"0": [0, 1, 2, 3]}, {}, [])
     assert stream(sim, "a", 2) == Streamed(2, None, None, [])
-    assert group(sim).state is GroupState.STABLE
+    assert group(sim).state is StreamsGroupState.STABLE
 
 
 def test_task_moves_only_once_its_owner_has_given_it_up(sim: Sim) -> None:
@@ -66,10 +66,10 @@ def test_task_moves_only_once_its_owner_has_given_it_up(sim: Sim) -> None:
     shrinking = stream(sim, "a", 2, active={"0": [0, 1, 2, 3]}, standby={})
     assert shrinking == Streamed(2, {"0": [0, 1]}, {}, [])
     assert stream(sim, "b", 3).active is None
-    assert group(sim).state is GroupState.RECONCILING
+    assert group(sim).state is StreamsGroupState.RECONCILING
     assert stream(sim, "a", 2, active={"0": [0, 1]}, standby={}).epoch == 3
     assert stream(sim, "b", 3) == Streamed(3, {"0": [2, 3]}, {}, [])
-    assert group(sim).state is GroupState.STABLE
+    assert group(sim).state is StreamsGroupState.STABLE
 
 
 def test_tasks_of_a_member_that_left_go_to_the_others(sim: Sim) -> None:
@@ -157,7 +157,7 @@ def test_target_is_computed_at_most_once_in_the_assignment_interval(sim: Sim) ->
     sim.streams_settings = StreamsSettings(initial_rebalance_delay_ms=0)
     stream(sim, "a")
     assert stream(sim, "b").statuses == [StatusCode.ASSIGNMENT_DELAYED]
-    assert group(sim).state is GroupState.ASSIGNING
+    assert group(sim).state is StreamsGroupState.ASSIGNING
     sim.advance(1)
     assert stream(sim, "b", 2).epoch == 3
 
@@ -165,7 +165,7 @@ def test_target_is_computed_at_most_once_in_the_assignment_interval(sim: Sim) ->
 def test_missing_source_topics_are_reported_until_they_exist(sim: Sim) -> None:
     sim.topics.delete("t")
     assert stream(sim, "a") == Streamed(2, {}, {}, [StatusCode.MISSING_SOURCE_TOPICS])
-    assert group(sim).state is GroupState.NOT_READY
+    assert group(sim).state is StreamsGroupState.NOT_READY
     sim.topics.put("t", 1)
     assert stream(sim, "a", 2) == Streamed(3, {"0": [0]}, {}, [])
 
@@ -274,7 +274,7 @@ def test_log_gives_the_same_group_back(sim: Sim) -> None:
     assert after.members == before.members
     assert after.target == before.target
     assert (after.epoch, after.assignment_epoch) == (before.epoch, before.assignment_epoch)
-    assert after.state is GroupState.STABLE
+    assert after.state is StreamsGroupState.STABLE
     assert stream(sim, "a", 3) == Streamed(3, None, None, [])
 
 

@@ -12,7 +12,7 @@ from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from kwire.errors import NONE, ConcurrentTransactions
-from kwire.transaction.model import State
+from kwire.transaction.model import TransactionState
 from kwire.transaction.transitions import Producer
 from tests.support.handlers.broker import Broker, broker, create_topic
 from tests.support.transaction.world import NAME, T0, World
@@ -84,7 +84,7 @@ async def test_producer_is_answered_when_the_missing_marker_is_written(
             nursery.start_soon(subject.call, request_of(producer, 3), 3)
             await trio.sleep(0.05)
             world.brokers.may_serve.set()
-        assert (await world.state()).state is State.ONGOING
+        assert (await world.state()).state is TransactionState.ONGOING
 
 
 async def test_transactions_of_a_broker_are_decided_before_the_first_is_committed(

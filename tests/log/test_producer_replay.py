@@ -8,7 +8,7 @@ import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.producers import Closed, Marker, ProducerStates
+from kwire.log.producers import EndedTransaction, Marker, ProducerStates
 from kwire.log.recovery import StoredOffsets, opening
 from kwire.records.header import parse
 from simulation.disk import SimDisk
@@ -117,7 +117,7 @@ def test_ended_transactions_are_looked_at_once_when_readers_see_their_ends() -> 
     """Thousands end between two moves of the high watermark."""
     looks = 0
 
-    class CountedClosed(Closed):
+    class CountedClosed(EndedTransaction):
         @property
         def last_offset(self) -> int:
             nonlocal looks

@@ -69,8 +69,8 @@ MUTATIONS = (
         name="repeat-an-end-in-the-other-direction",
         invariants=(58,),
         path=_TRANSITIONS,
-        old="if transaction.state is State.EMPTY or transaction.is_commit != commit:",
-        new="if transaction.state is State.EMPTY:",
+        old="if transaction.state is TransactionState.EMPTY or transaction.is_commit != commit:",
+        new="if transaction.state is TransactionState.EMPTY:",
         test=f"{_TESTS}::test_repeated_end_has_the_same_answer_and_the_other_direction_is_refused",
     ),
     Mutation(

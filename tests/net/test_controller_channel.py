@@ -25,7 +25,7 @@ from kwire.net.controller_channel import ControllerChannel
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import Requester
 from kwire.raftmeta.delivery import LeaderAndEpoch
-from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.types import METADATA_TOPIC
 from tests.support.codec.requests import read_request
 
@@ -48,7 +48,7 @@ class RaftService:
     leader: Node | None = FIRST
     voters: VoterSet = attrs.field(
         factory=lambda: VoterSet.of(
-            Voter(ReplicaKey(port), (Endpoint("C", "h", port),)) for port in (1, 2, 3)
+            Voter(ReplicaKey(port), (VoterEndpoint("C", "h", port),)) for port in (1, 2, 3)
         )
     )
 

@@ -16,7 +16,7 @@ from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.metrics import Metrics
 from kwire.net.client import ConnectionLost, NodeClient
 from kwire.net.log_in import LoginCounts, LoginRequests, LoginRules
-from kwire.net.node_login import Call, NodeLogin, PlainProof, ScramProof
+from kwire.net.node_login import NodeLogin, PlainProof, ScramProof, SendRequest
 from kwire.net.server import NetServer
 from kwire.security.conversation import Login, Mechanism
 from kwire.security.plain import PlainServer, client_token, digest
@@ -146,7 +146,7 @@ class SlowLogin(NodeLogin):
     go: trio.Event = attrs.field(factory=trio.Event, kw_only=True)
     is_first: bool = attrs.field(default=True, kw_only=True)
 
-    async def log_in(self, call: Call, address: str) -> float:
+    async def log_in(self, call: SendRequest, address: str) -> float:
         await call(SaslHandshakeRequest(mechanism="PLAIN"), version=1)
         if not self.is_first:
             self.renewing.set()

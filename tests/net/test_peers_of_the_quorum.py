@@ -12,7 +12,7 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach, RaftPeers
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.quorum_state import ElectionState
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import config_of
 from tests.support.net.peer import Other, heartbeat
@@ -49,7 +49,7 @@ async def test_raft_connection_without_answers_is_replaced() -> None:
         other.service.bind("L", "127.0.0.1", 0)
         other.service.accept("L", lambda *_: other)
         await nursery.start(network.run)
-        voter = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
+        voter = Voter(ReplicaKey(1), (VoterEndpoint("CONTROLLER", "127.0.0.1", other.port),))
         storage = MemoryStorage()
         storage.election = ElectionState(1, 1)
         quorum = RaftService(

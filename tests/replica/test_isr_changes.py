@@ -14,7 +14,7 @@ from kwire.log.partition_log import create
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.isr_changes import REQUEST_PARTITIONS, IsrChanges
-from kwire.replica.leader import Follower, Leader
+from kwire.replica.leader import FollowerProgress, PartitionLeader
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
@@ -44,7 +44,7 @@ class World:
 
     changes: IsrChanges
     partition: Partition
-    leader: Leader
+    leader: PartitionLeader
     proposals: list[set[int]]
     answer: Callable[[], Answer]
 
@@ -54,12 +54,14 @@ class World:
         self.changes.on_fetched(self.partition, node)
 
 
-def led_partition(isr: set[int], replicas: set[int], number: int = 0) -> tuple[Partition, Leader]:
+def led_partition(
+    isr: set[int], replicas: set[int], number: int = 0
+) -> tuple[Partition, PartitionLeader]:
     disk, name = SimDisk(), f"t-{number}"
     disk.make_directory(name)
     log = create(disk, name, TopicPartition("t", number), now_ms=1)
     partition = Partition("t", number, TOPIC, log)
-    leader = Leader.take_over(
+    leader = PartitionLeader.take_over(
         node=1,
         leader_epoch=7,
         partition_epoch=5,
@@ -177,7 +179,7 @@ async def test_fenced_broker_holds_up_no_high_watermark(
     async with leading({1}, {1, 3}) as world:
         is_fenced = False
         world.leader.is_eligible = lambda node, epoch: not is_fenced
-        world.leader.followers[3] = Follower(log_end=0, caught_up_at=trio.current_time())
+        world.leader.followers[3] = FollowerProgress(log_end=0, caught_up_at=trio.current_time())
         append(world)
         assert world.partition.high_watermark == 0
         is_fenced = True

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.log.partition_log import PartitionLog, create
-from kwire.replica.leader import HighWatermarkChange, Leader, Proposal
+from kwire.replica.leader import HighWatermarkChange, PartitionLeader, Proposal
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 
@@ -25,8 +25,8 @@ def leader(
     replicas: tuple[int, ...] = (1, 2, 3),
     min_isr: int = 1,
     high_watermark: int = 0,
-) -> Leader:
-    subject = Leader.take_over(
+) -> PartitionLeader:
+    subject = PartitionLeader.take_over(
         node=1,
         leader_epoch=5,
         partition_epoch=9,
@@ -41,7 +41,9 @@ def leader(
     return subject
 
 
-def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> HighWatermarkChange | None:
+def fetch(
+    subject: PartitionLeader, node: int, offset: int, now: float = 0.0
+) -> HighWatermarkChange | None:
     return subject.on_fetched(node, offset=offset, log_start=0, now=now)
 
 
@@ -118,7 +120,7 @@ def test_follower_joins_the_isr_only_after_deleting_what_the_leader_deleted():
 
 def test_follower_may_join_the_isr_only_at_the_epoch_start():
     """A follower above the high watermark may have records that this epoch lacks (KIP-101)."""
-    subject = Leader.take_over(
+    subject = PartitionLeader.take_over(
         node=1,
         leader_epoch=2,
         partition_epoch=0,
@@ -178,7 +180,7 @@ def test_follower_is_caught_up_as_of_the_fetch_whose_log_end_it_reached():
 
 
 def test_new_leader_lowers_a_high_watermark_above_its_log_end():
-    subject = Leader.take_over(
+    subject = PartitionLeader.take_over(
         node=1,
         leader_epoch=2,
         partition_epoch=0,

@@ -2,7 +2,7 @@
 
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import create
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
@@ -20,7 +20,7 @@ def test_high_watermark_of_a_new_leader_stays_at_the_written_offset() -> None:
     disk.slow = True
     append(log, [b"waits"])
     partition = Partition("t", 0, bytes(16), log)
-    leader = Leader.take_over(
+    leader = PartitionLeader.take_over(
         node=1,
         leader_epoch=3,
         partition_epoch=1,

@@ -38,7 +38,7 @@ from kwire.replica import replicas as replicas_module
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWait
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.markers import append_marker
 from kwire.replica.partition import Partition, ProduceResult
 from kwire.replica.replicas import ReplicaService
@@ -131,7 +131,7 @@ class World:
     def lead(self, followers: tuple[int, ...] = ()) -> None:
         partition, self.epoch = self.partition, self.epoch + 1
         members = (NODE, *followers)
-        leader = Leader.take_over(
+        leader = PartitionLeader.take_over(
             node=NODE,
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,

@@ -13,11 +13,11 @@ from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from kwire.group.consumer.model import GroupState as ConsumerState
+from kwire.group.consumer.model import ConsumerGroupState as ConsumerState
 from kwire.group.counts import STATES
-from kwire.group.model import State
-from kwire.group.share.model import GroupState as ShareState
-from kwire.group.streams.model import GroupState as StreamsState
+from kwire.group.model import ClassicGroupState
+from kwire.group.share.model import ShareGroupState as ShareState
+from kwire.group.streams.model import StreamsGroupState as StreamsState
 from kwire.node.gauges import add_gauges, add_group_gauges
 from kwire.node.server import Server
 from kwire.records.build import New, batch
@@ -186,7 +186,7 @@ async def produce(client: TrioWireClient, topic_id: bytes, count: int) -> None:
 
 def test_states_of_groups_have_the_names_of_each_kind() -> None:
     kinds = {
-        "classic": State,
+        "classic": ClassicGroupState,
         "consumer": ConsumerState,
         "share": ShareState,
         "streams": StreamsState,

@@ -23,7 +23,7 @@ from kwire.errors import (
     ProducerFenced,
     TransactionalIdNotFound,
 )
-from kwire.transaction.model import MAX_EPOCH, State
+from kwire.transaction.model import MAX_EPOCH, TransactionState
 from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.transitions import Producer
 from kwire.types import NO_LEADER, TopicPartition
@@ -47,11 +47,11 @@ async def test_end_is_answered_before_its_markers_are_written(autojump_clock: ob
         await subject.add(producer, T0, T1)
         subject.brokers.may_serve = trio.Event()
         await subject.end(producer, commit=True)
-        assert (await subject.state()).state is State.PREPARE_COMMIT
+        assert (await subject.state()).state is TransactionState.PREPARE_COMMIT
         assert subject.has_open_transactions
         subject.brokers.may_serve.set()
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         assert not subject.has_open_transactions
 
 
@@ -93,7 +93,7 @@ async def test_coordinator_that_takes_over_finishes_what_was_decided(
         await subject.start()
         await subject.settle()
         subject.log.read_delay = 0.0
-        complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+        complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         assert (await subject.state()).state is complete
         assert subject.directions(T0) == subject.directions(U0) == [commit]
         (marker,) = subject.brokers.partitions[T0].markers
@@ -173,7 +173,7 @@ async def test_markers_are_sent_until_every_partition_has_them(
         await subject.end(producer, commit=True)
         await trio.sleep(2)
         if subject.has_open_transactions:
-            assert (await subject.state()).state is State.PREPARE_COMMIT
+            assert (await subject.state()).state is TransactionState.PREPARE_COMMIT
         if break_ == "complete":
             subject.log.failure = NotEnoughReplicas()
         brokers.partitions[T1].leader = 2
@@ -182,7 +182,7 @@ async def test_markers_are_sent_until_every_partition_has_them(
         await trio.sleep(2)
         subject.log.failure = None
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         assert not subject.has_open_transactions
 
 
@@ -205,10 +205,10 @@ async def test_late_completion_does_not_complete_the_next_transaction(
         await subject.add(producer, T0, version=0)
         await subject.end(producer, commit=True, version=0)
         await trio.sleep(10)
-        assert (await subject.state()).state is State.PREPARE_COMMIT
+        assert (await subject.state()).state is TransactionState.PREPARE_COMMIT
         brokers.may_serve.set()
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         assert subject.directions() == [True, True]
 
 
@@ -231,7 +231,7 @@ async def test_request_is_refused_once_the_lease_is_over(autojump_clock: object)
         with pytest.raises(CoordinatorNotAvailable):
             await subject.coordinator.list_transactions(lambda _: True)
         subject.log.lease.keep(trio.current_time())
-        assert (await subject.state()).state is State.ONGOING
+        assert (await subject.state()).state is TransactionState.ONGOING
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["before the markers", "after the markers"])
@@ -257,10 +257,10 @@ async def test_coordinator_finishes_what_was_decided_when_its_lease_is_renewed(
             subject.brokers.may_serve.set()
         await trio.sleep(5)
         (shard,) = subject.coordinator.service.machines()
-        assert shard.transactions[NAME].state is State.PREPARE_COMMIT
+        assert shard.transactions[NAME].state is TransactionState.PREPARE_COMMIT
         subject.log.lease.keep(trio.current_time())
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         assert subject.directions() == [True]
 
 
@@ -271,12 +271,12 @@ async def test_deleted_topic_does_not_keep_a_transaction_open(autojump_clock: ob
         await subject.add(producer, T0, TopicPartition("deleted", 0))
         await subject.end(producer, commit=True)
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
         await subject.add(Producer(producer.id, producer.epoch + 1), T1)
         del subject.brokers.partitions[T1]
         await subject.end(Producer(producer.id, producer.epoch + 1), commit=True)
         await subject.settle()
-        assert (await subject.state()).state is State.COMPLETE_COMMIT
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_former_coordinator_stops_sending(autojump_clock: object) -> None:
@@ -362,10 +362,10 @@ async def test_transaction_that_takes_too_long_is_aborted(
         producer = await subject.init(timeout_ms=20_000)
         await subject.add(producer, T0, version=version)
         await trio.sleep(19)
-        assert (await subject.state()).state is State.ONGOING
+        assert (await subject.state()).state is TransactionState.ONGOING
         await trio.sleep(25)
         state = await subject.state()
-        assert state.state is State.COMPLETE_ABORT
+        assert state.state is TransactionState.COMPLETE_ABORT
         assert state.producer_epoch == producer.epoch + 1
         assert subject.directions() == [False]
         with pytest.raises(ProducerFenced):
@@ -387,7 +387,7 @@ async def test_transaction_that_takes_too_long_is_aborted_at_the_last_epoch(
         await trio.sleep(50)
         assert subject.directions() == [False]
         state = await subject.state()
-        assert (state.state, state.producer_epoch) == (State.COMPLETE_ABORT, 0)
+        assert (state.state, state.producer_epoch) == (TransactionState.COMPLETE_ABORT, 0)
         assert state.producer_id != producer.id
         with pytest.raises(InvalidProducerIdMapping):
             await subject.add(last, T0)
@@ -484,7 +484,7 @@ async def test_delayed_end_does_not_touch_the_next_transaction(autojump_clock: o
         for commit in (True, False):
             with pytest.raises(ProducerFenced):
                 await subject.end(first, commit=commit)
-        assert (await subject.state()).state is State.ONGOING
+        assert (await subject.state()).state is TransactionState.ONGOING
         await subject.end(second, commit=True)
         await subject.settle()
         assert subject.directions() == [False, True]
@@ -504,7 +504,7 @@ async def test_next_transaction_waits_a_moment_for_the_markers_of_the_last(
             nursery.start_soon(subject.add, after, T0)
             await trio.sleep(0.05)
             subject.brokers.may_serve.set()
-        assert (await subject.state()).state is State.ONGOING
+        assert (await subject.state()).state is TransactionState.ONGOING
 
 
 async def test_idle_transactional_id_expires_and_an_open_one_does_not(
@@ -518,7 +518,7 @@ async def test_idle_transactional_id_expires_and_an_open_one_does_not(
         await trio.sleep(3 * 3600)
         with pytest.raises(TransactionalIdNotFound):
             await subject.state("idle")
-        assert (await subject.state("busy")).state is State.ONGOING
+        assert (await subject.state("busy")).state is TransactionState.ONGOING
         await subject.start()
         with pytest.raises(TransactionalIdNotFound):
             await subject.state("idle")

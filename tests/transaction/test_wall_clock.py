@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from kwire.errors import TransactionalIdNotFound
-from kwire.transaction.model import State
+from kwire.transaction.model import TransactionState
 from tests.support.clock import JumpingClock
 from tests.support.coordinator.node import commit_request, fetch_offset, make_node, wait_result
 from tests.support.transaction.world import T0, World
@@ -28,9 +28,9 @@ async def test_transaction_has_its_whole_time_when_the_clock_jumps(
         await subject.add(producer, T0)
         subject.clock.jump_ms = jump_ms
         await trio.sleep(19)
-        assert (await subject.state()).state is State.ONGOING
+        assert (await subject.state()).state is TransactionState.ONGOING
         await trio.sleep(1 + CHECK_S + 1)
-        assert (await subject.state()).state is State.COMPLETE_ABORT
+        assert (await subject.state()).state is TransactionState.COMPLETE_ABORT
         nursery.cancel_scope.cancel()
 
 
@@ -46,7 +46,7 @@ async def test_partition_added_later_does_not_prolong_a_transaction(
         await trio.sleep(15)
         await subject.add(producer, *subject.brokers.partitions)
         await trio.sleep(5 + CHECK_S + 1)
-        assert (await subject.state()).state is State.COMPLETE_ABORT
+        assert (await subject.state()).state is TransactionState.COMPLETE_ABORT
         nursery.cancel_scope.cancel()
 
 
@@ -61,7 +61,7 @@ async def test_coordinator_with_a_clock_behind_waits_for_one_time_out_at_most(
         subject.clock = JumpingClock(-HOUR_MS)
         await subject.start()
         await trio.sleep(20 + CHECK_S + 1)
-        assert (await subject.state()).state is State.COMPLETE_ABORT
+        assert (await subject.state()).state is TransactionState.COMPLETE_ABORT
         nursery.cancel_scope.cancel()
 
 
@@ -73,7 +73,7 @@ async def test_idle_transactional_id_stays_when_the_clock_jumps(autojump_clock: 
         await subject.init()
         subject.clock.jump_ms = 8 * DAY_MS
         await trio.sleep(2 * 3600)
-        assert (await subject.state()).state is State.EMPTY
+        assert (await subject.state()).state is TransactionState.EMPTY
         await trio.sleep(7 * 24 * 3600)
         with pytest.raises(TransactionalIdNotFound):
             await subject.state()

@@ -15,7 +15,7 @@ from kwire.codec.messages.list_transactions import ListTransactionsRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.codec.messages.write_txn_markers import WriteTxnMarkersRequest
 from kwire.records.build import New, batch
-from kwire.transaction.model import State, Transaction
+from kwire.transaction.model import Transaction, TransactionState
 from kwire.transaction.records import record_of, store
 from kwire.types import TRANSACTION_STATE, TopicPartition
 from tests.support.handlers.broker import one_batch
@@ -70,7 +70,7 @@ def append_states(node: MeteredNode) -> None:
                 producer_id=number,
                 producer_epoch=0,
                 timeout_ms=TIMEOUT_MS,
-                state=State.ONGOING,
+                state=TransactionState.ONGOING,
                 partitions=frozenset({TopicPartition(TOPIC, 0)}),
                 start_ms=now_ms,
                 update_ms=now_ms,

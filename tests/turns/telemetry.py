@@ -9,7 +9,7 @@ import attrs
 from kwire.clock import SystemClock
 from kwire.metrics import Metrics
 from kwire.telemetry.instances import Push
-from kwire.telemetry.receiver import Client, TelemetryReceiver
+from kwire.telemetry.receiver import PushingClient, TelemetryReceiver
 from kwire.telemetry.series import CLIENT_SERIES_MAX
 from tests.support.telemetry.payloads import Payload
 from tests.support.turns.meter import TurnMeter
@@ -38,9 +38,9 @@ class Telemetry:
             await self.receiver.push(client, instance_id, push, data)
 
 
-def client_of(number: int) -> Client:
+def client_of(number: int) -> PushingClient:
     attributes = {"client_id": f"client-{number}", "client_software_name": "test"}
-    return Client({}, "ANONYMOUS", attributes | {"client_software_version": "1"})
+    return PushingClient({}, "ANONYMOUS", attributes | {"client_software_version": "1"})
 
 
 @asynccontextmanager

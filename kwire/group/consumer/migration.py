@@ -25,7 +25,7 @@ from kwire.group.consumer.model import ClassicMember, ConsumerGroup, ConsumerMem
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.topics import Topics, group_hash
 from kwire.group.decision_builder import DecisionBuilder, answer_removed_member
-from kwire.group.model import CONSUMER, ClassicGroup, Member, State
+from kwire.group.model import CONSUMER, ClassicGroup, ClassicGroupState, Member
 from kwire.group.records import group_tombstone, making_group_record
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ def downgrading(
         yield
     classic = ClassicGroup(
         group_id=group.group_id,
-        state=State.STABLE,
+        state=ClassicGroupState.STABLE,
         since_ms=wall_ms,
         generation=group.epoch,
     )

@@ -45,7 +45,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class GroupState(Enum):
+class ConsumerGroupState(Enum):
     """The state of a group, with the names that Kafka's tools print."""
 
     EMPTY = "Empty"
@@ -158,14 +158,14 @@ class ConsumerGroup:
     # Reading
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> ConsumerGroupState:
         if not self.members:
-            return GroupState.EMPTY
+            return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
-            return GroupState.ASSIGNING
+            return ConsumerGroupState.ASSIGNING
         if self.stable_counts.get(self.assignment_epoch, 0) < len(self.members):
-            return GroupState.RECONCILING
-        return GroupState.STABLE
+            return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
 
     @property
     def topics(self) -> set[str]:

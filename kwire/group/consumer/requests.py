@@ -31,7 +31,7 @@ from kwire.group.consumer.model import (
 )
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.model import ClassicGroup, ProtocolChange, State
+from kwire.group.model import ClassicGroup, ClassicGroupState, ProtocolChange
 from kwire.group.records import group_tombstone
 from kwire.group.requests import end_pending
 from kwire.group.shard import GroupShard
@@ -121,7 +121,7 @@ def _group_of(
     classic, joins = shard.groups.get(group_id), request.member_epoch == _JOIN_EPOCH
     if not shard.has_group(group_id):
         return ConsumerGroup(group_id) if joins else None
-    if joins and classic is not None and classic.state is State.EMPTY:
+    if joins and classic is not None and classic.state is ClassicGroupState.EMPTY:
         builder.records.append(group_tombstone(group_id))
         end_pending(builder, classic)
         return ConsumerGroup(group_id)

@@ -173,7 +173,7 @@ class ShareGroups:
                 }
         await give_way()  # The request was decoded, and its record is encoded, in one turn each.
         await self._deletions.wait_ended(group_id)
-        begun: requests.Alteration = await self._call(
+        begun: requests.OffsetAlteration = await self._call(
             group_id,
             lambda shard, *when: requests.begin_alteration(shard, group_id, of_topics, *when),
         )

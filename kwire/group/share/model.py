@@ -22,7 +22,7 @@ from kwire.group.model import SHARE
 NOTHING: Final[Partitions] = {}
 
 
-class GroupState(Enum):
+class ShareGroupState(Enum):
     """The state of a group, with the names that Kafka's tools print."""
 
     EMPTY = "Empty"
@@ -101,8 +101,8 @@ class ShareGroup:
     # Reading
 
     @property
-    def state(self) -> GroupState:
-        return GroupState.STABLE if self.members else GroupState.EMPTY
+    def state(self) -> ShareGroupState:
+        return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def require_member(self, member_id: str) -> ShareMember:
         member = self.members.get(member_id)

@@ -149,7 +149,7 @@ def _answering(
 # Offsets
 
 
-class Alteration(NamedTuple):
+class OffsetAlteration(NamedTuple):
     """Start offsets that the persister must write, as new states."""
 
     epoch: int
@@ -165,7 +165,7 @@ def begin_alteration(
     """
     group = _group_of(shard, group_id) or ShareGroup(group_id)
     _check_empty(group)
-    builder = _answering(shard, moment, ticket, Alteration(group.epoch, offsets))
+    builder = _answering(shard, moment, ticket, OffsetAlteration(group.epoch, offsets))
     if not offsets:
         return builder.build()
     topics = shard.topics()

@@ -30,8 +30,8 @@ from kwire.group.streams import timers
 from kwire.group.streams.configuration import Configuration, Status, StatusCode, configure
 from kwire.group.streams.model import (
     NO_EPOCH,
-    Endpoint,
     MemberState,
+    QueryEndpoint,
     StreamsGroup,
     StreamsMember,
     TaskSet,
@@ -351,7 +351,9 @@ def _with_request(member: StreamsMember, request: Request, client: Client) -> St
         client_host=client.client_host,
         topology_epoch=member.topology_epoch if topology is None else topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
-        endpoint=member.endpoint if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        endpoint=member.endpoint
+        if endpoint is None
+        else QueryEndpoint(endpoint.host, endpoint.port),
         tags=member.tags if tags is None else tuple(sorted((t.key, t.value) for t in tags)),
     )
 

@@ -49,7 +49,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class GroupState(Enum):
+class StreamsGroupState(Enum):
     """The state of a group, with the names that Kafka's tools print."""
 
     EMPTY = "Empty"
@@ -88,7 +88,7 @@ class OwnedTasks(NamedTuple):
 NOTHING: Final = OwnedTasks()
 
 
-class Endpoint(NamedTuple):
+class QueryEndpoint(NamedTuple):
     """The address at which a member answers interactive queries."""
 
     host: str
@@ -109,7 +109,7 @@ class StreamsMember(NamedTuple):
     client_host: str = ""
     topology_epoch: int = NO_EPOCH
     process_id: str = ""
-    endpoint: Endpoint | None = None
+    endpoint: QueryEndpoint | None = None
     tags: tuple[tuple[str, str], ...] = ()
     """Names and values of the client's tags, in order."""
     assigned: OwnedTasks = NOTHING
@@ -163,16 +163,16 @@ class StreamsGroup:
     # Reading
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> StreamsGroupState:
         if not self.members:
-            return GroupState.EMPTY
+            return StreamsGroupState.EMPTY
         if self.topology is None or self.topology.epoch != self.validated_epoch:
-            return GroupState.NOT_READY
+            return StreamsGroupState.NOT_READY
         if self.epoch > self.assignment_epoch:
-            return GroupState.ASSIGNING
+            return StreamsGroupState.ASSIGNING
         if self.stable_counts.get(self.assignment_epoch, 0) < len(self.members):
-            return GroupState.RECONCILING
-        return GroupState.STABLE
+            return StreamsGroupState.RECONCILING
+        return StreamsGroupState.STABLE
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Return whether members of the group read the topic."""

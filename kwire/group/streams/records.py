@@ -29,10 +29,10 @@ from kwire.codec.messages.streams_group_records import (
 from kwire.coordinator.decision import Opaque, Record
 from kwire.group.consumer.model import LEAVE_EPOCH
 from kwire.group.streams.model import (
-    Endpoint,
     EpochTasks,
     MemberState,
     OwnedTasks,
+    QueryEndpoint,
     StreamsGroup,
     StreamsMember,
     Tasks,
@@ -257,7 +257,7 @@ def _with_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         topology_epoch=value.topology_epoch,
         process_id=value.process_id,
-        endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        endpoint=None if endpoint is None else QueryEndpoint(endpoint.host, endpoint.port),
         tags=tuple(sorted((each.key, each.value) for each in value.client_tags)),
     )
 

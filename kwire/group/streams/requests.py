@@ -14,7 +14,7 @@ from kwire.codec.messages.streams_group_heartbeat import StreamsGroupHeartbeatRe
 from kwire.coordinator.decision import Decision, Moment
 from kwire.errors import GroupIdNotFound
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.model import State
+from kwire.group.model import ClassicGroupState
 from kwire.group.records import group_tombstone
 from kwire.group.requests import end_pending
 from kwire.group.shard import GroupShard
@@ -60,7 +60,7 @@ def _group_of(shard: GroupShard, builder: DecisionBuilder, request: Request) -> 
             return StreamsGroup(group_id)
         kind = "Group" if request.member_epoch < JOIN_EPOCH else "Streams group"
         raise GroupIdNotFound(f"{kind} {group_id} not found.")
-    if joins and classic is not None and classic.state is State.EMPTY:
+    if joins and classic is not None and classic.state is ClassicGroupState.EMPTY:
         builder.records.append(group_tombstone(group_id))
         end_pending(builder, classic)
         return StreamsGroup(group_id)

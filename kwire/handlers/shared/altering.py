@@ -30,7 +30,7 @@ from kwire.handlers.shared.config_resources import (
     resources_of,
 )
 from kwire.handlers.shared.context import Context
-from kwire.raftmeta.controller.configs import Alteration
+from kwire.raftmeta.controller.configs import ConfigAlteration
 from kwire.raftmeta.controller.controller import Decide
 
 Req = TypeVar("Req", AlterConfigsRequest, IncrementalAlterConfigsRequest)
@@ -44,7 +44,7 @@ class Altering(Generic[Req, Resp]):
     response_type: type[Resp]
     decide: "Decide[Req, Resp]"
     """The active controller's decision on the resources that this node accepts."""
-    alteration: Callable[..., Alteration]
+    alteration: Callable[..., ConfigAlteration]
     """Returns the change to one resource."""
 
     def refuse(self, request: Req, error: KafkaError) -> Resp:

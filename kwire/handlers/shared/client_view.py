@@ -18,8 +18,8 @@ from kwire.handlers.shared.context import Context
 from kwire.raftmeta.metadata.image import (
     BrokerImage,
     ControllerImage,
-    Endpoint,
     MetadataImage,
+    NodeEndpoint,
     PartitionImage,
 )
 from kwire.raftmeta.metadata.topic_names import check_topic_name
@@ -108,7 +108,7 @@ class ClientView:
         return Leadership(LeaderNotAvailable.code, -1, offline_replicas)
 
 
-def with_endpoints(nodes: Iterable[Node], listener: str) -> Iterator[tuple[Node, Endpoint]]:
+def with_endpoints(nodes: Iterable[Node], listener: str) -> Iterator[tuple[Node, NodeEndpoint]]:
     """Yield the nodes that have an address on a listener, together with that address."""
     for node in nodes:
         endpoint = node.endpoint(listener)

@@ -13,7 +13,7 @@ from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_pass import FetchOptions
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.read_replicas import ReadReplica, select
 
 _READ_COMMITTED: Final = 1
@@ -76,7 +76,9 @@ def _permission(context: Context, reader: int) -> Callable[[str, bytes], bool] |
     return may_read
 
 
-def _nearest_follower(context: Context, rack: str, leader: Leader, offset: int) -> int | None:
+def _nearest_follower(
+    context: Context, rack: str, leader: PartitionLeader, offset: int
+) -> int | None:
     """Return the follower that a consumer should read from, or None for the leader (KIP-392)."""
     brokers = context.image.brokers
     own = brokers.get(leader.node)

@@ -2,7 +2,7 @@
 
 from kwire.errors import UnsupportedVersion
 from kwire.handlers.shared.context import Context
-from kwire.telemetry.receiver import Client, TelemetryReceiver
+from kwire.telemetry.receiver import PushingClient, TelemetryReceiver
 
 
 def receiver_of(context: Context) -> TelemetryReceiver:
@@ -13,10 +13,10 @@ def receiver_of(context: Context) -> TelemetryReceiver:
     return receiver
 
 
-def client_of(context: Context) -> Client:
+def client_of(context: Context) -> PushingClient:
     """Return the client, as subscriptions choose it and the metrics page shows it."""
     connection = context.connection
-    return Client(
+    return PushingClient(
         connection=connection.on_closed,
         user=context.principal.name,
         attributes={

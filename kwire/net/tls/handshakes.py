@@ -41,7 +41,7 @@ _REASONS: Final = {
 }
 
 
-class Client(Protocol):
+class HandshakingClient(Protocol):
     """The part of a connection that this module uses."""
 
     readiness: WatchedSocket
@@ -55,14 +55,14 @@ class Handshakes:
 
     now: Callable[[], float] = trio.current_time
     _pacer: TaskPacer = attrs.field(factory=lambda: TaskPacer(_PER_TURN))
-    _silent: dict[Client, None] = attrs.field(factory=dict)
+    _silent: dict[HandshakingClient, None] = attrs.field(factory=dict)
     """The clients whose next bytes are awaited, the longest silent first."""
 
     async def run(self) -> None:
         """Give handshakes their turns until cancelled."""
         await self._pacer.run()
 
-    async def complete(self, client: Client, sock: TlsSocket) -> None:
+    async def complete(self, client: HandshakingClient, sock: TlsSocket) -> None:
         """Return once the handshake is complete.
 
         Raises Disconnect with the reason if it fails or takes too long, and ConnectionError if the
@@ -80,7 +80,7 @@ class Handshakes:
                 has_spoken = True
 
     async def _wait(
-        self, client: Client, sock: TlsSocket, patience_s: float, *, for_data: bool
+        self, client: HandshakingClient, sock: TlsSocket, patience_s: float, *, for_data: bool
     ) -> float:
         """Wait until the client takes the unsent bytes and, with ``for_data``, sends some.
 

@@ -15,7 +15,7 @@ from kwire.net.framing import Disconnect
 from kwire.net.listener import ConnectionRequests
 from kwire.net.tls.certificate import subject
 from kwire.net.tls.contexts import ServerContext, server_context
-from kwire.net.tls.handshakes import Client, Handshakes
+from kwire.net.tls.handshakes import Handshakes, HandshakingClient
 from kwire.net.tls.reloading import Reloading
 from kwire.net.tls.replacement import check_names
 from kwire.net.tls.tls_socket import TlsSocket
@@ -26,7 +26,7 @@ EXPIRY_WARNING_DAYS: Final = 30
 _DAY_MS: Final = 86_400_000
 
 
-class Connecting(Client, Protocol):
+class Connecting(HandshakingClient, Protocol):
     """An accepted connection before its first request."""
 
     sock: ByteSocket

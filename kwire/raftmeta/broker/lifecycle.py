@@ -17,11 +17,11 @@ from kwire import errors
 from kwire.clock import NodeClock
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatResponse
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import ListenerEndpoint
 from kwire.errors import raise_for_code
 from kwire.raftmeta.broker.registration import broker_registration
 from kwire.raftmeta.broker.session_lease import SessionLease
-from kwire.raftmeta.broker.state import INSISTING_SECONDS, Answer, BrokerState, Request, State
+from kwire.raftmeta.broker.state import INSISTING_SECONDS, Answer, BrokerStage, BrokerState, Request
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.levels import METADATA_VERSION
@@ -78,7 +78,7 @@ class BrokerLifecycle:
     config: BrokerConfig
     cluster_id: str
     incarnation_id: bytes
-    endpoints: Sequence[Endpoint]
+    endpoints: Sequence[ListenerEndpoint]
     """The advertised endpoints, with the ports that are actually bound."""
     features: Mapping[str, tuple[int, int]]
     log_dirs: Sequence[bytes]
@@ -146,10 +146,10 @@ class BrokerLifecycle:
                 "(initial.broker.registration.timeout.ms): see that a majority of the controllers "
                 "runs and is reached from here"
             )
-        while broker.state is State.STARTING:
+        while broker.state is BrokerStage.STARTING:
             await self._exchange()
         broker.ready_to_unfence(self.clock.now())
-        while broker.state is not State.RUNNING:
+        while broker.state is not BrokerStage.RUNNING:
             await self._exchange()
         self._keep_session()
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
@@ -182,7 +182,7 @@ class BrokerLifecycle:
         """Send a heartbeat at once if this broker was fenced while serving."""
         own = image.brokers.get(self.config.node_id)
         is_own = own is not None and own.epoch == self.epoch and own.fenced
-        if is_own and self.broker.state is State.RUNNING:
+        if is_own and self.broker.state is BrokerStage.RUNNING:
             self.broker.on_fenced(self.clock.now())
             self._sooner.set()
 
@@ -227,10 +227,10 @@ class BrokerLifecycle:
         broker.begin_controlled_shutdown(self.clock.now())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
-            while broker.state is not State.SHUTTING_DOWN:
+            while broker.state is not BrokerStage.SHUTTING_DOWN:
                 await self._exchange()
             nursery.cancel_scope.cancel()
-        went = broker.state is State.SHUTTING_DOWN
+        went = broker.state is BrokerStage.SHUTTING_DOWN
         if not went:
             logger.warning("stopping without a controller id=%d", self.config.node_id)
         return went
@@ -269,7 +269,7 @@ class BrokerLifecycle:
             if isinstance(answer, BrokerHeartbeatResponse) and not answer.is_fenced:
                 self.lease.on_unfenced(sent_at, self.clock.now(), knows_fencing=knows_fencing)
             self.broker.on_answer(answer, self.clock.now())
-        if self.broker.state is State.RUNNING:
+        if self.broker.state is BrokerStage.RUNNING:
             self._insist_without_lease()
 
     async def _extend_lease(self, error: errors.KafkaError) -> None:
@@ -297,7 +297,7 @@ class BrokerLifecycle:
         A broker that is no longer registered may register again.
         """
         own = self.publisher.image.brokers.get(self.config.node_id)
-        leaves = self.broker.state is State.PENDING_CONTROLLED_SHUTDOWN
+        leaves = self.broker.state is BrokerStage.PENDING_CONTROLLED_SHUTDOWN
         if own is None or leaves or not isinstance(error, errors.StaleBrokerEpoch):
             return
         if own.epoch > self.epoch and own.incarnation_id != self.incarnation_id:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import PROTOCOLS, Endpoint
+from kwire.configs.listeners import PROTOCOLS, ListenerEndpoint
 
 L = TypeVar("L")
 F = TypeVar("F")
@@ -18,7 +18,7 @@ def broker_registration(
     *,
     cluster_id: str,
     incarnation_id: bytes,
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[ListenerEndpoint],
     features: Mapping[str, tuple[int, int]],
     log_dirs: Sequence[bytes],
 ) -> BrokerRegistrationRequest:
@@ -38,7 +38,7 @@ def broker_registration(
 def controller_registration(
     config: BrokerConfig,
     incarnation_id: bytes,
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[ListenerEndpoint],
     features: Mapping[str, tuple[int, int]],
 ) -> ControllerRegistrationRequest:
     """Build a controller's registration; ``endpoints`` have the ports that are actually bound."""
@@ -52,7 +52,7 @@ def controller_registration(
     )
 
 
-def _listeners(listener: Callable[..., L], endpoints: Sequence[Endpoint]) -> list[L]:
+def _listeners(listener: Callable[..., L], endpoints: Sequence[ListenerEndpoint]) -> list[L]:
     """Convert endpoints to the form of a registration request."""
     return [
         listener(name=e.name, host=e.host, port=e.port, security_protocol=PROTOCOLS[e.protocol])

@@ -35,7 +35,7 @@ Request = BrokerRegistrationRequest | BrokerHeartbeatRequest
 Answer = BrokerRegistrationResponse | BrokerHeartbeatResponse
 
 
-class State(enum.Enum):
+class BrokerStage(enum.Enum):
     """The stage of a broker's life cycle."""
 
     STARTING = enum.auto()
@@ -55,7 +55,7 @@ class BrokerState:
     registration: BrokerRegistrationRequest
     interval: float
     """``broker.heartbeat.interval.ms``, in seconds."""
-    state: State = State.STARTING
+    state: BrokerStage = BrokerStage.STARTING
     epoch: int = -1
     due: float = 0.0
     """The time of the next request."""
@@ -77,13 +77,13 @@ class BrokerState:
         if not self.registered:
             return self.registration
         self._sent_dirs, self._was_fenced = len(self.offline_dirs), False
-        has_cordons = cordons and self.state is not State.STARTING
+        has_cordons = cordons and self.state is not BrokerStage.STARTING
         return BrokerHeartbeatRequest(
             broker_id=self.registration.broker_id,
             broker_epoch=self.epoch,
             current_metadata_offset=metadata_offset,
             want_fence=not self._is_ready,
-            want_shut_down=self.state is State.PENDING_CONTROLLED_SHUTDOWN,
+            want_shut_down=self.state is BrokerStage.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self.offline_dirs),
             cordoned_log_dirs=[] if has_cordons else None,
         )
@@ -97,18 +97,18 @@ class BrokerState:
         self._acknowledged_dirs = self._sent_dirs
         self.due = now + self.interval
         match self.state:
-            case State.STARTING:
+            case BrokerStage.STARTING:
                 if answer.is_caught_up:
-                    self.state = State.RECOVERY
+                    self.state = BrokerStage.RECOVERY
                 self.due = now + CATCHING_UP_SECONDS
-            case State.RECOVERY if not answer.is_fenced:
-                self.state = State.RUNNING
-            case State.PENDING_CONTROLLED_SHUTDOWN if answer.should_shut_down:
-                self.state = State.SHUTTING_DOWN
-            case State.PENDING_CONTROLLED_SHUTDOWN if not self._was_asked:
+            case BrokerStage.RECOVERY if not answer.is_fenced:
+                self.state = BrokerStage.RUNNING
+            case BrokerStage.PENDING_CONTROLLED_SHUTDOWN if answer.should_shut_down:
+                self.state = BrokerStage.SHUTTING_DOWN
+            case BrokerStage.PENDING_CONTROLLED_SHUTDOWN if not self._was_asked:
                 self.due = now + LEAVING_SECONDS
                 self._was_asked = True
-            case State.RUNNING if self._was_fenced:
+            case BrokerStage.RUNNING if self._was_fenced:
                 self.due = now
             case _:
                 pass
@@ -119,10 +119,10 @@ class BrokerState:
         if not self.registered:
             if not isinstance(error, _TRANSIENT):
                 raise error
-        elif self.state is State.PENDING_CONTROLLED_SHUTDOWN:
+        elif self.state is BrokerStage.PENDING_CONTROLLED_SHUTDOWN:
             self.due = now + INSISTING_SECONDS
             if isinstance(error, errors.StaleBrokerEpoch):  # No leadership is left to hand over.
-                self.state = State.SHUTTING_DOWN
+                self.state = BrokerStage.SHUTTING_DOWN
         elif isinstance(error, errors.StaleBrokerEpoch):
             self.registered, self.due = False, now
 
@@ -147,7 +147,7 @@ class BrokerState:
 
     def begin_controlled_shutdown(self, now: float) -> None:
         """Begin the controlled shutdown; a broker that never served skips it."""
-        if self.state is State.RUNNING:
-            self.state, self.due = State.PENDING_CONTROLLED_SHUTDOWN, now
-        elif self.state is not State.PENDING_CONTROLLED_SHUTDOWN:
-            self.state = State.SHUTTING_DOWN
+        if self.state is BrokerStage.RUNNING:
+            self.state, self.due = BrokerStage.PENDING_CONTROLLED_SHUTDOWN, now
+        elif self.state is not BrokerStage.PENDING_CONTROLLED_SHUTDOWN:
+            self.state = BrokerStage.SHUTTING_DOWN

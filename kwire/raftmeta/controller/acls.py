@@ -13,8 +13,8 @@ from kwire.codec.messages.delete_acls import DeleteAclsRequest, DeleteAclsRespon
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (
     USER_RECORDS_MAX,
+    ControllerDecision,
     ControllerState,
-    Decision,
     check_bound,
 )
 from kwire.raftmeta.metadata.image_loader import Steps
@@ -46,7 +46,7 @@ _PERMISSIONS: Final = frozenset({ALLOW, DENY})
 
 def decide_create_acls(
     state: ControllerState, request: CreateAclsRequest
-) -> Steps[Decision[CreateAclsResponse]]:
+) -> Steps[ControllerDecision[CreateAclsResponse]]:
     """Create ACLs; one that exists already is confirmed without a record."""
     records: dict[Acl, r.AccessControlEntryRecord] = {}
     results: list[Created] = []
@@ -63,7 +63,7 @@ def decide_create_acls(
         yield
     written = tuple(records.values())
     check_bound(written)
-    return Decision(written, CreateAclsResponse(results=results))
+    return ControllerDecision(written, CreateAclsResponse(results=results))
 
 
 def _acl_of(creation: Creation) -> Acl:
@@ -103,7 +103,7 @@ def _check_new(acl: Acl) -> None:
 
 def decide_delete_acls(
     state: ControllerState, request: DeleteAclsRequest
-) -> Steps[Decision[DeleteAclsResponse]]:
+) -> Steps[ControllerDecision[DeleteAclsResponse]]:
     """Delete the ACLs that the filters select; several filters may select the same one.
 
     A request that would delete more than one request may write is rejected as a whole.
@@ -126,7 +126,7 @@ def decide_delete_acls(
                 f"Cannot remove more than {USER_RECORDS_MAX} acls in a single delete operation."
             )
         results.append(result)
-    return Decision(tuple(records.values()), DeleteAclsResponse(filter_results=results))
+    return ControllerDecision(tuple(records.values()), DeleteAclsResponse(filter_results=results))
 
 
 def _unknown_part(selected: AclFilter) -> str | None:

@@ -31,7 +31,7 @@ from kwire.raftmeta.controller.leader_updates import (
     slice_without,
     take_out,
 )
-from kwire.raftmeta.controller.state import ControllerState, Decision, Effect
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Effect
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
@@ -47,7 +47,7 @@ F = TypeVar("F", r.RegisterBrokerRecord.BrokerFeature, r.RegisterControllerRecor
 
 def decide_register_controller(
     state: ControllerState, request: ControllerRegistrationRequest
-) -> Decision[ControllerRegistrationResponse]:
+) -> ControllerDecision[ControllerRegistrationResponse]:
     """Register a controller with its addresses and supported features."""
     del state
     record = r.RegisterControllerRecord(
@@ -61,12 +61,12 @@ def decide_register_controller(
             r.RegisterControllerRecord.ControllerFeature, request.features
         ),
     )
-    return Decision((record,), ControllerRegistrationResponse(error_message=""))
+    return ControllerDecision((record,), ControllerRegistrationResponse(error_message=""))
 
 
 def decide_on_broker(
     state: ControllerState, request: BrokerRegistrationRequest | BrokerHeartbeatRequest
-) -> Decision[BrokerRegistrationResponse | BrokerHeartbeatResponse]:
+) -> ControllerDecision[BrokerRegistrationResponse | BrokerHeartbeatResponse]:
     """Decide on a request that a broker sends about itself."""
     if isinstance(request, BrokerHeartbeatRequest):
         return decide_heartbeat(state, request)
@@ -75,7 +75,7 @@ def decide_on_broker(
 
 def decide_register_broker(
     state: ControllerState, request: BrokerRegistrationRequest
-) -> Decision[BrokerRegistrationResponse]:
+) -> ControllerDecision[BrokerRegistrationResponse]:
     """Register a broker, fenced until its heartbeats show that it has caught up."""
     if request.cluster_id != state.cluster_id:
         raise errors.InconsistentClusterId(
@@ -93,7 +93,7 @@ def decide_register_broker(
     effects: list[Effect] = []
     if is_more_left:
         records = [*_fencing_records(state, existing, effects), *records]
-        return Decision(tuple(records), _UNREGISTERED, again=True, effects=tuple(effects))
+        return ControllerDecision(tuple(records), _UNREGISTERED, again=True, effects=tuple(effects))
     record = _registration(state, request, existing if returns else None)
     sessions, broker_id = state.sessions, request.broker_id
     if not returns:
@@ -102,7 +102,7 @@ def decide_register_broker(
         partial(sessions.touch, broker_id, state.now, fenced=record.fenced, metadata_offset=-1)
     )
     reply = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
-    return Decision((*records, record), reply, effects=tuple(effects))
+    return ControllerDecision((*records, record), reply, effects=tuple(effects))
 
 
 _UNREGISTERED: Final = BrokerRegistrationResponse()
@@ -236,7 +236,7 @@ def _feature_structures(kind: type[F], features: Iterable[RequestFeature]) -> li
 
 def decide_heartbeat(
     state: ControllerState, request: BrokerHeartbeatRequest
-) -> Decision[BrokerHeartbeatResponse]:
+) -> ControllerDecision[BrokerHeartbeatResponse]:
     """Renew a broker's session and decide its fencing, shutdown and directories.
 
     Offline directories are processed first, so that the broker leads nothing from them. A heartbeat
@@ -248,7 +248,7 @@ def decide_heartbeat(
     moved, is_more_left = _offline_directories(state, broker, request.offline_log_dirs)
     if is_more_left:
         unfinished = BrokerHeartbeatResponse(should_shut_down=False)
-        return Decision(tuple(moved), unfinished, again=True)
+        return ControllerDecision(tuple(moved), unfinished, again=True)
     state = state.supposing(moved)
     records: list[r.MetadataRecord] = []
     effects: list[Effect] = []
@@ -281,7 +281,7 @@ def decide_heartbeat(
     reply = BrokerHeartbeatResponse(
         is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
     )
-    return Decision(tuple(records), reply, effects=tuple(effects))
+    return ControllerDecision(tuple(records), reply, effects=tuple(effects))
 
 
 def _wait_for_others(state: ControllerState, broker_id: int, last_offset: int) -> None:
@@ -369,7 +369,7 @@ def unfencing(
     return [change, *bring_in(state, broker.id, effects)]
 
 
-def decide_fence_stale(state: ControllerState, request: None) -> Decision[bool]:
+def decide_fence_stale(state: ControllerState, request: None) -> ControllerDecision[bool]:
     """Fence the broker with the oldest expired session; the reply says whether to call again.
 
     If a session that was cut short by early fencing would be over by now, this first holds the
@@ -381,15 +381,15 @@ def decide_fence_stale(state: ControllerState, request: None) -> Decision[bool]:
     if sessions.has_passed_early_ends(state.now):
         records = elect_for_leaderless(state, effects)
         effects.append(partial(sessions.drop_early_ends, state.now))
-        return Decision(tuple(records), bool(stale), effects=tuple(effects))
+        return ControllerDecision(tuple(records), bool(stale), effects=tuple(effects))
     if not stale:
-        return Decision((), False)
+        return ControllerDecision((), False)
     broker = state.image.brokers.get(stale[0])
     if broker is None or broker.fenced:
-        return Decision((), len(stale) > 1, effects=(partial(sessions.forget, stale[0]),))
+        return ControllerDecision((), len(stale) > 1, effects=(partial(sessions.forget, stale[0]),))
     records = fencing(state, broker, effects)
     effects.append(partial(sessions.on_fenced, broker.id))
-    return Decision(tuple(records), len(stale) > 1, effects=tuple(effects))
+    return ControllerDecision(tuple(records), len(stale) > 1, effects=tuple(effects))
 
 
 def begin_sessions(state: ControllerState, own: int | None = None) -> None:
@@ -414,7 +414,7 @@ def keep_session(state: ControllerState, broker_id: int) -> None:
 
 def decide_unregister_broker(
     state: ControllerState, request: UnregisterBrokerRequest
-) -> Decision[UnregisterBrokerResponse]:
+) -> ControllerDecision[UnregisterBrokerResponse]:
     """Remove a broker's registration."""
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:
@@ -426,7 +426,7 @@ def decide_unregister_broker(
         effects: list[Effect] = []
         records = [*_fencing_records(state, broker, effects), *records]
         reply = UnregisterBrokerResponse()
-        return Decision(tuple(records), reply, again=True, effects=tuple(effects))
+        return ControllerDecision(tuple(records), reply, again=True, effects=tuple(effects))
     removal = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     effect = partial(state.sessions.forget, broker.id)
-    return Decision((*records, removal), UnregisterBrokerResponse(), effects=(effect,))
+    return ControllerDecision((*records, removal), UnregisterBrokerResponse(), effects=(effect,))

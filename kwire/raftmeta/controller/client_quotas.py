@@ -13,8 +13,8 @@ from kwire.codec.messages.alter_client_quotas import (
 )
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (
+    ControllerDecision,
     ControllerState,
-    Decision,
     Outcome,
     check_bound,
     outcome,
@@ -39,7 +39,7 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest
-) -> Decision[AlterClientQuotasResponse]:
+) -> ControllerDecision[AlterClientQuotasResponse]:
     """Change quotas of users, client ids and addresses.
 
     If an entity names a type twice, the last name counts. A second entry for an entity, and a
@@ -63,7 +63,7 @@ def decide_alter_quotas(
     check_bound(records)
     entries = [_quota_answer(entity, result) for entity, result in outcomes.items()]
     reply = AlterClientQuotasResponse(entries=entries)
-    return Decision(() if request.validate_only else tuple(records), reply)
+    return ControllerDecision(() if request.validate_only else tuple(records), reply)
 
 
 def _entity_text(names: Mapping[str, str | None]) -> str:

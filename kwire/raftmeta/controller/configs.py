@@ -28,8 +28,8 @@ from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, 
 from kwire.configs.topic import TopicConfig, check_topic_config, outdated_settings
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (
+    ControllerDecision,
     ControllerState,
-    Decision,
     Outcome,
     check_bound,
     clear_elr,
@@ -56,7 +56,7 @@ Operation = tuple[str, int, str | None]
 
 
 @attrs.frozen(repr=False)
-class Alteration:
+class ConfigAlteration:
     """The change to one resource that a request asks for."""
 
     resource: Resource
@@ -68,24 +68,24 @@ class Alteration:
 
 def incremental_alteration(
     item: IncrementalAlterConfigsRequest.AlterConfigsResource,
-) -> Alteration:
+) -> ConfigAlteration:
     """Return the change that sets, deletes, appends to and subtracts from settings."""
     resource = (item.resource_type, item.resource_name)
     operations = [(c.name, c.config_operation, c.value) for c in item.configs]
     change = partial(operate, operations=operations, resource=resource)
-    return Alteration(resource, [name for name, _, _ in operations], change)
+    return ConfigAlteration(resource, [name for name, _, _ in operations], change)
 
 
-def full_alteration(item: AlterConfigsRequest.AlterConfigsResource) -> Alteration:
+def full_alteration(item: AlterConfigsRequest.AlterConfigsResource) -> ConfigAlteration:
     """Return the change that replaces all settings of a resource."""
     texts = {config.name: config.value for config in item.configs}
     resource = (item.resource_type, item.resource_name)
-    return Alteration(resource, list(texts), partial(_replace, new=texts))
+    return ConfigAlteration(resource, list(texts), partial(_replace, new=texts))
 
 
 def decide_incremental_alter(
     state: ControllerState, request: IncrementalAlterConfigsRequest
-) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
+) -> Steps[ControllerDecision[IncrementalAlterConfigsResponse]]:
     """Set, delete, append to and subtract from settings."""
     alterations = []
     for item in request.resources:
@@ -94,12 +94,12 @@ def decide_incremental_alter(
     shape = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
     responses, records = yield from _alter_all(state, alterations, shape)
     reply = IncrementalAlterConfigsResponse(responses=responses)
-    return Decision(() if request.validate_only else records, reply)
+    return ControllerDecision(() if request.validate_only else records, reply)
 
 
 def decide_alter(
     state: ControllerState, request: AlterConfigsRequest
-) -> Steps[Decision[AlterConfigsResponse]]:
+) -> Steps[ControllerDecision[AlterConfigsResponse]]:
     """Replace all settings of a resource; settings not named return to their defaults."""
     alterations = []
     for item in request.resources:
@@ -108,11 +108,11 @@ def decide_alter(
     shape = AlterConfigsResponse.AlterConfigsResourceResponse
     responses, records = yield from _alter_all(state, alterations, shape)
     reply = AlterConfigsResponse(responses=responses)
-    return Decision(() if request.validate_only else records, reply)
+    return ControllerDecision(() if request.validate_only else records, reply)
 
 
 def _alter_all(
-    state: ControllerState, alterations: Sequence[Alteration], shape: Callable[..., Answer]
+    state: ControllerState, alterations: Sequence[ConfigAlteration], shape: Callable[..., Answer]
 ) -> Steps[tuple[list[Answer], tuple[r.MetadataRecord, ...]]]:
     """Return the answer for each resource, and the records of the accepted changes."""
     counts = Counter(alteration.resource for alteration in alterations)
@@ -136,7 +136,7 @@ def _alter_all(
 
 def _alter(
     state: ControllerState,
-    alteration: Alteration,
+    alteration: ConfigAlteration,
     is_duplicate: bool,
     records: list[r.ConfigRecord],
 ) -> Outcome:

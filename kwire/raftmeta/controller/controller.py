@@ -27,9 +27,9 @@ from kwire.raftmeta.controller.brokers import begin_sessions, keep_session
 from kwire.raftmeta.controller.features import bootstrap_records
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
 from kwire.raftmeta.controller.state import (
+    ControllerDecision,
     ControllerState,
     Deciding,
-    Decision,
     first_steps,
 )
 from kwire.raftmeta.delivery import LeaderAndEpoch
@@ -104,7 +104,7 @@ class Controller:
         of a refusal, and of any decision without records, if another node may have become the
         active controller without this node knowing, as after a pause: its metadata may be outdated.
         """
-        decision: Decision[R] | None = None
+        decision: ControllerDecision[R] | None = None
         while decision is None or decision.again:
             await self.wait_ready()
             try:
@@ -169,17 +169,17 @@ class Controller:
         self._last_commit = commit
         self._notify()
 
-    async def _decide_slowly(self, deciding: Deciding[R]) -> Decision[R] | None:
+    async def _decide_slowly(self, deciding: Deciding[R]) -> ControllerDecision[R] | None:
         """Make a large decision in slices and write it as one batch; other deciders wait.
 
         Return None if the quorum itself appended a record meanwhile, which took the offsets that
         the decision assumed: the decision must then be repeated.
         """
         self._large_decision, epoch = trio.Event(), self.epoch
-        decision: Decision[R] | None = None
+        decision: ControllerDecision[R] | None = None
         try:
             with trio.CancelScope(shield=True):
-                while not isinstance(deciding, Decision):
+                while not isinstance(deciding, ControllerDecision):
                     await self._pause(epoch)
                     deciding = first_steps(deciding)
                 if not deciding.records:
@@ -312,6 +312,6 @@ class Controller:
         self._changed.notify()
 
 
-def _is_small(deciding: Deciding[R]) -> TypeGuard[Decision[R]]:
+def _is_small(deciding: Deciding[R]) -> TypeGuard[ControllerDecision[R]]:
     """True if a decision is ready and its records can be appended in the same turn."""
-    return isinstance(deciding, Decision) and len(deciding.records) <= AT_ONCE
+    return isinstance(deciding, ControllerDecision) and len(deciding.records) <= AT_ONCE

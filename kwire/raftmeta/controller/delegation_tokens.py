@@ -25,7 +25,7 @@ from kwire.codec.messages.renew_delegation_token import (
 )
 from kwire.configs.declare import LONG_MAX
 from kwire.configs.delegation_tokens import DelegationTokenConfig
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.storage.levels import DELEGATION_TOKENS, level_of
 from kwire.security.delegation_tokens import USER, is_expired, may_renew, token_hmac
@@ -49,7 +49,7 @@ class TokenCaller(NamedTuple):
 
 def decide_create_token(
     state: ControllerState, request: CreateDelegationTokenRequest, *, caller: TokenCaller
-) -> Decision[CreateDelegationTokenResponse]:
+) -> ControllerDecision[CreateDelegationTokenResponse]:
     """Create a token for the client, or for the owner that it names."""
     kind, name = owner_of(request, caller.kind, caller.name)
     response = CreateDelegationTokenResponse(
@@ -69,7 +69,7 @@ def decide_create_token(
             raise errors.InvalidPrincipalType
     except errors.KafkaError as error:
         response.error_code = error.code
-        return Decision((), response)
+        return ControllerDecision((), response)
     now_ms, lifetime_ms = caller.now_ms, config.delegation_token_max_lifetime_ms
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
@@ -89,7 +89,7 @@ def decide_create_token(
         expiration_timestamp=response.expiry_timestamp_ms,
         token_id=response.token_id,
     )
-    return Decision((record,), response)
+    return ControllerDecision((record,), response)
 
 
 def owner_of(request: CreateDelegationTokenRequest, kind: str, name: str) -> tuple[str, str]:
@@ -101,7 +101,7 @@ def owner_of(request: CreateDelegationTokenRequest, kind: str, name: str) -> tup
 
 def decide_renew_token(
     state: ControllerState, request: RenewDelegationTokenRequest, *, caller: TokenCaller
-) -> Steps[Decision[RenewDelegationTokenResponse]]:
+) -> Steps[ControllerDecision[RenewDelegationTokenResponse]]:
     """Prolong a token, at most until its latest time."""
     try:
         config = _check_enabled(state)
@@ -111,18 +111,18 @@ def decide_renew_token(
         _check_may_renew(token, caller)
     except errors.KafkaError as error:
         refusal = RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=0)
-        return Decision((), refusal)
+        return ControllerDecision((), refusal)
     period_ms = config.delegation_token_expiry_time_ms
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
     expires_ms = min(token.max_timestamp, _sum(caller.now_ms, period_ms))
     response = RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
-    return Decision((_expiring(token, expires_ms),), response)
+    return ControllerDecision((_expiring(token, expires_ms),), response)
 
 
 def decide_expire_token(
     state: ControllerState, request: ExpireDelegationTokenRequest, *, caller: TokenCaller
-) -> Steps[Decision[ExpireDelegationTokenResponse]]:
+) -> Steps[ControllerDecision[ExpireDelegationTokenResponse]]:
     """Remove a token, or let it expire at another time."""
     now_ms, period_ms = caller.now_ms, request.expiry_time_period_ms
     try:
@@ -133,25 +133,27 @@ def decide_expire_token(
             raise errors.DelegationTokenExpired
     except errors.KafkaError as error:
         refusal = ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=0)
-        return Decision((), refusal)
+        return ControllerDecision((), refusal)
     if period_ms < 0:
         removal = r.RemoveDelegationTokenRecord(token_id=token.token_id)
-        return Decision((removal,), ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
+        return ControllerDecision(
+            (removal,), ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms)
+        )
     expires_ms = min(token.max_timestamp, _sum(now_ms, period_ms))
     response = ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
-    return Decision((_expiring(token, expires_ms),), response)
+    return ControllerDecision((_expiring(token, expires_ms),), response)
 
 
-def decide_remove_expired(state: ControllerState, now_ms: int) -> Steps[Decision[bool]]:
+def decide_remove_expired(state: ControllerState, now_ms: int) -> Steps[ControllerDecision[bool]]:
     """Remove expired tokens; the reply says whether more may remain."""
     records: list[r.MetadataRecord] = []
     for token in state.image.tokens.values():
         if len(records) >= REMOVED_MAX:
-            return Decision(tuple(records), True)
+            return ControllerDecision(tuple(records), True)
         if is_expired(token, now_ms):
             records.append(r.RemoveDelegationTokenRecord(token_id=token.token_id))
         yield
-    return Decision(tuple(records), False)
+    return ControllerDecision(tuple(records), False)
 
 
 def _check_enabled(state: ControllerState) -> DelegationTokenConfig:

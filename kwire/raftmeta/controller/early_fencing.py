@@ -15,22 +15,22 @@ fenced broker sends a heartbeat at once, which unfences it. Limits
 
 from kwire.raftmeta.controller.brokers import fencing
 from kwire.raftmeta.controller.process_probe import EndedProcess
-from kwire.raftmeta.controller.state import ControllerState, Decision, Effect
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Effect
 
 
-def decide_fence_ended(state: ControllerState, request: EndedProcess) -> Decision[bool]:
+def decide_fence_ended(state: ControllerState, request: EndedProcess) -> ControllerDecision[bool]:
     """Fence a broker whose process has ended; the reply says whether it is fenced."""
     broker = state.image.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch or broker.fenced:
-        return Decision((), True)
+        return ControllerDecision((), True)
     session = state.sessions.get(broker.id)
     if not state.config.broker_early_fencing_enable or session is None:
-        return Decision((), False)
+        return ControllerDecision((), False)
     if session.request_at >= request.refused_at or not _may_fence_another(state):
-        return Decision((), False)
+        return ControllerDecision((), False)
     effects: list[Effect] = []
     records = fencing(state, broker, effects, early=True)
-    return Decision(tuple(records), True, effects=tuple(effects))
+    return ControllerDecision(tuple(records), True, effects=tuple(effects))
 
 
 def _may_fence_another(state: ControllerState) -> bool:

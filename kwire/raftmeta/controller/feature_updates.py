@@ -11,7 +11,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.features import elr_safety_records
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
@@ -29,7 +29,7 @@ def decide_update_features(
     *,
     kraft_version: int,
     check_kraft_version: Callable[[int], None],
-) -> Decision[UpdateFeaturesResponse]:
+) -> ControllerDecision[UpdateFeaturesResponse]:
     """Change feature levels: either all that the request names, or none.
 
     ``kraft_version`` is the quorum's current level. The quorum decides whether that level can be
@@ -64,9 +64,9 @@ def decide_update_features(
             error_message=f"The update failed for all features since the following feature had "
             f"an error: {failed.text}",
         )
-        return Decision((), reply)
+        return ControllerDecision((), reply)
     reply = UpdateFeaturesResponse(results=results)
-    return Decision(() if request.validate_only else tuple(records), reply)
+    return ControllerDecision(() if request.validate_only else tuple(records), reply)
 
 
 def _ask_the_quorum(level: int, check: Callable[[int], None]) -> None:

@@ -16,7 +16,7 @@ from itertools import islice
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import run_steps
 from kwire.raftmeta.controller.leader_update_queue import INHERITED
-from kwire.raftmeta.controller.state import ControllerState, Decision, Effect
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Effect
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.types import NO_LEADER, TopicIdPartition
@@ -162,7 +162,7 @@ def slice_without(
     return records, bool(records) and next(remaining, None) is not None
 
 
-def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decision[bool]]:
+def decide_leader_updates(state: ControllerState, request: None) -> Steps[ControllerDecision[bool]]:
     """Decide the next slice; the reply says whether more remain."""
     del request
     queue = state.leader_update_queue
@@ -179,7 +179,7 @@ def decide_leader_updates(state: ControllerState, request: None) -> Steps[Decisi
         records = []
     else:
         records = yield from updating_leaders(state, partitions, remove=broker)
-    return Decision(tuple(records), has_others or not is_last, effects=(effect,))
+    return ControllerDecision(tuple(records), has_others or not is_last, effects=(effect,))
 
 
 def _has_clean_leader(state: ControllerState, key: TopicIdPartition) -> bool:

@@ -25,8 +25,8 @@ from kwire.raftmeta.controller.leader_updates import elect_for_leaderless
 from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.placement import check_assignment
 from kwire.raftmeta.controller.state import (
+    ControllerDecision,
     ControllerState,
-    Decision,
     Effect,
     Outcome,
     check_bound,
@@ -51,7 +51,7 @@ ELECTED_MAX: Final = 1000
 
 def decide_alter_partition(
     state: ControllerState, request: AlterPartitionRequest
-) -> Steps[Decision[AlterPartitionResponse]]:
+) -> Steps[ControllerDecision[AlterPartitionResponse]]:
     """Change the ISR of partitions as their leader requests."""
     state.broker(request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
@@ -68,7 +68,7 @@ def decide_alter_partition(
             decided_keys.add(key)
             yield
         topics.append(IsrTopic(topic_id=item.topic_id, partitions=answers))
-    return Decision(tuple(records), AlterPartitionResponse(topics=topics))
+    return ControllerDecision(tuple(records), AlterPartitionResponse(topics=topics))
 
 
 def _isr_refused(data: IsrData, code: int) -> IsrAnswer:
@@ -149,7 +149,7 @@ def _check_isr(
 
 def decide_elect_leaders(
     state: ControllerState, request: ElectLeadersRequest
-) -> Steps[Decision[ElectLeadersResponse]]:
+) -> Steps[ControllerDecision[ElectLeadersResponse]]:
     """Elect leaders on request; for all partitions if none are named."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
@@ -179,7 +179,9 @@ def decide_elect_leaders(
             )
         results.append(ElectedTopic(topic=name, partition_result=partitions))
     check_bound(records)
-    return Decision(tuple(records), ElectLeadersResponse(replica_election_results=results))
+    return ControllerDecision(
+        tuple(records), ElectLeadersResponse(replica_election_results=results)
+    )
 
 
 def _elect(
@@ -215,7 +217,9 @@ _NO_PREFERRED: Final = "The preferred leader was not available."
 _NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 
 
-def decide_rebalance_leaders(state: ControllerState, request: None) -> Steps[Decision[bool]]:
+def decide_rebalance_leaders(
+    state: ControllerState, request: None
+) -> Steps[ControllerDecision[bool]]:
     """Move leadership back to preferred leaders; the reply says whether more remain."""
     del request
     records: list[MetadataRecord] = []
@@ -228,15 +232,15 @@ def decide_rebalance_leaders(state: ControllerState, request: None) -> Steps[Dec
             if broker_id not in partition.isr and broker_id not in partition.elr:
                 continue
             if len(records) >= ELECTED_MAX:
-                return Decision(tuple(records), True)
+                return ControllerDecision(tuple(records), True)
             change = state.change(topic_id, number)
             change.election = Election.PREFERRED
             if (record := change.build()) is not None:
                 records.append(record)
-    return Decision(tuple(records), False)
+    return ControllerDecision(tuple(records), False)
 
 
-def decide_elect_unclean(state: ControllerState, request: None) -> Decision[bool]:
+def decide_elect_unclean(state: ControllerState, request: None) -> ControllerDecision[bool]:
     """Elect leaders for leaderless partitions, whose topics may now allow unclean leaders.
 
     The first slice of partitions is decided at once; the rest are queued.
@@ -244,15 +248,15 @@ def decide_elect_unclean(state: ControllerState, request: None) -> Decision[bool
     del request
     effects: list[Effect] = []
     records = elect_for_leaderless(state, effects)
-    return Decision(tuple(records), False, effects=tuple(effects))
+    return ControllerDecision(tuple(records), False, effects=tuple(effects))
 
 
 def decide_reassign(
     state: ControllerState, request: AlterPartitionReassignmentsRequest
-) -> Steps[Decision[AlterPartitionReassignmentsResponse]]:
+) -> Steps[ControllerDecision[AlterPartitionReassignmentsResponse]]:
     """Begin or cancel reassignments of partitions."""
     if not request.topics:
-        return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
+        return ControllerDecision((), AlterPartitionReassignmentsResponse(error_message=""))
     records: list[MetadataRecord] = []
     responses = []
     counts = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
@@ -277,7 +281,7 @@ def decide_reassign(
         responses=responses,
         allow_replication_factor_change=request.allow_replication_factor_change,
     )
-    return Decision(tuple(records), reply)
+    return ControllerDecision(tuple(records), reply)
 
 
 def _reassign(
@@ -396,7 +400,7 @@ def _is_known_empty(partition: PartitionImage, broker: int) -> bool:
 
 def decide_assign_directories(
     state: ControllerState, request: AssignReplicasToDirsRequest
-) -> Steps[Decision[AssignReplicasToDirsResponse]]:
+) -> Steps[ControllerDecision[AssignReplicasToDirsResponse]]:
     """Record the directories of a broker's replicas."""
     broker = state.broker(request.broker_id, request.broker_epoch)
     answer = AssignReplicasToDirsResponse.DirectoryData
@@ -426,4 +430,4 @@ def decide_assign_directories(
                 yield
             topics.append(answer.TopicData(topic_id=topic.topic_id, partitions=partitions))
         directories.append(answer(id=directory.id, topics=topics))
-    return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))
+    return ControllerDecision(tuple(records), AssignReplicasToDirsResponse(directories=directories))

@@ -8,7 +8,7 @@ from kwire.codec.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
 
 PRODUCER_IDS: Final = 1000
 """Producer ids in one block for a broker."""
@@ -16,7 +16,7 @@ PRODUCER_IDS: Final = 1000
 
 def decide_allocate_producer_ids(
     state: ControllerState, request: AllocateProducerIdsRequest
-) -> Decision[AllocateProducerIdsResponse]:
+) -> ControllerDecision[AllocateProducerIdsResponse]:
     """Allocate a block of producer ids to a broker; no id is ever allocated twice."""
     state.broker(request.broker_id, request.broker_epoch)
     start = max(state.image.next_producer_id, 0)
@@ -28,4 +28,4 @@ def decide_allocate_producer_ids(
         next_producer_id=start + PRODUCER_IDS,
     )
     reply = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=PRODUCER_IDS)
-    return Decision((record,), reply)
+    return ControllerDecision((record,), reply)

@@ -19,8 +19,8 @@ from kwire.errors import (
     UnsupportedVersion,
 )
 from kwire.raftmeta.controller.state import (
+    ControllerDecision,
     ControllerState,
-    Decision,
     Outcome,
     check_bound,
     outcome,
@@ -34,7 +34,7 @@ Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 def decide_alter_scram(
     state: ControllerState, request: AlterUserScramCredentialsRequest
-) -> Steps[Decision[AlterUserScramCredentialsResponse]]:
+) -> Steps[ControllerDecision[AlterUserScramCredentialsResponse]]:
     """Set and delete credentials; a user that is named twice is rejected."""
     records: dict[str, r.MetadataRecord] = {}
     outcomes: dict[str, Outcome] = {}
@@ -63,7 +63,9 @@ def decide_alter_scram(
         shape(user=name, error_code=result.code, error_message=result.text)
         for name, result in outcomes.items()
     ]
-    return Decision(tuple(records.values()), AlterUserScramCredentialsResponse(results=results))
+    return ControllerDecision(
+        tuple(records.values()), AlterUserScramCredentialsResponse(results=results)
+    )
 
 
 def _record(state: ControllerState, item: Deletion | Upsertion) -> r.MetadataRecord:

@@ -50,7 +50,7 @@ USER_RECORDS_MAX: Final = 10_000
 
 
 @attrs.frozen(eq=False, repr=False)
-class Decision(Generic[Reply_co]):
+class ControllerDecision(Generic[Reply_co]):
     """Records to write in one batch, and the reply to send once they are committed."""
 
     records: tuple[r.MetadataRecord, ...]
@@ -66,26 +66,26 @@ class Decision(Generic[Reply_co]):
             effect()
 
 
-Deciding: TypeAlias = Decision[R] | Steps[Decision[R]]
+Deciding: TypeAlias = ControllerDecision[R] | Steps[ControllerDecision[R]]
 """The result of a decider: a decision, or the steps that lead to it."""
 
 
 def first_steps(deciding: Deciding[R]) -> Deciding[R]:
     """Take a few steps towards a decision; return it, or the remaining steps."""
-    if isinstance(deciding, Decision):
+    if isinstance(deciding, ControllerDecision):
         return deciding
     try:
         for _ in range(STEPS_AT_ONCE):
             next(deciding)
     except StopIteration as end:
-        decision: Decision[R] = end.value
+        decision: ControllerDecision[R] = end.value
         return decision
     return deciding
 
 
-def whole(deciding: Deciding[R]) -> Decision[R]:
+def whole(deciding: Deciding[R]) -> ControllerDecision[R]:
     """Return a decision after taking all remaining steps at once."""
-    return deciding if isinstance(deciding, Decision) else run_steps(deciding)
+    return deciding if isinstance(deciding, ControllerDecision) else run_steps(deciding)
 
 
 class Outcome(NamedTuple):

@@ -24,7 +24,12 @@ from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.mutation_quota import Permit
 from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place_replicas
-from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
+from kwire.raftmeta.controller.state import (
+    USER_RECORDS_MAX,
+    ControllerDecision,
+    ControllerState,
+    clear_elr,
+)
 from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import partition_record
@@ -51,7 +56,7 @@ def decide_create_topics(
     request: CreateTopicsRequest,
     *,
     permit: Permit | None = None,
-) -> Steps[Decision[CreateTopicsResponse]]:
+) -> Steps[ControllerDecision[CreateTopicsResponse]]:
     """Create topics; reject them all if they have too many partitions in total."""
     _start_over(permit)
     _check_total(_asked_partitions(state, item) for item in request.topics)
@@ -83,7 +88,9 @@ def decide_create_topics(
         yield
     reply = CreateTopicsResponse(topics=results)
     effect = partial(state.place_from, placement)
-    return Decision(() if request.validate_only else tuple(records), reply, effects=(effect,))
+    return ControllerDecision(
+        () if request.validate_only else tuple(records), reply, effects=(effect,)
+    )
 
 
 def _start_over(permit: Permit | None) -> None:
@@ -278,7 +285,7 @@ def decide_delete_topics(
     request: DeleteTopicsRequest,
     *,
     permit: Permit | None = None,
-) -> Steps[Decision[DeleteTopicsResponse]]:
+) -> Steps[ControllerDecision[DeleteTopicsResponse]]:
     """Delete topics, given by name or by id."""
     _start_over(permit)
     if not state.config.delete_topic_enable:
@@ -313,7 +320,7 @@ def decide_delete_topics(
             )
         )
         yield
-    return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
+    return ControllerDecision(tuple(records), DeleteTopicsResponse(responses=responses))
 
 
 def _refusal(permit: Permit | None, partitions: int) -> KafkaError | None:
@@ -365,7 +372,7 @@ def decide_create_partitions(
     request: CreatePartitionsRequest,
     *,
     permit: Permit | None = None,
-) -> Steps[Decision[CreatePartitionsResponse]]:
+) -> Steps[ControllerDecision[CreatePartitionsResponse]]:
     """Add partitions to topics."""
     _start_over(permit)
     names = Counter(item.name for item in request.topics)
@@ -390,7 +397,7 @@ def decide_create_partitions(
         )
         yield
     reply = CreatePartitionsResponse(results=results)
-    return Decision(() if request.validate_only else tuple(records), reply)
+    return ControllerDecision(() if request.validate_only else tuple(records), reply)
 
 
 def _more_partitions(

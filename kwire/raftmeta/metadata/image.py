@@ -21,7 +21,7 @@ from kwire.security.acls import Acl
 from kwire.types import NO_LEADER, DirectoryId
 
 
-class Endpoint(NamedTuple):
+class NodeEndpoint(NamedTuple):
     """An address that a node registered."""
 
     name: str
@@ -30,7 +30,7 @@ class Endpoint(NamedTuple):
     security_protocol: int = 0
 
 
-def _of_listener(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:
+def _of_listener(endpoints: tuple[NodeEndpoint, ...], listener: str) -> NodeEndpoint | None:
     return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
 
 
@@ -48,7 +48,7 @@ class BrokerImage:
     id: int
     epoch: int
     incarnation_id: bytes
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[NodeEndpoint, ...] = ()
     features: Mapping[str, LevelRange] = attrs.field(factory=dict)
     rack: str | None = None
     fenced: bool = True
@@ -68,7 +68,7 @@ class BrokerImage:
             return directory != DirectoryId.LOST
         return directory in self.log_dirs
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> NodeEndpoint | None:
         """Return the broker's address on a listener."""
         return _of_listener(self.endpoints, listener)
 
@@ -80,10 +80,10 @@ class ControllerImage:
     id: int
     incarnation_id: bytes
     zk_migration_ready: bool = False
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[NodeEndpoint, ...] = ()
     features: Mapping[str, LevelRange] = attrs.field(factory=dict)
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> NodeEndpoint | None:
         """Return the controller's address on a listener."""
         return _of_listener(self.endpoints, listener)
 

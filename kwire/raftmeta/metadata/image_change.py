@@ -18,9 +18,9 @@ from kwire.raftmeta.metadata.image import (
     Applied,
     BrokerImage,
     ControllerImage,
-    Endpoint,
     LevelRange,
     MetadataImage,
+    NodeEndpoint,
     PartitionImage,
     QuotaEntity,
     TopicImage,
@@ -441,8 +441,8 @@ def _endpoints(
     endpoints: Iterable[
         r.RegisterBrokerRecord.BrokerEndpoint | r.RegisterControllerRecord.ControllerEndpoint
     ],
-) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in endpoints)
+) -> tuple[NodeEndpoint, ...]:
+    return tuple(NodeEndpoint(e.name, e.host, e.port, e.security_protocol) for e in endpoints)
 
 
 def _acl(record: r.AccessControlEntryRecord) -> Acl:

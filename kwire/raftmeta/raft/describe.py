@@ -9,7 +9,7 @@ from kwire.codec.messages.describe_quorum import (
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import OBSERVER_SESSION, RaftState
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterEndpoint
 from kwire.types import METADATA_TOPIC, ZERO_UUID
 
 Topic = DescribeQuorumResponse.TopicData
@@ -46,11 +46,11 @@ def observers(state: RaftState, role: Leader) -> list[ReplicaKey]:
     ]
 
 
-def _own_endpoints(state: RaftState, node_id: int) -> tuple[Endpoint, ...]:
+def _own_endpoints(state: RaftState, node_id: int) -> tuple[VoterEndpoint, ...]:
     return state.config.endpoints if node_id == state.config.node_id else ()
 
 
-def _node(node_id: int, endpoints: tuple[Endpoint, ...]) -> DescribeQuorumResponse.Node:
+def _node(node_id: int, endpoints: tuple[VoterEndpoint, ...]) -> DescribeQuorumResponse.Node:
     listener = DescribeQuorumResponse.Node.Listener
     return DescribeQuorumResponse.Node(
         node_id=node_id,

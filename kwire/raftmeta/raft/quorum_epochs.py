@@ -14,7 +14,7 @@ from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.election import adopt_epoch_and_leader, contradicts, on_leader_ended
 from kwire.raftmeta.raft.roles import Follower, Resigned
 from kwire.raftmeta.raft.state import RaftState
-from kwire.raftmeta.raft.voters import Endpoint, Node, endpoint_of
+from kwire.raftmeta.raft.voters import Node, VoterEndpoint, endpoint_of
 from kwire.raftmeta.raft.voting import is_me
 
 
@@ -41,7 +41,7 @@ def _leader_address(
     state: RaftState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, leader_id: int
 ) -> Node | None:
     """Return the leader's address from the endpoints in its request; None without any."""
-    endpoints = [Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints]
+    endpoints = [VoterEndpoint(e.name, e.host, e.port) for e in request.leader_endpoints]
     if not endpoints:
         return None
     endpoint = endpoint_of(endpoints, state.config.listener)

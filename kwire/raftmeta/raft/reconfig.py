@@ -26,10 +26,10 @@ from kwire.raftmeta.raft.pending_replies import (
 from kwire.raftmeta.raft.roles import Leader, VoterChange
 from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import (
-    Endpoint,
     Node,
     ReplicaKey,
     Voter,
+    VoterEndpoint,
     VoterSet,
     endpoint_of,
     to_record,
@@ -89,7 +89,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
 def _voter_of(request: AddRaftVoterRequest) -> Voter:
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID or not request.listeners:
         raise errors.InvalidRequest("a voter needs an id, a directory id and a listener")
-    endpoints = tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners)
+    endpoints = tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners)
     return Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
 
 
@@ -179,7 +179,7 @@ def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
         raise errors.InvalidRequest
     return Voter(
         ReplicaKey(request.voter_id, request.voter_directory_id),
-        tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners),
+        tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners),
         feature.min_supported_version,
         feature.max_supported_version,
     )

@@ -17,10 +17,10 @@ from kwire.raftmeta.raft.log_state import LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.roles import Role, Unattached
 from kwire.raftmeta.raft.voters import (
-    Endpoint,
     Node,
     ReplicaKey,
     Voter,
+    VoterEndpoint,
     VoterHistory,
     VoterSet,
     endpoint_of,
@@ -58,7 +58,7 @@ class RaftConfig:
     node_id: int
     directory_id: bytes
     cluster_id: str
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[VoterEndpoint, ...] = ()
     """This node's controller listeners, the default listener first."""
     listener: str = ""
     """The listener for connections to controllers: the first of controller.listener.names."""

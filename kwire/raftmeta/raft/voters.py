@@ -19,7 +19,7 @@ CONFIGURED: Final = -1
 """The offset of a set that comes from the configuration or the checkpoint 0-0."""
 
 
-class Endpoint(NamedTuple):
+class VoterEndpoint(NamedTuple):
     """The address of one listener of a node."""
 
     name: str
@@ -42,7 +42,7 @@ class Node(NamedTuple):
     port: int
 
 
-def endpoint_of(endpoints: Sequence[Endpoint], listener: str) -> Endpoint:
+def endpoint_of(endpoints: Sequence[VoterEndpoint], listener: str) -> VoterEndpoint:
     """Return the endpoint of ``listener``; the first endpoint if it has none."""
     return next((e for e in endpoints if e.name == listener), endpoints[0])
 
@@ -51,7 +51,7 @@ class Voter(NamedTuple):
     """One voter of a set."""
 
     key: ReplicaKey
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[VoterEndpoint, ...] = ()
     min_version: int = 0
     max_version: int = 1
 
@@ -153,7 +153,7 @@ def from_record(record: VotersRecord) -> VoterSet:
     return VoterSet.of(
         Voter(
             ReplicaKey(voter.voter_id, voter.voter_directory_id),
-            tuple(Endpoint(e.name, e.host, e.port) for e in voter.endpoints),
+            tuple(VoterEndpoint(e.name, e.host, e.port) for e in voter.endpoints),
             voter.k_raft_version_feature.min_supported_version,
             voter.k_raft_version_feature.max_supported_version,
         )

@@ -27,7 +27,7 @@ from kwire.types import SHARE_GROUP_STATE, TopicPartition
 from kwire.waits import Slow
 
 if TYPE_CHECKING:
-    from kwire.coordinator.ports import CoordinatorLog, LedPartition
+    from kwire.coordinator.ports import LedPartition, ShardLog
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Req = TypeVar("Req")
 class ShareCoordinator:
     """The states of share partitions on this node."""
 
-    log: "CoordinatorLog"
+    log: "ShardLog"
     clock: Clock
     delete_before: Callable[[TopicPartition, int], Awaitable[None]]
     """Deletes the records of a led partition before an offset; raises KafkaError."""

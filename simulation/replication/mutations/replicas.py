@@ -13,7 +13,7 @@ from kwire.raftmeta.controller.partition_change_builder import (
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import BrokerImage
 from kwire.replica.fetcher import truncation
-from kwire.replica.leader import HighWatermarkChange, Leader
+from kwire.replica.leader import HighWatermarkChange, PartitionLeader
 from kwire.replica.partition import Partition
 from kwire.replica.ports import PartitionState
 from kwire.replica.replicas import ReplicaService
@@ -23,7 +23,7 @@ from simulation.raft.mutations import Mutation
 _elect = PartitionChangeBuilder._elect
 _update_role = Roles.update
 _follow = Roles._follow
-_may_join = Leader.may_join
+_may_join = PartitionLeader.may_join
 
 
 async def _acknowledge_at_once(
@@ -36,7 +36,7 @@ async def _acknowledge_at_once(
     """Acknowledge records that only this replica has stored."""
 
 
-def _advance_to_the_log_end(leader: Leader, now: float) -> HighWatermarkChange | None:
+def _advance_to_the_log_end(leader: PartitionLeader, now: float) -> HighWatermarkChange | None:
     before = leader.log.high_watermark
     if leader.log_end <= before:
         return None
@@ -44,11 +44,11 @@ def _advance_to_the_log_end(leader: Leader, now: float) -> HighWatermarkChange |
     return HighWatermarkChange(before, leader.log_end)
 
 
-def _only_the_proposed_isr(leader: Leader) -> frozenset[int]:
+def _only_the_proposed_isr(leader: PartitionLeader) -> frozenset[int]:
     return leader.isr if leader.pending_isr is None else leader.pending_isr
 
 
-def _joins_at_its_first_fetch(leader: Leader, node: int) -> bool:
+def _joins_at_its_first_fetch(leader: PartitionLeader, node: int) -> bool:
     return node in leader.followers and node not in leader.maximal_isr
 
 
@@ -82,7 +82,7 @@ def _truncate_to_the_high_watermark(
     partition.log.truncate_to(partition.log.high_watermark)
 
 
-def _no_minimum(leader: Leader) -> int:
+def _no_minimum(leader: PartitionLeader) -> int:
     return 1
 
 
@@ -96,7 +96,7 @@ async def _deleted_here(
     return partition.log.log_start
 
 
-def _low_watermark_of_running_replicas(leader: Leader, log_start: int) -> int:
+def _low_watermark_of_running_replicas(leader: PartitionLeader, log_start: int) -> int:
     starts = [
         follower.log_start
         for node, follower in leader.followers.items()
@@ -105,7 +105,7 @@ def _low_watermark_of_running_replicas(leader: Leader, log_start: int) -> int:
     return min([log_start, *starts])
 
 
-def _joins_with_deleted_records(leader: Leader, node: int) -> bool:
+def _joins_with_deleted_records(leader: PartitionLeader, node: int) -> bool:
     log_start = leader.followers[node].log_start
     leader.followers[node].log_start = 1 << 62
     may_join = _may_join(leader, node)
@@ -123,19 +123,19 @@ MUTATIONS: Final = (
     Mutation(
         "high-watermark-at-the-log-end",
         "the high watermark follows the leader's log, not the in-sync replicas",
-        ((Leader, "advance", _advance_to_the_log_end),),
+        ((PartitionLeader, "advance", _advance_to_the_log_end),),
         invariants=(21, 22),
     ),
     Mutation(
         "proposed-isr-counts-at-once",
         "a leader waits for the ISR that it proposed before the controller has answered",
-        ((Leader, "maximal_isr", property(_only_the_proposed_isr)),),
+        ((PartitionLeader, "maximal_isr", property(_only_the_proposed_isr)),),
         invariants=(30,),
     ),
     Mutation(
         "isr-grows-too-early",
         "a follower joins the ISR before it has what is committed",
-        ((Leader, "may_join", _joins_at_its_first_fetch),),
+        ((PartitionLeader, "may_join", _joins_at_its_first_fetch),),
         invariants=(22, 35),
     ),
     Mutation(
@@ -171,7 +171,7 @@ MUTATIONS: Final = (
     Mutation(
         "minimum-of-replicas-does-not-count",
         "the high watermark moves while fewer replicas are in sync than required",
-        ((Leader, "effective_min_isr", property(_no_minimum)),),
+        ((PartitionLeader, "effective_min_isr", property(_no_minimum)),),
         invariants=(29,),
     ),
     Mutation(
@@ -189,13 +189,13 @@ MUTATIONS: Final = (
     Mutation(
         "deletion-without-eligible-replicas",
         "DeleteRecords is answered while an eligible leader replica that is down has the records",
-        ((Leader, "low_watermark", _low_watermark_of_running_replicas),),
+        ((PartitionLeader, "low_watermark", _low_watermark_of_running_replicas),),
         invariants=(39,),
     ),
     Mutation(
         "followers-join-with-deleted-records",
         "a follower joins the ISR before it has deleted what the leader has",
-        ((Leader, "may_join", _joins_with_deleted_records),),
+        ((PartitionLeader, "may_join", _joins_with_deleted_records),),
         invariants=(39,),
     ),
 )

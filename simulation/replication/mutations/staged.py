@@ -10,7 +10,7 @@ from kwire.log.directories.queue_writer import QueueWriter
 from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.partition import Partition
 from simulation.raft.mutations import Mutation
 
@@ -37,7 +37,7 @@ async def _refuse_at_once(coordinator: object, shard: object, error: KafkaError)
     raise error
 
 
-def _lead_anew(partition: Partition, leader: Leader, now: float) -> None:
+def _lead_anew(partition: Partition, leader: PartitionLeader, now: float) -> None:
     _lead(partition, leader, now)
     partition.verifications._ongoing.clear()
 

@@ -15,8 +15,8 @@ from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import Verifications
 from kwire.transaction import transitions
 from kwire.transaction.marker_sender import MarkerSender, TransactionEnd
-from kwire.transaction.model import State, Transaction
-from kwire.transaction.transitions import Change, Producer
+from kwire.transaction.model import Transaction, TransactionState
+from kwire.transaction.transitions import Producer, TransitionContext
 from kwire.types import TopicPartition
 from simulation.raft.mutations import Mutation
 
@@ -50,17 +50,17 @@ def _take_all_as_written(
 
 
 def _prepare_without_bump(
-    transaction: Transaction, client_version: int, change: Change, *, commit: bool
+    transaction: Transaction, client_version: int, change: TransitionContext, *, commit: bool
 ) -> Transaction:
     return _prepare(transaction, 0, change, commit=commit)
 
 
 def _initialize_beside(
-    transaction: Transaction, timeout_ms: int, expected: Producer | None, change: Change
+    transaction: Transaction, timeout_ms: int, expected: Producer | None, change: TransitionContext
 ) -> Transaction:
     """Assign an epoch to the next producer without aborting the open transaction."""
-    if transaction.state is State.ONGOING:
-        transaction = attrs.evolve(transaction, state=State.COMPLETE_ABORT)
+    if transaction.state is TransactionState.ONGOING:
+        transaction = attrs.evolve(transaction, state=TransactionState.COMPLETE_ABORT)
     return _initialize(transaction, timeout_ms, expected, change)
 
 

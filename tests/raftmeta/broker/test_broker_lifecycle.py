@@ -14,7 +14,7 @@ from kwire.codec.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 from kwire.raftmeta.broker.lifecycle import GIVE_UP_SECONDS
-from kwire.raftmeta.broker.state import BrokerState, State
+from kwire.raftmeta.broker.state import BrokerStage, BrokerState
 from kwire.raftmeta.metadata.image import BrokerImage, MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.records import CommittedBatch
@@ -134,7 +134,7 @@ def test_broker_that_is_fenced_after_it_sent_a_heartbeat_sends_another() -> None
     """The answer that is under way may be older than the fencing."""
     broker = make_lifecycle(Controllers()).broker
     broker.on_answer(registration_response(), 0.0)
-    broker.state = State.RUNNING
+    broker.state = BrokerStage.RUNNING
     broker.request(41)
     broker.on_fenced(5.0)
     broker.on_answer(heartbeat_response(), 5.1)
@@ -253,4 +253,4 @@ def test_broker_that_never_served_stops_without_waiting() -> None:
         registration=make_lifecycle(Controllers()).broker.registration, interval=2.0
     )
     state.begin_controlled_shutdown(0.0)
-    assert state.state is State.SHUTTING_DOWN
+    assert state.state is BrokerStage.SHUTTING_DOWN

@@ -17,7 +17,7 @@ from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image_loader import Steps
@@ -163,12 +163,12 @@ async def test_heartbeats_that_waited_for_a_large_decision_come_before_the_fenci
     controller = active_controller(quorum, Cluster(range(1, 9)))
     brokers = controller.state.image.brokers.values()
 
-    def decide_slowly(*_: Any) -> Steps[Decision[None]]:
+    def decide_slowly(*_: Any) -> Steps[ControllerDecision[None]]:
         for number in range(100 * STEPS_AT_ONCE):
             if number == 50 * STEPS_AT_ONCE:
                 mock_clock.jump(10)
             yield
-        return Decision((), None)
+        return ControllerDecision((), None)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(PeriodicTasks(controller, TestClock()).run)

@@ -17,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import ListenerEndpoint
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
@@ -130,7 +130,7 @@ def ours(frame: Frame) -> Any:
         )
         lifecycle.broker.epoch = body.broker_epoch
         return lifecycle.producer_ids()
-    endpoints = [Endpoint(e.name, e.host, e.port, "PLAINTEXT") for e in body.listeners]
+    endpoints = [ListenerEndpoint(e.name, e.host, e.port, "PLAINTEXT") for e in body.listeners]
     config = config_of(node_of(frame.source))
     return controller_registration(config, body.incarnation_id, endpoints, SUPPORTED)
 

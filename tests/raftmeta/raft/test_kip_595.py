@@ -32,7 +32,7 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Candidate, Follower, Leader, Resigned
 from kwire.raftmeta.raft.state import RaftState
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterSet
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterEndpoint, VoterSet
 from kwire.records.build import New, batch
 from kwire.records.header import parse
 from simulation.raft.quorums import voters_of
@@ -173,7 +173,7 @@ def test_follower_names_the_leader_in_its_error() -> None:
 
 def test_requester_gets_the_leaders_address_on_its_own_listener() -> None:
     """While the controllers change to another listener, nodes of both kinds find the leader."""
-    both = (Endpoint("CONTROLLER", "node-2", 9093), Endpoint("SECURED", "node-2", 9095))
+    both = (VoterEndpoint("CONTROLLER", "node-2", 9093), VoterEndpoint("SECURED", "node-2", 9095))
     voters = [each._replace(endpoints=both) for each in voters_of(1, 2)]
     raft = follower(of=2, voters=VoterSet.of(voters))
     for listener, expected in (("SECURED", [("node-2", 9095)]), ("ABSENT", [])):

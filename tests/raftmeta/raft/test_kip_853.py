@@ -29,7 +29,7 @@ from kwire.raftmeta.raft.log_state import EpochEnd, LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader, Resigned
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter
+from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterEndpoint
 from simulation.raft.quorums import config_of, directory_of
 from tests.support.raftmeta.one_node import (
     CLUSTER,
@@ -87,7 +87,7 @@ def remove(number: int = 3, *, directory: bytes | None = None) -> RemoveRaftVote
 def update(number: int = 2, *, port: int = 9999, epoch: int = 2) -> UpdateRaftVoterRequest:
     sender = node(number, saved=ElectionState(epoch), voters=dynamic(1, 2, 3))
     sender.state.config = attrs.evolve(
-        sender.state.config, endpoints=(Endpoint("CONTROLLER", f"node-{number}", port),)
+        sender.state.config, endpoints=(VoterEndpoint("CONTROLLER", f"node-{number}", port),)
     )
     return messages.update_request(sender.state)
 
@@ -317,7 +317,7 @@ def test_update_of_a_node_that_is_no_voter_is_refused() -> None:
 
 def test_follower_with_a_new_address_sends_update_raft_voter() -> None:
     """A voter that has followed a leader for a fetch timeout sends UpdateRaftVoter."""
-    moved = Voter(ReplicaKey(1, directory_of(1)), (Endpoint("CONTROLLER", "elsewhere", 1),))
+    moved = Voter(ReplicaKey(1, directory_of(1)), (VoterEndpoint("CONTROLLER", "elsewhere", 1),))
     raft = follower(voters=dynamic(2, 3).with_voter(moved), kraft_version=1)
     now = 0.1
     updates: list[Send] = []

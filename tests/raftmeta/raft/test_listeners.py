@@ -8,14 +8,21 @@ from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import Received, Started
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower
-from kwire.raftmeta.raft.voters import CONFIGURED, Endpoint, Node, Voter, VoterHistory, VoterSet
+from kwire.raftmeta.raft.voters import (
+    CONFIGURED,
+    Node,
+    Voter,
+    VoterEndpoint,
+    VoterHistory,
+    VoterSet,
+)
 from simulation.raft.quorums import config_of
 from simulation.raft.script import Fixed
 from tests.support.raftmeta.one_node import sends
 
 
-def endpoints(node_id: int, *names: str) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(name, f"{name.lower()}-{node_id}", 9093) for name in names)
+def endpoints(node_id: int, *names: str) -> tuple[VoterEndpoint, ...]:
+    return tuple(VoterEndpoint(name, f"{name.lower()}-{node_id}", 9093) for name in names)
 
 
 def node_speaking_on(listener: str) -> Raft:

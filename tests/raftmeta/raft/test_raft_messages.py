@@ -11,7 +11,7 @@ from kwire.raftmeta.raft.log_state import EpochEnd, LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.state import RaftConfig, RaftState
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterHistory
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterEndpoint, VoterHistory
 from kwire.types import uuid_bytes
 from simulation.raft.quorums import voters_of
 from simulation.raft.script import Fixed
@@ -30,7 +30,7 @@ def state_of(node_id: int, *, epoch: int, log: LogState | None = None) -> RaftSt
         node_id=node_id,
         directory_id=uuid_bytes(DIRECTORIES[node_id]),
         cluster_id="MkU3OEVBNTcwNTJENDM2Qg",
-        endpoints=(Endpoint("CONTROLLER", "127.0.0.1", 20820 + node_id),),
+        endpoints=(VoterEndpoint("CONTROLLER", "127.0.0.1", 20820 + node_id),),
         snapshot_max_bytes=400,
     )
     history = VoterHistory([(-1, voters_of(1, 2, 3))])

@@ -8,7 +8,7 @@ from random import Random
 import trio
 
 from kwire.codec.apis import ListenerType
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import ListenerEndpoint
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.client_quotas import ClientQuotas
@@ -31,8 +31,8 @@ from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import CLUSTER, node_config
 from tests.support.raftmeta.no_others import only_controller
 
-ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
-CONTROLLERS = (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
+ENDPOINTS = (ListenerEndpoint("PLAINTEXT", "127.0.0.1", 9092),)
+CONTROLLERS = (ListenerEndpoint("CONTROLLER", "127.0.0.1", 9093),)
 
 
 class AdminNode:

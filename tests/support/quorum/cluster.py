@@ -17,7 +17,7 @@ from kwire.raftmeta.raft.leader_view import is_epoch_committed
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import RaftConfig, RaftState
-from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.raftmeta.storage.records import SnapshotReader, read_batches, snapshot_chunks
 from tests.support.quorum.watch import Watch, names_in
 
@@ -29,8 +29,8 @@ def directory_of(node_id: int, life: int = 0) -> bytes:
     return bytes([0xD0]) + life.to_bytes(7, "big") + node_id.to_bytes(8, "big")
 
 
-def endpoints_of(node_id: int, port: int = PORT) -> tuple[Endpoint, ...]:
-    return (Endpoint("CONTROLLER", f"node-{node_id}", port),)
+def endpoints_of(node_id: int, port: int = PORT) -> tuple[VoterEndpoint, ...]:
+    return (VoterEndpoint("CONTROLLER", f"node-{node_id}", port),)
 
 
 def record(name: str) -> FeatureLevelRecord:

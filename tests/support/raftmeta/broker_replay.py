@@ -22,11 +22,11 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import request_frame
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import ListenerEndpoint
 from kwire.net.connection_pool import OutOfReach
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.broker.registration import broker_registration
-from kwire.raftmeta.broker.state import BrokerState, State
+from kwire.raftmeta.broker.state import BrokerStage, BrokerState
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.raft.voters import Node
@@ -47,7 +47,7 @@ down after it had passed them on.
 LATE: Final = 0.15
 """Seconds after it is due that a recorded request may be sent: two cores carried all nodes."""
 NOT_CONTROLLER: Final = errors.NotController.code
-PERIODIC: Final = (State.RUNNING, State.STARTING)
+PERIODIC: Final = (BrokerStage.RUNNING, BrokerStage.STARTING)
 """States in which equal heartbeats follow each other; the recordings leave most of them out."""
 
 ORDER: Final = "order of features"
@@ -121,7 +121,7 @@ def registration_of(frame: Frame, previous_epoch: int) -> Any:
         config_of(body.broker_id),
         cluster_id=body.cluster_id,
         incarnation_id=body.incarnation_id,
-        endpoints=[Endpoint(e.name, e.host, e.port, "PLAINTEXT") for e in body.listeners],
+        endpoints=[ListenerEndpoint(e.name, e.host, e.port, "PLAINTEXT") for e in body.listeners],
         features=SUPPORTED,
         log_dirs=sorted(body.log_dirs),
     )
@@ -168,7 +168,7 @@ class Cluster:
         if what == "SIGTERM" and life is not None:
             life.broker.begin_controlled_shutdown(entry.t / 1000)
         elif what == "start" and life is not None:
-            if life.broker.state is State.SHUTTING_DOWN:
+            if life.broker.state is BrokerStage.SHUTTING_DOWN:
                 self.ended[name] = life.broker.epoch
             del self.lives[name]
         elif what == "SIGKILL":
@@ -191,7 +191,9 @@ class Cluster:
                 features={},
                 log_dirs=[],
             )
-            broker = BrokerState(registration=registration, interval=INTERVAL, state=State.RUNNING)
+            broker = BrokerState(
+                registration=registration, interval=INTERVAL, state=BrokerStage.RUNNING
+            )
             broker.epoch, broker.registered = body.broker_epoch, True
             broker.ready_to_unfence(0.0)
             life = Life(frame.source, broker)
@@ -225,7 +227,7 @@ class Cluster:
         self.comparison.compared["time"] += 1
         allowed = LATE
         if life.broker.state in PERIODIC and life.broker.registered and late > LATE:
-            period = INTERVAL if life.broker.state is State.RUNNING else 0.01
+            period = INTERVAL if life.broker.state is BrokerStage.RUNNING else 0.01
             left_out = round(late / period)
             late -= left_out * period
             allowed = LATE + 0.01 * left_out

@@ -6,7 +6,7 @@ from typing import Any
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import Endpoint
+from kwire.configs.listeners import ListenerEndpoint
 from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.features import SUPPORTED
@@ -16,7 +16,7 @@ from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 
 CLUSTER = "test-cluster"
-ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
+ENDPOINTS = (ListenerEndpoint("PLAINTEXT", "localhost", 9092),)
 
 
 def node_config(**changes: str) -> BrokerConfig:

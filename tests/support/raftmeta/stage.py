@@ -18,7 +18,14 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower, Leader
 from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, RaftConfig
-from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
+from kwire.raftmeta.raft.voters import (
+    Node,
+    ReplicaKey,
+    Voter,
+    VoterEndpoint,
+    VoterHistory,
+    VoterSet,
+)
 from kwire.records.header import headers, parse
 from kwire.types import uuid_bytes
 from simulation.raft.memory_storage import MemoryStorage
@@ -111,8 +118,8 @@ def open_scene(scene: Scene) -> Replay:
     return replay
 
 
-def _endpoint(port: int) -> Endpoint:
-    return Endpoint("CONTROLLER", "127.0.0.1", port)
+def _endpoint(port: int) -> VoterEndpoint:
+    return VoterEndpoint("CONTROLLER", "127.0.0.1", port)
 
 
 def play(scene: Scene) -> Replay:

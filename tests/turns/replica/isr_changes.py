@@ -14,7 +14,7 @@ from kwire.log.partition_log import create
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.isr_changes import IsrChanges
-from kwire.replica.leader import Leader
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
@@ -91,7 +91,7 @@ def led_partition(disk: SimDisk, number: int) -> Partition:
     disk.make_directory(f"t-{number}")
     log = create(disk, f"t-{number}", TopicPartition("t", number), now_ms=1)
     settings: dict[str, Any] = {"min_isr": 1, "lag_max": LAG_MAX_S}
-    leader = Leader.take_over(
+    leader = PartitionLeader.take_over(
         node=OWN,
         leader_epoch=7,
         partition_epoch=5,
