@@ -1,8 +1,9 @@
 """The hook of a pipeline: a command and a URL that learn of a run that fails, or waits for others.
 
 Rules of this file: a hook that fails or hangs is a warning and never changes what the run does; the
-text has no secrets; the command gets no shell. While a run goes on, a thread tells the hook, and
-what happens meanwhile is told at once afterwards, so that a slow hook delays nothing.
+text has no secrets; the command gets no shell; a redirect is a failure, because to follow it would
+get a page and post nothing. While a run goes on, a thread tells the hook, and what happens
+meanwhile is told at once afterwards, so that a slow hook delays nothing.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Final
 
 import attrs
 
+from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
@@ -26,6 +28,13 @@ FAILED: Final = "failed"
 WAITING: Final = "waiting"
 """The event of a run at an interval that goes on without a table, or tries again."""
 MOST_REASONS: Final = 3
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error."""
+
+    def redirect_request(self, *_: object) -> None:
+        pass
 
 
 @attrs.frozen(kw_only=True)
@@ -38,15 +47,22 @@ class Hook:
     url: str | None = None
     timeout_s: float
     secrets: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    """The parts of a secret command and of the URL, of which an error may name one."""
     warn: Callable[[str], None]
 
     @classmethod
     def of(cls, pipeline: Pipeline, warn: Callable[[str], None]) -> "Hook":
         """Return the hook of a pipeline; ``warn`` gets the problems of the hook itself."""
         settings = pipeline.on_failure
+        words = tuple(shlex.split(settings.command or ""))
+        hidden = {*words} if isinstance(settings.command, Secret) else set[str]()
+        if path := (settings.url or "").partition("://")[2].partition("/")[2]:
+            hidden.add(f"/{path}")
         return cls(
             pipeline=pipeline.name,
-            words=tuple(shlex.split(settings.command or "")),
+            words=words,
+            hidden=frozenset(hidden),
             url=settings.url,
             timeout_s=settings.timeout.total_seconds(),
             secrets=secrets_of(pipeline),
@@ -77,7 +93,16 @@ class Hook:
             try:
                 step(message)
             except Exception as error:  # noqa: BLE001 a hook must not change how the run ends
-                self.warn(f"on_failure.{key}: {type(error).__name__}: {error}")
+                self.warn(f"on_failure.{key}: {self._reason(error)}")
+
+    def _reason(self, error: Exception) -> str:
+        """Return why the hook failed, without the command's arguments, which may be secret."""
+        match error:
+            case subprocess.CalledProcessError():
+                return f"exit status {error.returncode}"
+            case subprocess.TimeoutExpired():
+                return f"it took longer than {self.timeout_s:g} s"
+        return f"{type(error).__name__}: {redact(str(error), self.hidden)}"
 
     def _run(self, message: Mapping[str, object]) -> None:
         """Run the command with the message as JSON on its standard input."""
@@ -96,7 +121,8 @@ class Hook:
             data=json.dumps(message).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=self.timeout_s):
+        opener = urllib.request.build_opener(NoRedirects)
+        with opener.open(request, timeout=self.timeout_s):
             pass
 
     @contextmanager

@@ -10,6 +10,7 @@ snapshots do not expire: a writer reads the number of its last batch from its sn
 import datetime
 from functools import partial
 
+import attrs
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands.show import show, warner
@@ -52,7 +53,8 @@ def maintain_tables(
     with hold(folder, warn=warner(pipeline)) as lease:
         state = state_of(spark, pipeline)
         check_state(pipeline, state)
-        limits = upkeep.upkeep_of(pipeline.maintenance, now)
+        # One turn of this command is one for each table, however long the others take.
+        limits = attrs.evolve(upkeep.upkeep_of(pipeline.maintenance, now), since=upkeep.NEVER)
         lines = upkeep.maintain(state.destinations, limits, lease.check, claims or Claims(), faults)
         Turn(at=now).write(folder)
     return lines

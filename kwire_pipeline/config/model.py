@@ -314,7 +314,8 @@ class OnFailure:
         "A URL to which the failure is posted as JSON; it is hidden like a password.", secret=True
     )
     timeout: datetime.timedelta = duration(
-        "The longest time that a run waits for each of the two.", default="10 seconds"
+        "The longest time for the command, and for each answer that the URL's server owes.",
+        default="10 seconds",
     )
 
 

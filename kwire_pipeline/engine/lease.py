@@ -35,6 +35,8 @@ BEAT_S: Final = 10.0
 PATIENCE_S: Final = 25.0
 POLL_S: Final = 1.0
 TAKEN_OVER: Final = "another run has taken over the checkpoint, so this run has ended itself"
+ABANDONED: Final[set[str]] = set()
+"""The ids of leases of this process that nobody holds, but that a failing store may still have."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,19 +150,8 @@ class Lease:
         """Take the lease of a folder; raise Held while another run holds it."""
         holder = holder or Holder.this_process()
         makes_folder = not folder.exists()
-        while not folder.create(FILE, holder.dump()):
-            text = folder.read(FILE)
-            if text is None:
-                continue
-            other = Holder.parse(text)
-            sees = holder.sees(other)
-            if is_alive(other) if sees else _beats(folder, other, sleep):
-                raise Held(
-                    f"process {other.process} on {other.host} writes with the checkpoint "
-                    f"{folder.url}: wait for its end, or stop it"
-                )
-            if folder.swap(FILE, text, holder.dump()):
-                break
+        with abandoning(holder):
+            _take(folder, holder, sleep)
         return cls(folder, holder, clock, makes_folder=makes_folder)
 
     def beat(self) -> None:
@@ -184,11 +175,48 @@ class Lease:
         If the lease created the folder, the folder is also deleted unless it has other contents, so
         that a checkpoint can be restored by moving it to this name.
         """
-        text = self._folder.read(FILE)
-        if text is not None and Holder.parse(text).lease_id == self._holder.lease_id:
-            self._folder.delete(FILE)
-            if self._makes_folder:
-                self._folder.delete_empty()
+        with abandoning(self._holder):
+            text = self._folder.read(FILE)
+            if text is not None and Holder.parse(text).lease_id == self._holder.lease_id:
+                self._folder.delete(FILE)
+                if self._makes_folder:
+                    self._folder.delete_empty()
+
+
+@contextmanager
+def abandoning(holder: Holder) -> Iterator[None]:
+    """Note that nobody holds a lease if its creation or its release fails.
+
+    The store may have it all the same, and its process is alive: without the note, this process
+    would wait for itself.
+    """
+    try:
+        yield
+    except Refusal:
+        raise
+    except Exception:
+        ABANDONED.add(holder.lease_id)
+        raise
+
+
+def _take(folder: Files, holder: Holder, sleep: Callable[[float], None]) -> None:
+    """Write a lease where there is none, or where nobody holds it; raise Held otherwise."""
+    while not folder.create(FILE, holder.dump()):
+        text = folder.read(FILE)
+        if text is None:
+            continue
+        other = Holder.parse(text)
+        if other.lease_id not in ABANDONED and _is_held(folder, holder, other, sleep):
+            raise Held(
+                f"process {other.process} on {other.host} writes with the checkpoint "
+                f"{folder.url}: wait for its end, or stop it"
+            )
+        if folder.swap(FILE, text, holder.dump()):
+            break
+
+
+def _is_held(folder: Files, holder: Holder, other: Holder, sleep: Callable[[float], None]) -> bool:
+    return is_alive(other) if holder.sees(other) else _beats(folder, other, sleep)
 
 
 @contextmanager

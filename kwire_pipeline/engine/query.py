@@ -53,8 +53,6 @@ from kwire_pipeline.tables.table import Letters, Mark, other_writers
 
 PATIENCE_S: Final = 300
 """The longest wait for brokers between two batches of a run at an interval."""
-IDLE: Final = "Waiting for next trigger"
-"""Spark's status of a query whose last trigger ended well, with a batch or without new records."""
 PARTITIONS: Final = (
     "spark.sql.shuffle.partitions",
     "spark.databricks.delta.snapshotPartitions",
@@ -432,7 +430,8 @@ class Run:
         try:
             while not query.awaitTermination(POLL_S):
                 self._beat()
-                if self._outage.is_under_way and query.status["message"] == IDLE:
+                # Spark notes the first trigger that ends well, also if it finds no records.
+                if self._outage.is_under_way and query.lastProgress is not None:
                     self._end_outage()
                 # A query until the topics' end never pauses: its next batch refuses to begin.
                 is_stopping = is_endless and self._control.is_stopping()
@@ -522,8 +521,8 @@ class Run:
             self._note(result)
             self._commit_batch(batch_id)
             self._on_result(result)
-            self._maintain()
             self._last_batch = batch_id
+            self._maintain()
             self._adapt(result.figures)
         except Exception as error:
             self._error = error
@@ -562,28 +561,40 @@ class Run:
 
     def _maintain(self) -> None:
         """Maintain the tables if that is due; a failure is reported, and the run goes on."""
-        settings, folder = self._pipeline.maintenance, self._opened.folder
-        if settings.every is None:
+        every = self._pipeline.maintenance.every
+        if every is None:
             return
+        try:
+            self._maintain_if_due(every)
+        except (Failure, Refusal) as error:
+            self._control.warn(f"{self._upkeep_problem()}: {error}")
+        except (Py4JError, PySparkException) as error:
+            self._control.warn(f"{self._upkeep_problem()}: {problem_of(error)}")
+
+    def _maintain_if_due(self, every: datetime.timedelta) -> None:
+        """Maintain the tables if that is due, and note it; raise the error of either.
+
+        The first note is that of a failure, which stays if the work ends the process.
+        """
+        folder, control = self._opened.folder, self._control
         now = datetime.datetime.now(datetime.UTC)
         self._upkeep = self._upkeep or Turn.read(folder, now)
-        if not self._upkeep.is_over(settings.every, now):
+        if not self._upkeep.is_over(every, now):
             return
-        limits = upkeep.upkeep_of(settings, now)
+        limits = upkeep.upkeep_of(self._pipeline.maintenance, now)
         self._upkeep = Turn(at=now, is_done=False)
-        try:
-            control = self._control
-            lines = upkeep.maintain(
-                self._opened.destinations, limits, self._lease.check, control.claims, control.faults
-            )
-            self._upkeep = Turn(at=datetime.datetime.now(datetime.UTC))
-        except (Failure, Refusal) as error:
-            lines = [f"the tables are not maintained: {error}"]
-        except (Py4JError, PySparkException) as error:
-            lines = [f"the tables are not maintained: {problem_of(error)}"]
         self._upkeep.write(folder)
+        lines = upkeep.maintain(
+            self._opened.destinations, limits, self._lease.check, control.claims, control.faults
+        )
         for line in lines:
-            self._control.warn(line)
+            control.warn(line)
+        self._upkeep = Turn(at=datetime.datetime.now(datetime.UTC))
+        self._upkeep.write(folder)
+
+    def _upkeep_problem(self) -> str:
+        is_done = self._upkeep is not None and self._upkeep.is_done
+        return f"{upkeep.FILE} is not written" if is_done else "the tables are not maintained"
 
     def _commit_start(self) -> None:
         """Commit the offsets at which this run begins, so that the lag is right at once."""

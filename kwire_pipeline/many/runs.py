@@ -24,7 +24,7 @@ from kwire_pipeline.engine.offline import Place
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.query import Control
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
-from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Permanent, Refusal
+from kwire_pipeline.errors import EXIT_REFUSAL, Failure, Held, Permanent, Refusal
 from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.many.plan import TablePlan, plan_tables, select
 from kwire_pipeline.many.state import Look, Problem, TableState
@@ -247,7 +247,7 @@ class TableRuns:
         if plan.pipeline is None:
             problem = Problem(plan.problem or "", EXIT_REFUSAL)
             if state.problem != problem:
-                self._warn(state, problem.text)
+                self._alert(state, problem.text)
             state.problem = problem
             return
         state.pipeline = attrs.evolve(plan.pipeline, trigger=Trigger())
@@ -360,7 +360,8 @@ class TableRuns:
         if state.is_stopped:
             self._alert(state, f"{problem}; this table is stopped, the others go on")
         elif not is_same if isinstance(problem, Refusal) else state.outage.is_first_failure:
-            self._alert(state, f"{problem}; the table is tried again")
+            tell = self._warn if isinstance(problem, Held) else self._alert
+            tell(state, f"{problem}; the table is tried again")
         if not state.is_stopped and state.pipeline is not None:
             self.outside.control_of(state.pipeline).on_restart()
 

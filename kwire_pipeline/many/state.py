@@ -129,6 +129,7 @@ class TableState:
         self.problem = None
         self.refusals = 0
         self.gone_since = look
+        self._end_outage()
 
     def on_identity(self, pipeline_id: str | None) -> None:
         """Record the identity after a failed run; if it is new, the user's answer has been used.
@@ -149,11 +150,17 @@ class TableState:
                 self.outage.on_success(now_s)
             wait_s = self.outage.on_failure(now_s)
         elif is_endless and isinstance(error, Held):
+            self._end_outage()
             wait_s = LONGEST_WAIT_S
         elif is_endless and isinstance(error, Refusal) and not isinstance(error, Permanent):
+            self._end_outage()
             wait_s = min(
                 FIRST_REFUSED_WAIT_S * 2.0 ** min(self.refusals, 10), LONGEST_REFUSED_WAIT_S
             )
             self.refusals += 1
         self.is_stopped = wait_s is None
         self.retry_at_s = now_s + (wait_s or 0.0)
+
+    def _end_outage(self) -> None:
+        """End an outage: whoever refuses a run, or says that a topic is gone, is not away."""
+        self.outage = Outage(self.outage.patience_s)

@@ -228,6 +228,46 @@ def test_release_that_fails_after_a_block_that_did_not_is_an_error() -> None:
         files.is_away = True
 
 
+def test_process_takes_over_its_own_lease_whose_release_failed() -> None:
+    """A run of many tables tries a table again; without this, it would wait for itself."""
+    files = Away()
+    lease = Lease.take(files, sleep=no_sleep)
+    files.is_away = True
+    with pytest.raises(Py4JError):
+        lease.release()
+    files.is_away = False
+    Lease.take(files, sleep=no_sleep).check()
+
+
+@pytest.mark.parametrize("was_held", [False, True])
+def test_process_takes_over_its_own_lease_of_which_the_store_has_told_it_nothing(
+    was_held: bool,
+) -> None:
+    """The store has written it, but its answer came too late."""
+
+    class Late(Files):
+        is_late = True
+
+        def _answer(self, is_written: bool) -> bool:
+            if is_written and self.is_late:
+                raise Py4JError("no answer in time")
+            return is_written
+
+        def create(self, name: str, text: str) -> bool:
+            return self._answer(super().create(name, text))
+
+        def swap(self, name: str, old: str, new: str) -> bool:
+            return self._answer(super().swap(name, old, new))
+
+    files = Late()
+    if was_held:
+        files.texts[FILE] = attrs.evolve(Holder.this_process(), process_start="1").dump()
+    with pytest.raises(Py4JError):
+        Lease.take(files, sleep=no_sleep)
+    files.is_late = False
+    Lease.take(files, sleep=no_sleep).check()
+
+
 def test_refused_run_keeps_its_refusal_though_the_store_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -185,6 +185,7 @@ def test_topic_whose_schema_is_added_later_is_written_then(tmp_path: Path) -> No
     assert outcome.error() is None
     assert len(scene.warnings) == 1
     assert "a.ddl cannot be read" in scene.warnings[0]
+    assert scene.alerts == scene.warnings
 
 
 def test_failure_that_passes_is_tried_again_and_a_permanent_refusal_is_not() -> None:
@@ -321,7 +322,27 @@ def test_table_that_another_command_holds_is_written_after_it() -> None:
     assert engine.positions == {"a": 10}
     assert outcome.error() is None
     assert len(scene.warnings) == 1
+    assert scene.alerts == []
     assert 10 < len(engine.runs) < 20
+
+
+@pytest.mark.parametrize("answer", [Held("process 7 writes"), Refusal("no right"), None])
+def test_refusal_or_deletion_of_a_topic_ends_the_outage_of_its_table(
+    answer: Refusal | None,
+) -> None:
+    """A failure at another time is the first of an outage with the whole patience."""
+    engine = FakeEngine(ends={"a": 10, "b": 10}, errors={"a": Failure("away")})
+    flags = (Flag("patience", "5 minutes"), Flag("source.fail_on_data_loss", "false"))
+    scene = Scene(engine, template(MANY, *EVERY, *flags), end_s=1400)
+    if answer is None:
+        scene.events[20] = lambda: engine.deleted.add("a")
+        scene.events[800] = engine.deleted.clear
+    else:
+        scene.events[20] = lambda: engine.errors.update(a=answer)
+        scene.events[800] = lambda: engine.errors.update(a=Failure("away"))
+    scene.events[1050] = engine.errors.clear
+    assert scene.run().error() is None
+    assert engine.positions == {"a": 10, "b": 10}
 
 
 def test_one_thread_asks_for_the_controls_of_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from kwire_pipeline.engine import query
-from kwire_pipeline.engine.query import IDLE, Control, Run
+from kwire_pipeline.engine.query import Control, Run
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.patience import Outage, patiently
 from tests.support.pipeline.runs import CheckpointFolder, run_without_spark
@@ -101,8 +101,13 @@ class Query:
 
     @property
     def status(self) -> dict[str, object]:
-        message = IDLE if self.fails_after_s is None else "Getting offsets from Kafka"
-        return {"message": message, "isTriggerActive": self.fails_after_s is not None}
+        """A short interval leaves no time between two looks, in which the query would wait."""
+        message = "Getting offsets from Kafka"
+        return {"message": message, "isTriggerActive": self.scene.now_s < self.scene.end_s}
+
+    @property
+    def lastProgress(self) -> dict[str, object] | None:
+        return {"batchId": 0} if self.fails_after_s is None else None
 
     def awaitTermination(self, timeout: float) -> bool:
         if self.fails_after_s is None:

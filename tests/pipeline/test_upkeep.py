@@ -2,15 +2,19 @@
 
 import datetime
 from contextlib import suppress
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import attrs
 import pytest
+from py4j.protocol import Py4JError
 
+from kwire_pipeline.commands import maintain as command
 from kwire_pipeline.commands.run import Controls
-from kwire_pipeline.config.model import Maintenance
+from kwire_pipeline.config.model import Maintenance, Pipeline
 from kwire_pipeline.engine import query, upkeep
-from kwire_pipeline.engine.query import Control
+from kwire_pipeline.engine.query import Control, Run
+from kwire_pipeline.engine.reporting.figures import Batch
 from kwire_pipeline.engine.upkeep import FILE, Claims, Turn
 from kwire_pipeline.errors import Failure
 from kwire_pipeline.tables.destinations import Destinations
@@ -41,6 +45,7 @@ class Scene:
     clock: Clock = attrs.field(factory=Clock)
     failures: int = 0
     """The number of the next maintenances that fail."""
+    error: BaseException = attrs.field(factory=lambda: Failure("the catalog is away"))
     tries: list[datetime.timedelta] = attrs.field(factory=list)
     """The times of maintenances, since the start."""
     warnings: list[str] = attrs.field(factory=list)
@@ -49,17 +54,19 @@ class Scene:
         self.tries.append(self.clock.at - START)
         if self.failures:
             self.failures -= 1
-            raise Failure("the catalog is away")
+            raise self.error
         return []
 
     def run(self, minutes: int) -> None:
         """Run with a batch each minute, and end without releasing the lease, as when killed."""
         hourly = attrs.evolve(ENDLESS, maintenance=Maintenance(every=HOUR))
         run = run_without_spark(self.folder, Control(warn=self.warnings.append), hourly)
-        for _ in range(minutes):
-            run._maintain()
-            self.clock.at += MINUTE
-        self.folder.texts.pop("writer.json")
+        try:
+            for _ in range(minutes):
+                run._maintain()
+                self.clock.at += MINUTE
+        finally:
+            self.folder.texts.pop("writer.json")
 
 
 @pytest.fixture
@@ -93,6 +100,84 @@ def test_failed_maintenance_is_tried_again_before_the_interval_is_over(scene: Sc
         scene.run(minutes=7)
     assert scene.tries == [HOUR, HOUR + 6 * MINUTE, HOUR + 12 * MINUTE, 2 * HOUR + 12 * MINUTE]
     assert scene.warnings == ["the tables are not maintained: the catalog is away"] * 2
+
+
+class Killed(BaseException):
+    """Stands for the end of the process, such as one that needs too much memory."""
+
+
+def test_maintenance_that_ends_the_process_is_not_repeated_at_each_restart(scene: Scene) -> None:
+    scene.failures, scene.error = 2, Killed()
+    for _ in range(20):
+        with suppress(Killed):
+            scene.run(minutes=7)
+    assert scene.tries == [HOUR, HOUR + 6 * MINUTE, HOUR + 12 * MINUTE, 2 * HOUR + 12 * MINUTE]
+
+
+class Away(CheckpointFolder):
+    """A store that answers nothing about the note, or no longer writes it."""
+
+    def __init__(self, texts: dict[str, str], can_read: bool, writes_left: int) -> None:
+        super().__init__()
+        self.texts, self.can_read, self.writes_left = texts, can_read, writes_left
+
+    def read(self, name: str) -> str | None:
+        if name == FILE and not self.can_read:
+            raise Py4JError("the store is away")
+        return super().read(name)
+
+    def write(self, name: str, text: str) -> None:
+        if name == FILE:
+            if not self.writes_left:
+                raise Py4JError("the store is away")
+            self.writes_left -= 1
+        super().write(name, text)
+
+
+@pytest.mark.parametrize(
+    ("can_read", "writes_left", "tries", "problem"),
+    [
+        (False, 0, 0, "the tables are not maintained"),
+        (True, 0, 0, "the tables are not maintained"),
+        (True, 1, 1, "upkeep.json is not written"),
+    ],
+)
+def test_store_that_is_away_for_a_moment_does_not_stop_the_run(
+    scene: Scene, can_read: bool, writes_left: int, tries: int, problem: str
+) -> None:
+    Turn(at=START - HOUR).write(scene.folder)
+    scene.folder = Away(scene.folder.texts, can_read, writes_left)
+    scene.run(minutes=1)
+    assert len(scene.tries) == tries
+    assert scene.warnings == [f"{problem}: Spark failed: the store is away"]
+
+
+def test_batch_is_written_and_reported_once_whatever_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark repeats it, because the query has ended with an error."""
+    reports: list[Batch] = []
+    written: list[int] = []
+    result = SimpleNamespace(figures=cast(Any, "figures"), reasons={})
+
+    def write(frame: object, batch_id: int, **_: object) -> object:
+        written.append(batch_id)
+        return result
+
+    def fail(_: object) -> NoReturn:
+        raise TypeError("a defect")
+
+    run = run_without_spark(CheckpointFolder(), Control(report=reports.append))
+    run._writer = run._tally = cast(Any, SimpleNamespace(write=write, add=lambda *_: None))
+    monkeypatch.setattr(query, "set_parallelism", lambda _: None)
+    monkeypatch.setattr(Run, "_check_topics", lambda _: None)
+    monkeypatch.setattr(Run, "_note", lambda *_: None)
+    monkeypatch.setattr(Run, "_maintain", fail)
+    frame = cast(Any, SimpleNamespace(sparkSession=None))
+    with pytest.raises(TypeError, match="a defect"):
+        run._on_batch(frame, 7)
+    run._on_batch(frame, 7)
+    assert (written, len(reports)) == ([7], 1)
 
 
 def test_run_without_an_interval_leaves_no_note(scene: Scene) -> None:
@@ -168,6 +253,30 @@ def test_dead_letters_of_many_tables_are_maintained_once() -> None:
     assert sorted(line.partition(":")[0] for line in lines) == ["a", "b", "dead"]
     maintain_both(Claims(), letters, HOUR, 0, 30, 60)
     assert letters.compactions == 1 + 2
+
+
+def test_command_maintains_a_shared_table_once_however_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    letters = MaintainedTable("dead")
+
+    def state_of(spark: object, pipeline: Pipeline) -> object:
+        own = MaintainedTable(pipeline.table.name)
+        destinations = Destinations(table=cast(Any, own), dead_letters=cast(Any, letters))
+        return SimpleNamespace(is_half_done=False, destinations=destinations)
+
+    monkeypatch.setattr(command, "set_session", lambda _: None)
+    monkeypatch.setattr(command, "state_of", state_of)
+    monkeypatch.setattr(command, "Folder", lambda *_: CheckpointFolder())
+    hourly = attrs.evolve(ORDERS, maintenance=Maintenance(every=HOUR))
+    claims = Claims()
+    for hours, name in enumerate("abc"):
+        pipeline = attrs.evolve(hourly, table=attrs.evolve(hourly.table, name=name))
+        lines = command.maintain_tables(
+            cast(Any, None), pipeline, START + 2 * hours * HOUR, claims=claims
+        )
+        assert any(line.startswith(f"{name}: ") for line in lines)
+    assert letters.compactions == 1
 
 
 def test_shared_table_whose_maintenance_failed_has_another_turn() -> None:
