@@ -57,7 +57,7 @@ class OffsetOutOfRange(KafkaError, code=1): ...
 
 class CorruptMessage(KafkaError, code=2, retriable=True):
     next_offset: int | None = None
-    """The offset after the damaged batches of a log, if they are known."""
+    """The offset after damaged batches of a log that no replica can restore."""
 
 
 class UnknownTopicOrPartition(KafkaError, code=3, retriable=True): ...

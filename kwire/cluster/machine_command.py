@@ -118,8 +118,8 @@ class Announced:
     """
 
     def __init__(self, display: Display, manager: "ServiceManager") -> None:
-        self._silences: dict[int, int] = {}
-        """The number of looks in a row at which a broker did not answer, by id."""
+        self._silent_since: dict[int, float] = {}
+        """The times of the first looks at which brokers did not answer any longer, by id."""
         watchdog_s = manager.watchdog_s
         self.period_s = min(display.period_s, watchdog_s / 2 if watchdog_s else display.period_s)
         self.on_event = display.on_event
@@ -136,8 +136,9 @@ class Announced:
         if watchdog_s is None:
             return
         self._manager.tell(WATCHDOG="1")
+        now = time.monotonic()
         for node in nodes:
-            count = self._silences.get(node.id, 0) + 1 if node.state is NodeState.SILENT else 0
-            self._silences[node.id] = count
-            if count * self.period_s >= watchdog_s:
-                node.kill()
+            if node.state is not NodeState.SILENT:
+                self._silent_since.pop(node.id, None)
+            elif now - self._silent_since.setdefault(node.id, now) >= watchdog_s:
+                node.send_kill()

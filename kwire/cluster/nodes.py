@@ -59,6 +59,8 @@ class ClusterNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._log_start = 0
+        self._is_outdated = False
+        """True if the answer to the outstanding request does not count any longer."""
 
     @property
     def is_running(self) -> bool:
@@ -86,7 +88,7 @@ class ClusterNode:
             )
         self._process, self.state, self.exit_code = process, NodeState.STARTING, None
         self._pending, self.figures, self.records_per_s = b"", {}, 0.0
-        self._requested_at = None
+        self._requested_at, self._is_outdated = None, False
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         return process.stdout.fileno()
@@ -133,6 +135,9 @@ class ClusterNode:
             self._requested_at = None
             if self.state is NodeState.SILENT:
                 self.state = NodeState.READY
+            if self._is_outdated:
+                self._is_outdated = False
+                return
             pairs = (word.partition("=") for word in match[1].split())
             figures = {name: float(value) for name, _, value in pairs}
             if self.figures:
@@ -159,6 +164,12 @@ class ClusterNode:
     def forget_figures(self) -> None:
         """Let the next figures be those of a request from now on."""
         self.figures, self.records_per_s = {}, 0.0
+        self._is_outdated = self._requested_at is not None
+
+    def send_kill(self) -> None:
+        """Kill the process without waiting: a hanging disk can delay its end."""
+        if self._process is not None:
+            self._process.kill()
 
     def kill(self) -> None:
         """Kill the process and wait for its end."""

@@ -90,8 +90,8 @@ class DirectoryAssignments:
 
     def report(self, key: TopicIdPartition, directory: bytes, *, is_empty: bool = False) -> None:
         """Send the directory of a replica if the metadata have a different one."""
-        self._rejected.pop(key, None)
-        earlier = self._pending.get(key)
+        rejected, earlier = self._rejected.pop(key, None), self._pending.get(key)
+        is_empty |= rejected is not None and rejected.is_empty
         if earlier is None and not self.is_missing(key, directory):
             return
         if earlier is not None:

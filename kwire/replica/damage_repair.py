@@ -32,7 +32,7 @@ from kwire.log.segments.damage import DamagedRange
 from kwire.records.header import Buffer
 from kwire.replica.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from kwire.replica.partition import Partition
-from kwire.replica.ports import LeaderBroker, LeaderUnreachable
+from kwire.replica.ports import LeaderBroker, LeaderUnreachable, PartitionState
 from kwire.replica.replacement import Gap, Unsuitable, prefix_batches, suitable_batches
 from kwire.replica.throttles import RateLimit
 from kwire.waits import Signal
@@ -105,8 +105,10 @@ class DamageRepair:
             and self._failures.get(log, 0) < PATIENCE
             and bool(self._sources(partition))
         )
+        state = None if partition is None else self._state(partition)
+        is_alone = state is not None and tuple(state.replicas) == (self.node,)
         for damaged in ranges:
-            damaged.is_under_repair = is_expected
+            damaged.is_under_repair, damaged.is_lost = is_expected, is_alone
 
     async def _try(self, log: PartitionLog) -> None:
         """Repair a log, or retry later, or let all closed segments be copied."""
@@ -132,11 +134,14 @@ class DamageRepair:
         partition = self.partitions.find(*log.partition)
         return partition if partition is not None and partition.log is log else None
 
-    def _sources(self, partition: Partition) -> list[int]:
-        """Return the other in-sync brokers, the leader first."""
+    def _state(self, partition: Partition) -> PartitionState | None:
         image = self.partitions.image
         topic = None if image is None else image.topics.get(partition.topic_id)
-        state = None if topic is None else topic.partitions.get(partition.partition)
+        return None if topic is None else topic.partitions.get(partition.partition)
+
+    def _sources(self, partition: Partition) -> list[int]:
+        """Return the other in-sync brokers, the leader first."""
+        image, state = self.partitions.image, self._state(partition)
         if image is None or state is None:
             return []
         nodes = sorted(set(state.isr) - {self.node}, key=lambda node: node != state.leader)

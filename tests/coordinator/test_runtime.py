@@ -368,17 +368,28 @@ async def test_damaged_records_are_skipped_by_a_load(caplog: pytest.LogCaptureFi
     assert len(warnings) == 6
 
 
-async def test_batches_that_no_replica_can_restore_are_skipped_by_a_load() -> None:
-    """A group whose commits lie behind them is served; before, it never was again."""
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_only_batches_that_no_replica_can_restore_are_skipped_by_a_load(
+    is_lost: bool, autojump_clock: object
+) -> None:
+    """A group whose commits lie behind them is served; others wait for the replica."""
     node = make_node()
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 1)
     for offset in range(3):
         await wait_result(node.groups.commit(commit_request(offset)))
-    damaged = DamagedRange(0, 2, 0, 100, "checksum")
-    node.log.read_failures.append(damaged.error())
-    async with loaded_successor(node.log, index) as successor:
+    damaged = DamagedRange(0, 2, 0, 100, "checksum", is_lost=is_lost)
+    node.log.read_failures += [damaged.error()] * 20
+    successor = make_node(node.log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(successor.service.run)
+        successor.service.on_elected(index, 2)
+        await trio.sleep(30)
+        assert bool(successor.service.loading) is not is_lost
+        node.log.read_failures.clear()
+        await trio.sleep(120)
         assert await fetch_offset(successor) == 2
+        nursery.cancel_scope.cancel()
 
 
 async def test_loaded_transactional_offsets_follow_their_markers() -> None:

@@ -198,8 +198,16 @@ MUTATIONS = (
         name="coordinator-stays-unloaded-behind-known-damage",
         invariants=(72, 80),
         path="kwire/log/segments/damage.py",
-        old="        error.next_offset = self.end_offset\n",
-        new="",
+        old="self.end_offset if self.is_lost else None",
+        new="None",
+        test="tests/coordinator/test_runtime.py",
+    ),
+    Mutation(
+        name="coordinator-loads-behind-damage-that-a-replica-can-restore",
+        invariants=(72, 80),
+        path="kwire/log/segments/damage.py",
+        old="self.end_offset if self.is_lost else None",
+        new="self.end_offset",
         test="tests/coordinator/test_runtime.py",
     ),
 )

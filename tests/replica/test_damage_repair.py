@@ -121,13 +121,18 @@ async def test_repair_is_retried_until_a_replica_answers(autojump_clock) -> None
         assert file_bytes(c.log) == before
 
 
-async def test_without_another_replica_consumers_get_a_clear_error_at_once(autojump_clock) -> None:
-    async with cluster(state=State(isr=(1,))) as c:
+@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
+async def test_without_another_replica_consumers_get_a_clear_error_at_once(
+    autojump_clock, replicas: tuple[int, ...]
+) -> None:
+    """Only if there is none at all, coordinators load what comes behind."""
+    async with cluster(state=State(replicas=replicas, isr=(1,))) as c:
         c.rot(70)
         await c.scrub()
         offset = c.log.segments[1].base_offset
-        with pytest.raises(CorruptMessage):
+        with pytest.raises(CorruptMessage) as raised:
             c.log.read(offset, 1, end_offset=c.log.end_offset)
+        assert (raised.value.next_offset is not None) is (replicas == (1,))
 
 
 async def test_log_that_no_leader_has_confirmed_is_not_repaired_yet(autojump_clock) -> None:

@@ -25,6 +25,8 @@ class DamagedRange:
     reason: str
     is_under_repair: bool = False
     """True while another replica is expected to supply the bytes soon."""
+    is_lost: bool = False
+    """True if the partition has no other replica, so that nobody can supply the bytes."""
 
     @property
     def size(self) -> int:
@@ -41,7 +43,7 @@ class DamagedRange:
         if self.is_under_repair:
             return KafkaStorageError(text)
         error = CorruptMessage(text)
-        error.next_offset = self.end_offset
+        error.next_offset = self.end_offset if self.is_lost else None
         return error
 
 
