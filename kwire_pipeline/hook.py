@@ -9,6 +9,7 @@ meanwhile is told at once afterwards, so that a slow hook delays nothing.
 import json
 import shlex
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from typing import Final
 
 import attrs
 
-from kwire_pipeline.config.declare import Secret
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
@@ -47,22 +47,15 @@ class Hook:
     url: str | None = None
     timeout_s: float
     secrets: frozenset[str] = frozenset()
-    hidden: frozenset[str] = frozenset()
-    """The parts of a secret command and of the URL, of which an error may name one."""
     warn: Callable[[str], None]
 
     @classmethod
     def of(cls, pipeline: Pipeline, warn: Callable[[str], None]) -> "Hook":
         """Return the hook of a pipeline; ``warn`` gets the problems of the hook itself."""
         settings = pipeline.on_failure
-        words = tuple(shlex.split(settings.command or ""))
-        hidden = {*words} if isinstance(settings.command, Secret) else set[str]()
-        if path := (settings.url or "").partition("://")[2].partition("/")[2]:
-            hidden.add(f"/{path}")
         return cls(
             pipeline=pipeline.name,
-            words=words,
-            hidden=frozenset(hidden),
+            words=tuple(shlex.split(settings.command or "")),
             url=settings.url,
             timeout_s=settings.timeout.total_seconds(),
             secrets=secrets_of(pipeline),
@@ -96,13 +89,21 @@ class Hook:
                 self.warn(f"on_failure.{key}: {self._reason(error)}")
 
     def _reason(self, error: Exception) -> str:
-        """Return why the hook failed, without the command's arguments, which may be secret."""
+        """Return why the hook failed, without any part of the command or the URL: of either, a part
+        may be secret.
+        """
         match error:
             case subprocess.CalledProcessError():
                 return f"exit status {error.returncode}"
             case subprocess.TimeoutExpired():
                 return f"it took longer than {self.timeout_s:g} s"
-        return f"{type(error).__name__}: {redact(str(error), self.hidden)}"
+            case urllib.error.HTTPError():
+                return f"HTTP status {error.code}"
+            case urllib.error.URLError(reason=OSError() as cause):
+                return cause.strerror or type(cause).__name__
+            case OSError():
+                return error.strerror or type(error).__name__
+        return type(error).__name__
 
     def _run(self, message: Mapping[str, object]) -> None:
         """Run the command with the message as JSON on its standard input."""

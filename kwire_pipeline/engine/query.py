@@ -578,7 +578,9 @@ class Run:
         """
         folder, control = self._opened.folder, self._control
         now = datetime.datetime.now(datetime.UTC)
-        self._upkeep = self._upkeep or Turn.read(folder, now)
+        if self._upkeep is None:
+            self._upkeep = Turn(at=now, is_done=False)  # If it cannot be read, it is due later.
+            self._upkeep = Turn.read(folder, now)
         if not self._upkeep.is_over(every, now):
             return
         limits = upkeep.upkeep_of(self._pipeline.maintenance, now)

@@ -112,13 +112,13 @@ def test_url_learns_of_a_refusal_and_of_a_defect(
     ("flags", "words"),
     [
         (python("raise SystemExit(3)"), "on_failure.command: exit status 3"),
-        (("--on_failure.command", "./none"), "on_failure.command: FileNotFoundError: "),
+        (("--on_failure.command", "./none"), "on_failure.command: No such file"),
         (
             (*python(LATE), "--on_failure.timeout", "1 ms"),
             "on_failure.command: it took longer than ",
         ),
-        (("--on_failure.url", "http://127.0.0.1:1/"), "on_failure.url: URLError: "),
-        (("--on_failure.url", "http://[bad"), "on_failure.url: ValueError: "),
+        (("--on_failure.url", "http://127.0.0.1:1/"), "on_failure.url: Connection refused"),
+        (("--on_failure.url", "http://[bad"), "on_failure.url: ValueError"),
     ],
 )
 def test_hook_that_fails_changes_nothing(
@@ -136,7 +136,7 @@ def test_answer_of_the_url_that_is_an_error_is_a_warning(
 ) -> None:
     """A redirect that is followed gets a page, and nobody has learned of the failure."""
     assert run(file, "--on_failure.url", f"{url}/{status}") == 1
-    assert f"on_failure.url: HTTPError: HTTP Error {status}" in capsys.readouterr().err
+    assert f"on_failure.url: HTTP status {status}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_answer_of_the_url_that_is_an_error_is_a_warning(
         ),
         ("--on_failure.command", "./${KEY}"),
         ("--on_failure.url", "http://127.0.0.1:1/${KEY} b"),
+        ("--on_failure.url", "http://127.0.0.1:1/a ${KEY}\n"),
     ],
 )  # fmt: skip
 def test_hook_that_fails_shows_no_secret(
