@@ -204,7 +204,7 @@ def test_a_transform_sees_rows_and_deletions_pass_it_by(spark: SparkSession, by_
         ("c", None, True),
     ]
     check_keys(changes, by_key)
-    with pytest.raises(Refusal, match="the rows have no column id"):
+    with pytest.raises(Refusal, match="the transform's rows lack the column id"):
         check_keys(changes.drop("id"), by_key)
     by_double = attrs.evolve(by_key, changes=attrs.evolve(by_key.changes, keys=("double",)))
     with pytest.raises(Refusal, match="double is made by the transform"):

@@ -17,7 +17,11 @@ from kwire_pipeline.many.plan import plan_tables
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 INLINE = re.findall(r"`((?:source|spark|trigger|transform): [^`]+)`", PAGE)
-ENVIRONMENT = {"KAFKA_PASSWORD": "x", "REGISTRY_PASSWORD": "x"}
+ENVIRONMENT = {
+    "KAFKA_PASSWORD": "x",
+    "REGISTRY_PASSWORD": "x",
+    "SLACK_WEBHOOK": "https://hooks.example/1",
+}
 AVRO_SCHEMA = (
     '{"type": "record", "name": "Order", "fields": [{"name": "ordered_at", "type": '
     '{"type": "long", "logicalType": "timestamp-millis"}}]}'
