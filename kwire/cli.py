@@ -334,7 +334,7 @@ def machine(options: argparse.Namespace) -> None:
     with StopSignals() as signals:
         signals.end_at_once_by(lambda: None)
         try:
-            run_machine(options, serve_properties(options, None), signals)
+            run_machine(options, parse_overrides(options), signals)
         except (BadRequestError, ConfigError) as error:
             fail(error)
         except CannotStartError as error:
@@ -476,17 +476,24 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
 def serve_properties(options: argparse.Namespace, directory: Path | None) -> dict[str, str]:
     """Return the properties of the file, or :data:`ALONE`, changed by the options."""
     properties = dict(ALONE) if options.config is None else read_properties(options.config)
-    for override in options.override:
-        key, separator, value = override.partition("=")
-        if not separator or not key.strip():
-            fail(f"--override {override}: expected KEY=VALUE")
-        properties[key.strip()] = value.strip()
+    properties |= parse_overrides(options)
     if options.port is not None:
         properties.update(listeners_on(properties, options.port))
     if directory is not None:
         properties.pop("metadata.log.dir", None)
         properties["log.dirs"] = str(directory / "data")
     return properties
+
+
+def parse_overrides(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of the command line."""
+    result = {}
+    for override in options.override:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            fail(f"--override {override}: expected KEY=VALUE")
+        result[key.strip()] = value.strip()
+    return result
 
 
 def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
@@ -560,7 +567,8 @@ def format_(options: argparse.Namespace) -> None:
         if options.processes is not None:
             from kwire.cluster.machine import this_machine
 
-            machine = this_machine(properties, options.processes)
+            overrides = this_machine(properties, options.processes)
+            machine = [{**properties, **own} for own in overrides]
         configs = [parse_config(settings, options.config, ()) for settings in machine]
         how = options.initial_controllers
         how = "standalone" if options.standalone else how

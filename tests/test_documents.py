@@ -111,7 +111,7 @@ def names_of_code(document: Path) -> set[str]:
 
 
 def test_classes_and_functions_exist() -> None:
-    """A name such as `PartitionLog` or `Leader.append()`, in backticks, is one of the tree."""
+    """A name such as `PartitionLog` or `Segment.append()`, in backticks, is one of the tree."""
     others = {path.stem for path in (ROOT / "compat_tests").rglob("*.java")} | NOT_OURS
     names = {relative(path): names_of_code(path) - others for path in DOCUMENTS}
     missing = without_definition(set().union(*names.values()) - {"Python", "TLSv1"})

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from compat_tests.harness.go_tests import compile_tests
 from compat_tests.harness.suite import Suite, Variant, cache, main, running, running_cluster
-from compat_tests.security.brokers import SCRAM_MODULE
+from compat_tests.security.brokers import LOGIN_LISTENERS, SCRAM_MODULE
 
 FOLDER = Path(__file__).resolve().parent
 MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.2"
@@ -34,11 +34,7 @@ RECORDS = "20000"  # Upstream uses half a million.
 WITH_LOGINS = ("TestSCRAMAuth", "TestSCRAMAuthBadCredentials")
 USER, PASSWORD = "kgo", "kgo-secret"
 LOGINS = {
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
-    "CONTROLLER:PLAINTEXT",
-    "listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port},"
-    "CONTROLLER://127.0.0.1:{controller_port}",
-    "advertised.listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port}",
+    **LOGIN_LISTENERS,
     "sasl.enabled.mechanisms": "SCRAM-SHA-256",
     "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
 }

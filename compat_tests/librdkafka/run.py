@@ -39,7 +39,7 @@ from compat_tests.harness.suite import (
     running,
     running_cluster,
 )
-from compat_tests.security.brokers import MECHANISMS
+from compat_tests.security.brokers import LOGIN_LISTENERS, MECHANISMS
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
@@ -75,11 +75,7 @@ WITH_ACLS = (
 )
 WITH_LOGINS = ("0135_sasl_credentials", "0142_reauthentication")
 LOGINS = {
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
-    "CONTROLLER:PLAINTEXT",
-    "listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port},"
-    "CONTROLLER://127.0.0.1:{controller_port}",
-    "advertised.listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port}",
+    **LOGIN_LISTENERS,
     **MECHANISMS,
     "connections.max.reauth.ms": "5000",
 }

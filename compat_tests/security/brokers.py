@@ -19,6 +19,18 @@ MECHANISMS = {
     "listener.name.login.plain.sasl.jaas.config": JAAS,
 }
 
+PROTOCOLS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
+    "CONTROLLER:PLAINTEXT"
+}
+LOGIN_LISTENERS = {
+    **PROTOCOLS,
+    "listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port},"
+    "CONTROLLER://127.0.0.1:{controller_port}",
+    "advertised.listeners": "PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port}",
+}
+"""The listeners of the broker of a foreign suite's variant, whose ports the suite fills in."""
+
 
 @attrs.frozen
 class Guarded:
@@ -45,8 +57,7 @@ def run_guarded(
             "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": listeners,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,"
-            "CONTROLLER:PLAINTEXT",
+            **PROTOCOLS,
             **MECHANISMS,
             **(settings or {}),
         },

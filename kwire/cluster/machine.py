@@ -17,9 +17,8 @@ _PORTS_END = 65536
 
 
 def this_machine(settings: Settings, count: int) -> list[dict[str, str]]:
-    """Return the settings of each of the brokers on this machine."""
-    overrides = node_overrides(settings, count, socket.gethostname())
-    return [{**settings, **own} for own in overrides]
+    """Return what each broker overrides on this machine; raises as :func:`node_overrides`."""
+    return node_overrides(settings, count, socket.gethostname())
 
 
 def node_overrides(settings: Settings, count: int, host_name: str) -> list[dict[str, str]]:

@@ -5,9 +5,7 @@ sends it because it was closed. Their logs go to standard error, each line with 
 service manager such as systemd hears from this process alone.
 """
 
-import logging
 import signal
-import socket
 import sys
 import time
 from argparse import Namespace
@@ -18,7 +16,7 @@ from kwire.cluster.command import metrics_options, serve_metrics_of
 from kwire.cluster.display import Display, Lines
 from kwire.cluster.folders import BadRequestError
 from kwire.cluster.layout import HOST
-from kwire.cluster.machine import node_overrides
+from kwire.cluster.machine import this_machine
 from kwire.cluster.nodes import ClusterNode, NodeState
 from kwire.cluster.supervisor import Supervisor
 from kwire.configs.declare import ConfigError
@@ -29,28 +27,20 @@ if TYPE_CHECKING:
     from kwire.node.run import StopSignals
     from kwire.node.service_manager import ServiceManager
 
-logger = logging.getLogger(__name__)
-
 _EXCLUDED: Final = ("ephemeral", "port", "secure", "supervised", "control_port", "cluster_id")
 """Options of `kwire serve` that several brokers cannot have."""
 
 
-def run_machine(options: Namespace, settings: Mapping[str, str], signals: "StopSignals") -> None:
+def run_machine(options: Namespace, overrides: Mapping[str, str], signals: "StopSignals") -> None:
     """Run the brokers until the first signal; a second signal kills them.
 
-    Raises ConfigError or BadRequestError for the settings and the options, CannotStartError if a
-    broker cannot start.
+    ``overrides`` are the settings of the command line. Raises BadRequestError for the settings and
+    the options, CannotStartError if a broker cannot start.
     """
-    if options.config is None:
-        raise BadRequestError("--processes: describe this machine in a file and give it --config")
-    for name in _EXCLUDED:
-        if getattr(options, name) not in (None, False):
-            option = name.replace("_", "-")
-            raise BadRequestError(f"--processes cannot be combined with --{option}: leave one out")
-    overrides = node_overrides(settings, options.processes, socket.gethostname())
+    _check_options(options)
     nodes = [
-        ClusterNode(int(own["node.id"]), options.config, _node_options(options, own, place))
-        for place, own in enumerate(overrides)
+        ClusterNode(node, options.config, own)
+        for node, own in _options_by_node(options, overrides).items()
     ]
     display: Display = Lines(sys.stdout)
     manager = connect_service_manager()
@@ -58,7 +48,11 @@ def run_machine(options: Namespace, settings: Mapping[str, str], signals: "StopS
         display = Announced(display, manager)
 
     def renew() -> None:
-        _renew_options(nodes, options)
+        by_node = _options_by_node(options, overrides)
+        if by_node.keys() != {node.id for node in nodes}:
+            raise BadRequestError(f"{options.config}: node.id has changed; stop all brokers first")
+        for node in nodes:
+            node.options = by_node[node.id]
 
     supervisor = Supervisor(nodes, display, now=time.monotonic, restarts=True, renew=renew)
     if options.metrics_port is not None:
@@ -81,25 +75,30 @@ def run_machine(options: Namespace, settings: Mapping[str, str], signals: "StopS
         signals.notify(None)
 
 
-def _renew_options(nodes: Sequence[ClusterNode], options: Namespace) -> None:
-    """Set the nodes' options by what the machine's file says now; raise BadRequestError."""
+def _check_options(options: Namespace) -> None:
+    if options.config is None:
+        raise BadRequestError("--processes: describe this machine in a file and give it --config")
+    for name in _EXCLUDED:
+        if getattr(options, name) not in (None, False):
+            option = name.replace("_", "-")
+            raise BadRequestError(f"--processes cannot be combined with --{option}: leave one out")
+
+
+def _options_by_node(options: Namespace, overrides: Mapping[str, str]) -> dict[int, list[str]]:
+    """Return the brokers' options by what the machine's file says now; raise BadRequestError."""
     try:
-        text = options.config.read_text(encoding="utf-8")
-        overrides = node_overrides(
-            {**parse_properties(text), **_overrides(options)}, len(nodes), socket.gethostname()
-        )
-    except (OSError, UnicodeDecodeError, ConfigError) as error:
+        settings = parse_properties(options.config.read_text(encoding="utf-8"))
+        machine = this_machine({**settings, **overrides}, options.processes)
+    except OSError as error:
+        raise BadRequestError(
+            f"cannot read the configuration {options.config}: {error.strerror}; give a file to "
+            "--config"
+        ) from error
+    except (UnicodeDecodeError, ConfigError) as error:
         raise BadRequestError(f"{options.config}: {error}") from error
-    if [own["node.id"] for own in overrides] != [str(node.id) for node in nodes]:
-        raise BadRequestError(f"{options.config}: node.id has changed; stop all brokers first")
-    for place, (node, own) in enumerate(zip(nodes, overrides, strict=True)):
-        node.options = _node_options(options, own, place)
-
-
-def _overrides(options: Namespace) -> dict[str, str]:
-    """Return the settings of the command line, which :func:`kwire.cli.serve` has checked."""
-    pairs = (override.partition("=") for override in options.override)
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    return {
+        int(own["node.id"]): _node_options(options, own, place) for place, own in enumerate(machine)
+    }
 
 
 def _node_options(options: Namespace, own: Mapping[str, str], place: int) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwire.codec.messages.streams_group_records import TopicInfo
@@ -57,6 +57,13 @@ def counts_in_rounds(subtopologies: Sequence[Subtopology]) -> dict[str, int] | N
         ),
         max_size=6,
     )
+)
+@example(
+    [
+        subtopology(["b"], {}, ["r2"]),
+        subtopology([], {"r2": 0}, ["r3", "r2"]),
+        subtopology(["a"], {}, ["r3"]),
+    ]
 )
 def test_counts_are_those_of_rounds_over_all_writers(topology: list[Subtopology]) -> None:
     """Invariant 74."""

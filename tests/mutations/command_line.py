@@ -140,8 +140,8 @@ MUTATIONS = (
         name="rolling-restart-keeps-former-listeners",
         invariants=(108,),
         path="kwire/cluster/machine_command.py",
-        old="        node.options = _node_options(options, own, place)\n",
-        new="        pass\n",
+        old="            node.options = by_node[node.id]\n",
+        new="            pass\n",
         test="tests/command_line/test_machine.py"
         "::test_brokers_of_a_machine_serve_and_restart_one_by_one_with_their_new_file",
     ),

@@ -1,7 +1,7 @@
 """Another replica's batches take the place of a compacted log's closed segments as a whole."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from random import Random
 
 import attrs
@@ -10,18 +10,15 @@ import trio
 
 from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings, LogConfig
-from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.directories.move_rules import MoveRules
 from kwire.log.directories.prefix_copy import CopyVoid, copying_prefix
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.threads import DiskThreads
 from kwire.records.header import headers
 from simulation.disk import Killed, SimDisk
 from simulation.log.thread_workers import ThreadRunner
-from tests.support.clock import Clock
 from tests.support.log import moving
 from tests.support.log.batches import TIME_MS, end_transaction
 from tests.support.log.key_logs import put, read_keys, simple_clean, table
@@ -36,21 +33,12 @@ CONFIG = LogConfig(
     delete_retention_ms=60_000,
     file_delete_delay_ms=60_000,
 )
+running = partial(moving.running, config=CONFIG)
 SETTINGS = CleanerSettings()
 
 
 async def in_thread(disk: object, call: object) -> None:
     await at_once(call)  # type: ignore[arg-type]
-
-
-@asynccontextmanager
-async def running(disk: SimDisk) -> AsyncIterator[LogManager]:
-    logs = LogManager([LogDirectory(disk, "dir")], Clock(), threads=DiskThreads(at_once))
-    await logs.open(lambda topic: CONFIG)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(logs.run)
-        yield logs
-        nursery.cancel_scope.cancel()
 
 
 def service_of(logs: LogManager) -> DirectoryService:
@@ -254,7 +242,7 @@ async def test_log_is_not_copied_during_its_move(autojump_clock) -> None:
     rules = MoveRules(throttle=limit)
     disks = SimDisk(), SimDisk()
     async with (
-        moving.running(*disks, rules=rules, config=CONFIG) as logs,
+        running(*disks, rules=rules) as logs,
         running(SimDisk()) as others,
     ):
         log = moving.create(logs, CONFIG)
@@ -279,7 +267,7 @@ async def test_log_is_not_copied_during_its_move(autojump_clock) -> None:
 
 async def test_log_is_not_copied_while_its_future_replica_may_be_offline(autojump_clock) -> None:
     disks = SimDisk(), SimDisk()
-    async with moving.running(*disks, config=CONFIG) as logs:
+    async with running(*disks) as logs:
         log = moving.create(logs, CONFIG)
         fill(log)
         disks[1].fail(OSError("no such device"))

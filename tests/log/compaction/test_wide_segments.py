@@ -3,8 +3,9 @@
 The indexes cannot hold such offsets, so compaction replaces a segment by several, as Kafka does.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,23 +13,22 @@ import trio
 
 from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings, LogConfig
-from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
 from kwire.log.formats.checkpoints import offset_line, offsets_text
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments.segment import Segment
-from kwire.log.threads import DiskThreads
 from kwire.types import TopicPartition
 from simulation.disk import Killed, SimDisk
 from simulation.log.thread_workers import ThreadRunner
-from tests.support.clock import Clock
+from tests.support.log import moving
 from tests.support.log.compaction import DIRECTORY, MadeLog, transaction
 from tests.support.log.key_logs import read_keys, table
 from tests.support.log.threads import at_once
 
 WIDE = 1 << 31
 CONFIG = LogConfig(cleanup_compact=True, cleanup_delete=False)
+running = partial(moving.running, config=CONFIG)
 CHANGES = range(70)
 KEPT = {b"a": b"first", b"b": b"second", b"c": b"third"}
 
@@ -84,16 +84,6 @@ def test_aborted_transactions_are_in_the_index_of_their_markers_segment() -> Non
     log.clean(active_producers=active)
     assert [source.has_txn_index for source in log.sources] == [True, True]
     assert [entry.producer_id for entry in log.aborted_entries()] == [7, 8]
-
-
-@asynccontextmanager
-async def running(disk: SimDisk) -> AsyncIterator[LogManager]:
-    logs = LogManager([LogDirectory(disk, "dir")], Clock(), threads=DiskThreads(at_once))
-    await logs.open(lambda topic: CONFIG)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(logs.run)
-        yield logs
-        nursery.cancel_scope.cancel()
 
 
 def present(logs: LogManager) -> PartitionLog:
