@@ -104,7 +104,8 @@ class FlatRoute(NamedTuple):
         if flat.response_fields:
             few, names = flat.response_few, flat.response_fields
             encode = flat_encoder(api.response, version, few, names)
-        return cls(flat.function, decode, encode, flat.needs_request)
+        function = partial(flat.function, version=version) if flat.takes_version else flat.function
+        return cls(function, decode, encode, flat.needs_request)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -18,7 +18,13 @@ from collections.abc import Generator
 from functools import partial
 from typing import Final, NamedTuple
 
-from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.fetch import (
+    FOLLOWERS_SINCE,
+    TOPIC_IDS_SINCE,
+    ZSTD_SINCE,
+    FetchRequest,
+    FetchResponse,
+)
 from kwire.drive import run_in_slices, run_steps
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import Context
@@ -45,8 +51,9 @@ def fetch_values(
     isolation_level: int,
     session_id: int,
     session_epoch: int,
-    topics: list[tuple[bytes, list[tuple[int, int, int, int, int, int, int]]]],
+    topics: list[tuple[str, bytes, list[tuple[int, int, int, int, int, int, int]]]],
     rack_id: str,
+    version: int,
 ) -> Slow[Response] | Response | None:
     """Answer a request in the usual shape.
 
@@ -56,11 +63,19 @@ def fetch_values(
     if reader != CONSUMER and context.image.quotas:
         return None
     options = options_of(
-        context, reader, replica_epoch, isolation_level, min_bytes, max_bytes, rack_id
+        context,
+        reader,
+        replica_epoch,
+        isolation_level,
+        min_bytes,
+        max_bytes,
+        rack_id,
+        zstd_allowed=version >= ZSTD_SINCE,
+        reads_followers=version >= FOLLOWERS_SINCE,
     )
     requested = [
         FetchPartition(
-            "",
+            topic,
             topic_id,
             partition,
             fetch_offset,
@@ -68,10 +83,11 @@ def fetch_values(
             leader_epoch,
             last_fetched_epoch,
             log_start,
-            (topic_id, partition),
+            (named, partition),
             known_high_watermark,
         )
-        for topic_id, partitions in topics
+        for topic, topic_id, partitions in topics
+        for named in (topic or topic_id,)
         for (
             partition,
             leader_epoch,
@@ -82,18 +98,30 @@ def fetch_values(
             known_high_watermark,
         ) in partitions
     ]
-    session = _SessionRequest(session_id, session_epoch, requested, [], is_usual=True)
+    by_id = version >= TOPIC_IDS_SINCE
+    session = _SessionRequest(session_id, session_epoch, by_id, requested, [], is_usual=True)
     return run_until_wait(_run(context, options, session, max_wait_ms))
 
 
 _FLAT: Final = Flat(
     function=fetch_values,
-    since=13,
+    since=7,
+    takes_version=True,
     request_few=("topics", "partitions"),
-    request_optional=("replica_id", "replica_state", "high_watermark"),
+    request_optional=(
+        "replica_id",
+        "replica_state",
+        "topic",
+        "topic_id",
+        "current_leader_epoch",
+        "last_fetched_epoch",
+        "high_watermark",
+        "rack_id",
+    ),
     response_few=("responses", "partitions"),
     response_fields=(
         "session_id",
+        "topic",
         "topic_id",
         "partition_index",
         "high_watermark",
@@ -128,7 +156,9 @@ def fetch(context: Context, request: FetchRequest) -> Steps[Response]:
     else:
         requested = yield partial(run_in_slices, requesting)
     removals = _removed_partitions(request)
-    session = _SessionRequest(request.session_id, request.session_epoch, requested, removals)
+    session = _SessionRequest(
+        request.session_id, request.session_epoch, request.uses_topic_ids, requested, removals
+    )
     return (yield from _run(context, options, session, request.max_wait_ms))
 
 
@@ -137,6 +167,8 @@ class _SessionRequest(NamedTuple):
 
     session_id: int
     epoch: int
+    by_id: bool
+    """True if the version identifies topics by their ids."""
     requested: list[FetchPartition]
     removals: list[Ref]
     """The partitions to remove from the session."""
@@ -151,6 +183,7 @@ def _run(
     fetch_context = replicas.sessions.begin(
         session_id=request.session_id,
         epoch=request.epoch,
+        by_id=request.by_id,
         partitions=request.requested,
         removals=request.removals,
         privileged=options.reader >= 0,

@@ -20,7 +20,7 @@ def heartbeat_values(
 
 
 _FLAT: Final = Flat(
-    function=heartbeat_values, since=4, response_fields=("error_code", "throttle_time_ms")
+    function=heartbeat_values, since=3, response_fields=("error_code", "throttle_time_ms")
 )
 
 

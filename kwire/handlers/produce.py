@@ -196,7 +196,7 @@ def produce_values(
 
 _FLAT: Final = Flat(
     function=produce_values,
-    since=9,
+    since=7,
     request_few=("topic_data", "partition_data"),
     request_texts=("transactional_id",),
     response_few=("responses", "partition_responses"),

@@ -64,11 +64,6 @@ class FetchPartition:
     is_settled: bool = False
     """True if a visit would find nothing new: nothing to read, and no change since."""
 
-    @property
-    def by_id(self) -> bool:
-        """True if the request identifies the topic by its id."""
-        return isinstance(self.ref[0], bytes)
-
 
 @attrs.define(eq=False, repr=False)
 class Session:
@@ -142,6 +137,8 @@ class FetchContext:
     session: Session | None = None
     """The session of an incremental request."""
     opens: bool = False
+    by_id: bool = False
+    """True if a session that the request opens identifies topics by their ids."""
     privileged: bool = False
 
     def add_changed(self) -> list[FetchPartition]:
@@ -182,21 +179,26 @@ class FetchSessions:
         *,
         session_id: int,
         epoch: int,
+        by_id: bool,
         partitions: list[FetchPartition],
         removals: list[Ref],
         privileged: bool,
         now: float,
     ) -> FetchContext:
-        """Return the partitions to read; raises errors that fail the whole request."""
+        """Return the partitions to read; raises errors that fail the whole request.
+
+        ``by_id``: True if the request's version identifies topics by their ids.
+        """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id)
-            return FetchContext(partitions, opens=epoch != FINAL_EPOCH, privileged=privileged)
+            opens = epoch != FINAL_EPOCH
+            return FetchContext(partitions, None, opens, by_id, privileged)
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFound
         if session.epoch != epoch:
             raise InvalidFetchSessionEpoch
-        if partitions and partitions[0].by_id != session.by_id:
+        if by_id != session.by_id:
             raise FetchSessionTopicIdError
         if partitions or removals:
             session.update(partitions, removals)
@@ -265,7 +267,7 @@ class FetchSessions:
         self._sessions[session_id] = Session(
             id=session_id,
             privileged=context.privileged,
-            by_id=bool(context.partitions) and context.partitions[0].by_id,
+            by_id=context.by_id,
             epoch=INITIAL_EPOCH + 1,
             created_at=now,
             used_at=now,

@@ -9,11 +9,13 @@ from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder, encode
 from kwire.codec.emit_flat import ELEMENTS_MAX, flat_decoder, flat_encoder
 from kwire.codec.frame import response_parts
+from kwire.codec.layout import is_flexible
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.codec.primitives import MalformedError
 from kwire.handlers.fetch import fetch
 from kwire.handlers.produce import produce
+from kwire.types import ZERO_UUID
 from tests.support.codec.vectors import lines
 
 Topic = ProduceRequest.TopicProduceData
@@ -21,10 +23,9 @@ Data = Topic.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
 Answer = TopicAnswer.PartitionProduceResponse
 PRODUCE = 0
-VERSIONS = range(9, BY_KEY[PRODUCE].stable + 1)
-"""The flexible versions."""
 FLAT = produce.flat
 assert FLAT is not None
+VERSIONS = range(FLAT.since, BY_KEY[PRODUCE].stable + 1)
 INT16 = st.integers(-(1 << 15), (1 << 15) - 1)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 RECORDS = st.binary(max_size=200) | st.integers(0, 40_000).map(bytes)
@@ -48,17 +49,22 @@ def read(data: bytes, version: int, position: int = 0) -> tuple[Any, ...] | None
     )
 
 
+def is_long(text: str | None, message: type, version: int) -> bool:
+    """Return whether the length of a text takes more than one byte in a flexible version."""
+    return is_flexible(message, version) and len((text or "").encode()) > 126
+
+
 def values_of(request: ProduceRequest, version: int) -> tuple[Any, ...] | None:
     """Return the values of a request in the usual shape, otherwise None."""
     topics = request.topic_data
     datas = [data for topic in topics for data in topic.partition_data]
     messages: list[Any] = [request, *topics, *datas]
     if (
-        len((request.transactional_id or "").encode()) > 126
+        is_long(request.transactional_id, ProduceRequest, version)
         or len(topics) + len(datas) > ELEMENTS_MAX
         or any(message.unknown_tags for message in messages)
         or any(data.records is None for data in datas)
-        or any(len(topic.name.encode()) > 126 for topic in topics)
+        or any(is_long(topic.name, ProduceRequest, version) for topic in topics)
     ):
         return None
     return (
@@ -160,14 +166,27 @@ POSITION: Final = {
 }
 UNKNOWN_HIGH_WATERMARK: Final = (1 << 63) - 1
 """The default of a tagged field since version 18."""
-TOPIC_ID: Final = st.binary(min_size=16, max_size=16)
+TOPIC: Final = st.tuples(st.text(min_size=1, max_size=40), st.binary(min_size=16, max_size=16))
+"""A topic's name and id, of which a version sends one."""
+
+
+def sent_topic(topic: tuple[str, bytes], version: int) -> dict[str, Any]:
+    """Return the field by which a version identifies a topic."""
+    name, topic_id = topic
+    return {"topic_id": topic_id} if version >= 13 else {"topic": name}
+
+
+def sent_position(position: dict[str, int], version: int) -> dict[str, int]:
+    """Return the fields of a position that a version sends."""
+    absent = {"high_watermark": 18, "last_fetched_epoch": 12, "current_leader_epoch": 9}
+    return {name: n for name, n in position.items() if version >= absent.get(name, 0)}
 
 
 @given(
     st.fixed_dictionaries(LIMITS),
     st.lists(
         st.tuples(
-            TOPIC_ID,
+            TOPIC,
             st.lists(
                 st.fixed_dictionaries(
                     {**POSITION, "high_watermark": st.just(UNKNOWN_HIGH_WATERMARK) | INT64}
@@ -183,7 +202,7 @@ TOPIC_ID: Final = st.binary(min_size=16, max_size=16)
 )
 def test_values_of_a_fetch_are_those_of_its_fields(
     limit: dict[str, Any],
-    topics: list[tuple[bytes, list[dict[str, Any]]]],
+    topics: list[tuple[tuple[str, bytes], list[dict[str, Any]]]],
     rack_id: str,
     follower: tuple[int, int],
     version: int,
@@ -193,15 +212,12 @@ def test_values_of_a_fetch_are_those_of_its_fields(
     request = FetchRequest(
         topics=[
             shape(
-                topic_id=topic_id,
+                **sent_topic(topic, version),
                 partitions=[
-                    shape.FetchPartition(
-                        **each if version >= 18 else {name: each[name] for name in POSITION}
-                    )
-                    for each in places
+                    shape.FetchPartition(**sent_position(each, version)) for each in places
                 ],
             )
-            for topic_id, places in topics
+            for topic, places in topics
         ],
         rack_id=rack_id,
         **limit,
@@ -214,34 +230,46 @@ def test_values_of_a_fetch_are_those_of_its_fields(
     few, optional = FETCH_FLAT.request_few, FETCH_FLAT.request_optional
     decode = flat_decoder(FetchRequest, version, FETCH_FLAT.request_ones, few, optional=optional)
     values = decode(encode(request, version), 0)
-    if len(rack_id.encode()) > 126:
+    if is_long(rack_id, FetchRequest, version) or any(
+        is_long(name, FetchRequest, version) for (name, _), _ in topics if version < 13
+    ):
         assert values is None
     else:
         first = [limit[name] for name in LIMITS]
+        unknown = {
+            "high_watermark": UNKNOWN_HIGH_WATERMARK,
+            "last_fetched_epoch": -1,
+            "current_leader_epoch": -1,
+        }
         named = [
             (
-                topic_id,
+                "" if version >= 13 else name,
+                topic_id if version >= 13 else ZERO_UUID,
                 [
-                    (
-                        *(each[name] for name in POSITION),
-                        each["high_watermark"] if version >= 18 else UNKNOWN_HIGH_WATERMARK,
+                    tuple(
+                        sent_position(each, version).get(field, unknown.get(field))
+                        for field in (*POSITION, "high_watermark")
                     )
                     for each in places
                 ],
             )
-            for topic_id, places in topics
+            for (name, topic_id), places in topics
         ]
         replica = (-1, *follower) if version >= 15 else (follower[0], -1, -1)
-        assert values == (*replica, *first, named, rack_id)
-    request.unknown_tags = ((7, b"x"),)
-    assert decode(encode(request, version), 0) is None
+        assert values == (*replica, *first, named, rack_id if version >= 11 else "")
+    if is_flexible(FetchRequest, version):
+        request.unknown_tags = ((7, b"x"),)
+        assert decode(encode(request, version), 0) is None
+    elif values is not None:
+        data = encode(request, version)
+        assert decode(data[:-1], 0) is None
 
 
 @given(
     st.sampled_from(FETCH_VERSIONS),
     st.lists(
         st.tuples(
-            TOPIC_ID,
+            TOPIC,
             st.lists(
                 st.tuples(
                     INT32,
@@ -269,8 +297,11 @@ def test_response_to_a_fetch_has_the_parts_of_its_general_form(
     """Here a bytearray stands for the region of a file, which is a part of its own."""
     shape = FetchResponse.FetchableTopicResponse
     response = FetchResponse(session_id=session_id, throttle_time_ms=throttle_time_ms)
-    for topic_id, places in topics:
-        response.responses.append(shape(topic_id=topic_id))
+    values = []
+    for topic, places in topics:
+        (identity,) = sent_topic(topic, version).values()
+        values.append((identity, places))
+        response.responses.append(shape(**sent_topic(topic, version)))
         for index, high_watermark, stable, start, aborted, records in places:
             answer = shape.PartitionData(
                 partition_index=index,
@@ -284,7 +315,7 @@ def test_response_to_a_fetch_has_the_parts_of_its_general_form(
     assert FETCH_FLAT is not None
     few, names = FETCH_FLAT.response_few, FETCH_FLAT.response_fields
     encode_flat = flat_encoder(FetchResponse, version, few, names)
-    parts = encode_flat(correlation_id, session_id, topics, throttle_time_ms)
+    parts = encode_flat(correlation_id, session_id, values, throttle_time_ms)
     general = response_parts(FETCH, version, correlation_id, response)
     assert b"".join(map(bytes, parts)) == b"".join(map(bytes, general))
     assert [p for p in parts if type(p) is bytearray] == [
@@ -353,7 +384,8 @@ def values_of_fetch(request: FetchRequest, version: int) -> tuple[Any, ...] | No
         or len(request.topics) + len(places) > ELEMENTS_MAX
         or any(message.unknown_tags for message in messages)
         or any(place.replica_directory_id != bytes(16) for place in places)
-        or len(request.rack_id.encode()) > 126
+        or is_long(request.rack_id, FetchRequest, version)
+        or any(is_long(topic.topic, FetchRequest, version) for topic in request.topics)
     ):
         return None
     state = request.replica_state
@@ -364,6 +396,7 @@ def values_of_fetch(request: FetchRequest, version: int) -> tuple[Any, ...] | No
         *(getattr(request, name) for name in LIMITS),
         [
             (
+                topic.topic,
                 topic.topic_id,
                 [
                     (*(getattr(place, name) for name in POSITION), place.high_watermark)

@@ -37,12 +37,14 @@ def begin(
     partitions: tuple[FetchPartition, ...] = (),
     removals: tuple[Ref, ...] = (),
     *,
+    by_id: bool = False,
     privileged: bool = False,
     now: float = 0.0,
 ) -> FetchContext:
     return sessions.begin(
         session_id=session_id,
         epoch=epoch,
+        by_id=by_id,
         partitions=list(partitions),
         removals=list(removals),
         privileged=privileged,
@@ -122,20 +124,22 @@ def test_partition_that_gave_records_moves_to_the_end():
 
 
 @pytest.mark.parametrize(
-    ("session_id", "epoch", "partitions", "expected"),
+    ("session_id", "epoch", "by_id", "expected"),
     [
-        (77, 1, (), errors.FetchSessionIdNotFound),
-        (1, 2, (), errors.InvalidFetchSessionEpoch),
-        (1, 1, (fetch_partition("a", by_id=True),), errors.FetchSessionTopicIdError),
+        (77, 1, True, errors.FetchSessionIdNotFound),
+        (1, 2, True, errors.InvalidFetchSessionEpoch),
+        (1, 1, True, errors.FetchSessionTopicIdError),
     ],
 )
 def test_unknown_session_wrong_epoch_and_changed_topic_ids_are_refused(
-    session_id: int, epoch: int, partitions: tuple[FetchPartition, ...], expected: type
+    session_id: int, epoch: int, by_id: bool, expected: type
 ):
+    """A request that names no partition is refused too, as by Kafka."""
     sessions = session_cache()
     open_session(sessions, "a")
     with pytest.raises(expected):
-        begin(sessions, session_id, epoch, partitions)
+        begin(sessions, session_id, epoch, by_id=by_id)
+    assert begin(sessions, 1, 1).session is not None
 
 
 def test_final_epoch_closes_the_session_and_opens_none():

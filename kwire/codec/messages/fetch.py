@@ -20,6 +20,13 @@ from kwire.codec.schema import (
 from kwire.errors import KafkaStorageError, NotLeaderOrFollower
 from kwire.types import ZERO_UUID
 
+ZSTD_SINCE = 10
+"""The first version whose clients can read zstd."""
+FOLLOWERS_SINCE = 11
+"""The first version whose consumers may read from followers."""
+TOPIC_IDS_SINCE = 13
+"""The first version in which topics have ids instead of names."""
+
 
 @message(api_key=1, versions="4-18", flexible="12+")
 class FetchRequest(Request["FetchResponse"]):
@@ -81,6 +88,8 @@ class FetchRequest(Request["FetchResponse"]):
     """True if the client can read zstd, as from version 10 onwards; not on the wire."""
     reads_followers: Bool = field("", default=True, ignorable=True)
     """True if a consumer may read from followers, as from version 11 onwards; not on the wire."""
+    uses_topic_ids: Bool = field("", default=True, ignorable=True)
+    """True if topics have ids instead of names, as from version 13 onwards; not on the wire."""
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
@@ -158,8 +167,9 @@ class FetchResponse:
 
 
 def widen_request(request: FetchRequest, version: int) -> FetchRequest:
-    request.zstd_allowed = version >= 10
-    request.reads_followers = version >= 11
+    request.zstd_allowed = version >= ZSTD_SINCE
+    request.reads_followers = version >= FOLLOWERS_SINCE
+    request.uses_topic_ids = version >= TOPIC_IDS_SINCE
     return request
 
 

@@ -87,16 +87,16 @@ def respond(
     return response
 
 
-def _values_by_topic(sent: list[Pair]) -> list[tuple[bytes, list[Values]]]:
+def _values_by_topic(sent: list[Pair]) -> list[tuple[bytes | str, list[Values]]]:
     """Return the values of the response's topics, grouped as in :func:`_adding_answers`."""
-    topics: list[tuple[bytes, list[Values]]] = []
+    topics: list[tuple[bytes | str, list[Values]]] = []
     partitions: list[Values] = []
     previous = None
     for requested, result in sent:
-        topic_id = requested.topic_id
-        if topic_id != previous:
-            previous, partitions = topic_id, []
-            topics.append((topic_id, partitions))
+        topic = requested.ref[0]
+        if topic != previous:
+            previous, partitions = topic, []
+            topics.append((topic, partitions))
         partitions.append((requested.partition, *result[:_USUAL_FIELDS]))
     return topics
 

@@ -67,6 +67,8 @@ class Flat:
     which it leaves out. They are empty if it returns responses."""
     needs_request: bool = True
     """True if the response to an error depends on the request."""
+    takes_version: bool = False
+    """True if the function has a last argument ``version``, the version of the request."""
     request_optional: tuple[str, ...] = ()
     """The fields with values that some versions lack, or have as the structure's tagged field."""
 
