@@ -38,12 +38,12 @@ from kwire.records.build import New, batch  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
 
 TOPIC: Final = "sale"
-VERSION: Final = 4
-"""A version of Fetch whose fields all are at fixed positions."""
-OFFSET_FROM_END: Final = 12
-"""Distance of the fetch offset from a request's end: before the maximum of bytes, which is last."""
-HIGH_WATERMARK: Final = 4 + 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2
-RECORDS_SIZE: Final = HIGH_WATERMARK + 8 + 8 + 4
+VERSION: Final = 11
+"""The last version of Fetch whose fields all are at fixed positions; several clients send it."""
+OFFSET_FROM_END: Final = 8 + 8 + 4 + 4 + 2
+"""Distance of the fetch offset from a request's end, which has four more fields."""
+HIGH_WATERMARK: Final = 4 + 4 + 2 + 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2
+RECORDS_SIZE: Final = HIGH_WATERMARK + 8 + 8 + 8 + 4 + 4
 
 
 class Figures(NamedTuple):

@@ -168,9 +168,10 @@ class FetchPass:
             )
             if self.is_lease_over:
                 self.replicas.check_lease()
-            if self.shared_reads is not None:
-                return self._read_shared(self.shared_reads, partition, requested)
-            return self._read(partition, requested)
+            shared_reads = self.shared_reads or partition.shared_reads
+            if shared_reads is None or self.options.reader > CONSUMER:
+                return self._read(partition, requested)
+            return self._read_shared(shared_reads, partition, requested)
         except WouldWait as cold:
             self.cold.append(cold)
             return _NOT_READ
@@ -193,6 +194,7 @@ class FetchPass:
             requested.leader_epoch,
             requested.last_fetched_epoch,
             not self.total_bytes,
+            options.isolation,
             options.zstd_allowed,
             options.reads_followers,
             options.rack,
@@ -201,9 +203,12 @@ class FetchPass:
         shared = shared_reads.reads.get(key)
         if shared is not None and shared.state == state:
             self.shared = shared
+            partition.read_count += 1
             self.total_bytes += shared.size
             if shared.result.aborted:
                 self.is_usual = False
+            if self.watch is not None:
+                _watch(self.watch, options.reader, partition, requested, shared.result)
             return shared.result
         result = self._read(partition, requested)
         data = _small(result.records)
@@ -236,11 +241,12 @@ class FetchPass:
             self.is_urgent, self.is_usual = True, False
         elif reader > CONSUMER:
             result = self._on_follower_fetched(partition, requested, result)
-        elif result.aborted:
-            self.is_usual = False
+        else:
+            partition.read_count += 1
+            if result.aborted:
+                self.is_usual = False
         if self.watch is not None:
-            self.watch.on_visited(requested.ref, partition)
-            requested.is_settled = _is_settled(reader, partition, requested, result)
+            _watch(self.watch, reader, partition, requested, result)
         if holds_back:
             self.holds_back = True
             return result._replace(partition=None)
@@ -412,6 +418,18 @@ def _is_throttled(replicas: ReplicaService, partition: Partition) -> bool:
     """Return whether the leader throttle applies to this broker's replica of the partition."""
     throttled = partition.config.leader_throttled_replicas
     return is_throttled(throttled, partition.partition, replicas.node)
+
+
+def _watch(
+    watch: SessionWatch,
+    reader: int,
+    partition: Partition,
+    requested: FetchPartition,
+    result: ReadResult,
+) -> None:
+    """Have the fetch's session watch a partition from now on."""
+    watch.on_visited(requested.ref, partition)
+    requested.is_settled = _is_settled(reader, partition, requested, result)
 
 
 def _is_settled(

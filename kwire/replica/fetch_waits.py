@@ -49,6 +49,8 @@ _WOKEN_AT_ONCE: Final = 16
 """Tasks that answer fetches before other tasks run, which takes about a millisecond."""
 _COUNTED_AT_ONCE: Final = 16
 """The number of waiting fetches that count new bytes within the append."""
+_SHARED_FROM: Final = 16
+"""The number of reads of a partition between two appends from which consumers share them."""
 _COUNTED_A_TURN: Final = 128
 """The number of waiting fetches that count new bytes before other tasks run."""
 _UNCOUNTED_MAX: Final = 16
@@ -142,6 +144,8 @@ class FetchWaits:
         read_committed fetches are woken. They wait again if not enough is readable.
         """
         waits = self._bytes
+        if partition.read_count:
+            partition.begin_reads(_SHARED_FROM)
         if partition in waits.watches:
             waits.mark(partition)
         elif partition not in waits.watched:

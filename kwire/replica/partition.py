@@ -35,7 +35,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
-from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.byte_waits import FetchIsolation, SharedReads
 from kwire.replica.leader import HighWatermarkChange, PartitionLeader
 from kwire.replica.verification import Verifications
 from kwire.waits import OffsetWaits
@@ -182,8 +182,17 @@ class Partition:
     """The end offset and size of each batch above the high watermark."""
     copied: ReadableEnds = attrs.field(factory=ReadableEnds)
     """The readable ends when the waits of this follower's consumers were last completed."""
+    read_count: int = 0
+    """The number of reads by consumers since the last append."""
+    shared_reads: SharedReads | None = None
+    """The reads since the last append, which its many consumers share; None if it has few."""
     is_confirmed: bool = False
     """True if this broker has led, or a leader has confirmed the log, since the broker started."""
+
+    def begin_reads(self, shared_from: int) -> None:
+        """Begin to count the reads after an append, and share them if there were many before."""
+        self.shared_reads = SharedReads() if self.read_count >= shared_from else None
+        self.read_count = 0
 
     @property
     def config(self) -> LogConfig:

@@ -35,9 +35,10 @@ SUBSCRIBERS = 300
 
 
 class _Place:
-    """A partition without followers."""
+    """A partition without followers that nobody has read."""
 
     leader = None
+    read_count = 0
 
 
 async def test_other_tasks_run_while_many_subscribers_are_answered() -> None:
@@ -138,29 +139,33 @@ async def answer(
     return data[4:]
 
 
-async def test_session_that_changes_to_topic_ids_spoils_no_answer_to_others() -> None:
-    """Its partitions are named, those of the others have ids; the answer must repeat either."""
-    answers: list[bytes] = []
+async def test_answers_by_name_and_by_id_are_not_shared() -> None:
+    """The partitions of some fetches are named, those of others have ids; answers repeat either."""
+    versions = (7, 12, 13, 17)
+    answers: dict[int, bytes] = {}
     async with running() as subject, trio.open_nursery() as nursery:
         dispatcher = Dispatcher(subject.services, ListenerType.BROKER)
-        mixed, usual = (dispatcher.for_connection("PLAINTEXT", "h") for _ in range(2))
-        opened = await answer(mixed, 12, 1, fetch_request(12, session_epoch=0, max_wait_ms=0))
-        session: FetchResponse = read_response(1, 12, memoryview(opened))[1]
-        continued = fetch_request(17, session_id=session.session_id, session_epoch=1)
-        continued.topics = []
 
-        async def ask(client: ConnectionRequests, request: FetchRequest) -> None:
-            answers.append(await answer(client, 17, 2, request))
+        async def ask(version: int) -> None:
+            client = dispatcher.for_connection("PLAINTEXT", "h")
+            answers[version] = await answer(client, version, 1, fetch_request(version))
 
-        nursery.start_soon(ask, mixed, continued)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(ask, usual, fetch_request(17))
+        for version in versions:
+            nursery.start_soon(ask, version)
         await wait_all_tasks_blocked()
         await produce(subject, ("t", 0, one_batch(b"v")))
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    ids = [read_response(1, 17, memoryview(each))[1].responses[0].topic_id for each in answers]
-    assert sorted(ids) == sorted([bytes(16), topic_id("t")])
+    topics = [
+        read_response(1, version, memoryview(answers[version]))[1].responses[0]
+        for version in versions
+    ]
+    assert [(topic.topic, topic.topic_id) for topic in topics] == [
+        ("t", bytes(16)),
+        ("t", bytes(16)),
+        ("", topic_id("t")),
+        ("", topic_id("t")),
+    ]
 
 
 async def test_shared_answer_equals_the_answer_to_one_subscriber() -> None:
@@ -260,6 +265,39 @@ async def test_equal_fetches_share_one_read(monkeypatch: pytest.MonkeyPatch) -> 
         await wait_all_tasks_blocked()
         assert answers == [[(0, b"v")]] * SUBSCRIBERS
         assert reads == 1
+
+
+async def test_equal_fetches_of_records_at_hand_share_one_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If many consumers read a partition between two appends, they share the reads after it."""
+    reads: list[int] = []
+    read = Partition.read
+
+    def count_read(self: Partition, offset: int, *args: Any, **fields: Any) -> Any:
+        reads.append(offset)
+        return read(self, offset, *args, **fields)
+
+    async def read_all(subject: Broker, offset: int) -> list[Any]:
+        fetches = [await fetch(subject, at("t", offset)) for _ in range(20)]
+        return [values(data) for (data,) in fetches]
+
+    async with running() as subject:
+        monkeypatch.setattr(Partition, "read", count_read)
+        await produce(subject, ("t", 0, one_batch(b"v")))
+        assert await read_all(subject, 0) == [[(0, b"v")]] * 20
+        assert reads == [0] * 20
+        await produce(subject, ("t", 0, one_batch(b"w")))
+        reads.clear()
+        assert await read_all(subject, 0) == [[(0, b"v"), (1, b"w")]] * 20
+        assert await read_all(subject, 1) == [[(1, b"w")]] * 20
+        assert reads == [0, 1]
+        await produce(subject, ("t", 0, one_batch(b"x")))
+        await fetch(subject, at("t", 2))
+        reads.clear()
+        await produce(subject, ("t", 0, one_batch(b"y")))
+        assert await read_all(subject, 2) == [[(2, b"x"), (3, b"y")]] * 20
+        assert reads == [2] * 20, "one consumer read between these appends"
 
 
 async def test_answer_is_sent_unshared_after_a_disk_error(

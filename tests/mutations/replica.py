@@ -365,6 +365,22 @@ MUTATIONS = (
         test="tests/handlers/test_fanout.py::test_equal_fetches_share_one_read",
     ),
     Mutation(
+        name="read-records-at-hand-anew-for-each-consumer",
+        invariants=(101,),
+        path="kwire/replica/partition.py",
+        old="SharedReads() if self.read_count >= shared_from else None",
+        new="None",
+        test="tests/handlers/test_fanout.py::test_equal_fetches_of_records_at_hand_share_one_read",
+    ),
+    Mutation(
+        name="continue-a-session-of-names-with-ids",
+        invariants=(101,),
+        path="kwire/replica/fetch_sessions.py",
+        old="if by_id != session.by_id:",
+        new="if by_id < session.by_id:",
+        test="tests/replica/test_fetch_sessions.py",
+    ),
+    Mutation(
         name="keep-any-number-of-reads-to-share",
         invariants=(101,),
         path="kwire/replica/byte_waits.py",
