@@ -113,7 +113,7 @@ CASES: dict[str, tuple[list[tuple[Any, ...]], dict[str, Any], dict[str, Any]]] =
 }
 
 
-@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
 @pytest.mark.parametrize("case", CASES)
 async def test_usual_request_has_the_outcome_of_the_general_way(
     case: str, version: int, autojump_clock: trio.testing.MockClock
@@ -129,7 +129,7 @@ async def test_usual_request_has_the_outcome_of_the_general_way(
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("version", [7, 8, 9, 12, 13])
 async def test_damaged_request_has_the_outcome_of_the_general_way(
     version: int, seed: int, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -180,7 +180,7 @@ def requests_of(number: int) -> st.SearchStrategy[list[Part]]:
 
 
 @given(
-    st.sampled_from([9, 12, 13]),
+    st.sampled_from([7, 8, 9, 12, 13]),
     st.tuples(*map(requests_of, range(3))),
     st.sampled_from([-1, 1, 0]),
     st.sampled_from(TOPICS),

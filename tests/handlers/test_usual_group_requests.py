@@ -35,10 +35,12 @@ from tests.support.handlers.broker import read_log, topic_id
 from tests.support.handlers.group_node import PARTITIONS, GroupNode, group_node
 
 HEARTBEAT: Final = (12, 4)
+OLDER_HEARTBEAT: Final = (12, 3)
+"""Before the flexible versions."""
 CONSUMER_HEARTBEAT: Final = (68, 1)
 COMMITS: Final = ((8, 9), (8, 10))
 """OffsetCommit in the versions that have a usual shape: with names and with ids of topics."""
-ROUTES: Final = (HEARTBEAT, CONSUMER_HEARTBEAT, *COMMITS)
+ROUTES: Final = (HEARTBEAT, OLDER_HEARTBEAT, CONSUMER_HEARTBEAT, *COMMITS)
 GROUPS: Final = ("g", "unsynced")
 """The classic groups; the consumer group is ``k``, with the member ``m``."""
 CLIENT: Final[dict[str, Any]] = {"client_id": "c", "client_host": "peer"}
@@ -206,6 +208,7 @@ def heartbeat(group: str, generation: int, member: str | None, instance: str | N
             group_instance_id=instance,
         )
         await subject.send(*HEARTBEAT, request)
+        await subject.send(*OLDER_HEARTBEAT, request)
 
     return send
 
@@ -375,7 +378,12 @@ async def consumer_of(node: GroupNode) -> ConsumerGroupHeartbeatRequest:
 
 
 KINDS: Final = pytest.mark.parametrize(
-    ("route", "make"), [(HEARTBEAT, member_of), (CONSUMER_HEARTBEAT, consumer_of)]
+    ("route", "make"),
+    [
+        (HEARTBEAT, member_of),
+        (OLDER_HEARTBEAT, member_of),
+        (CONSUMER_HEARTBEAT, consumer_of),
+    ],
 )
 
 
