@@ -17,13 +17,14 @@ import trio
 
 from kwire.clock import Clock
 from kwire.configs.share_partitions import reset_age_ms
-from kwire.drive import give_way, run_in_slices, run_steps
+from kwire.drive import give_way, run_in_slices, run_steps, run_together
 from kwire.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from kwire.lazy_heap import LazyHeap
 from kwire.metrics import SHARE_ACKNOWLEDGED
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.partition import EARLIEST, LATEST, Partition
 from kwire.replica.replicas import ReplicaService
+from kwire.share.changes import Change
 from kwire.share.in_flight import TYPE_NAMES, Acknowledgement, InFlight
 from kwire.share.keys import SharePartition
 from kwire.share.led_share import LedShare, error_of
@@ -186,15 +187,21 @@ class ShareService:
     async def end_session(self, key: SessionKey) -> None:
         """End a member's session, and release its records.
 
-        With the last session of a group, its share partitions are dropped, because the group may be
-        deleted or its offsets reset before a member returns.
+        All of them are reserved at once: the member may begin its next session while they are being
+        stored, and keeps what it acquires then. With the last session of a group, its share
+        partitions are dropped, because the group may be deleted or its offsets reset before a
+        member returns.
         """
+        releases = []
         for ref in self.sessions.end(key):
             led = self._led.get(SharePartition(key.group_id, *ref))
             if led is not None and not led.is_over:
                 max_deliveries = self.settings(key.group_id).max_deliveries
-                with suppress(KafkaError):  # The locks end in time.
-                    await led.store(led.in_flight.begin_release(key.member_id, max_deliveries))
+                change = led.in_flight.begin_release(key.member_id, max_deliveries)
+                if change.moves:
+                    releases.append(partial(_store_if_possible, led, change))
+        if releases:
+            await run_together(releases)
         if not self.sessions.has_group(key.group_id):
             for of in list(self._by_group.get(key.group_id, ())):
                 self.drop(self._led[of])
@@ -239,6 +246,12 @@ class ShareService:
         if batches:
             led.store_batches(batches)
             led.wake()
+
+
+async def _store_if_possible(led: LedShare, change: Change) -> None:
+    """Store a release; if that fails, the locks end in time."""
+    with suppress(KafkaError):
+        await led.store(change)
 
 
 def _discard(index: dict[K, dict[SharePartition, None]], by: K, key: SharePartition) -> None:

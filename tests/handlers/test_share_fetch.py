@@ -421,6 +421,38 @@ async def test_lost_connection_ends_only_its_own_session(autojump_clock: Any) ->
         assert lost.error == ShareSessionNotFound.code
 
 
+async def test_member_that_returns_keeps_what_it_acquires_while_its_records_are_released(
+    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state, may_write = MemoryPersister.write, trio.Event()
+
+    async def write_slowly(persister: MemoryPersister, *state: Any) -> int:
+        await may_write.wait()
+        return await write_state(persister, *state)
+
+    monkeypatch.setattr(MemoryPersister, "write", write_slowly)
+    async with share_node() as node:
+        first = await create_topic(node.broker, partitions=2)
+        second = node.broker.replicas.partitions.find("t", 1)
+        assert second is not None
+        await node.initialize(0, partitions=2)
+        write(node.broker, first, b"0")
+        member, staying = node.member("m"), node.member("staying")
+        await member.fetch(0, 1)
+        await staying.fetch(0, 1)
+        member.connection.close()
+        await trio.sleep(1)
+        write(node.broker, second, b"1")
+        member.connection, member.epoch = ClientConnection(), 0
+        rows = await member.fetch(0, 1)
+        acquired = {row.partition_index: deliveries(row) for row in rows}
+        assert acquired == {0: [], 1: [(0, 0, 1)]}
+        may_write.set()
+        await trio.sleep(1)
+        rows = await staying.fetch()
+        assert {row.partition_index: deliveries(row) for row in rows} == {0: [(0, 0, 2)]}
+
+
 async def test_records_of_aborted_transactions_are_not_delivered(autojump_clock: Any) -> None:
     async with share_node(reads_committed=True) as node:
         partition = await create_topic(node.broker)
