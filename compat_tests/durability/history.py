@@ -29,7 +29,8 @@ from compat_tests.durability.sessions import (
     SessionEvent,
     SkippedSequence,
 )
-from compat_tests.durability.share_history import Acknowledgement, Delivery, share_group_anomalies
+from compat_tests.durability.share_history import share_group_anomalies
+from simulation.share_rules import Acknowledgement, Delivery
 
 Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""

@@ -20,11 +20,11 @@ import attrs
 
 from compat_tests.durability.history import Call, Commit, History, Place, Poll
 from compat_tests.durability.recording import SEND_SECONDS, Assigned, Client, Writer
-from compat_tests.durability.share_history import Acknowledgement, Delivery
 from compat_tests.harness.broker import ROOT
 from compat_tests.nemesis.clients import IMPATIENT, UNCOMMITTED, ClusterRun, EndWatcher
 from kwire.codec.schema import Request
 from kwire.testing.wire import Closed, WireClient
+from simulation.share_rules import Acknowledgement, Delivery
 
 SESSION_MS: Final = 8000
 """A member that is gone is noticed soon."""

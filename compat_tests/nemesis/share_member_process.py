@@ -17,8 +17,8 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, ShareCo
 
 from compat_tests.durability.history import FOREVER, Call, Outcome, Place
 from compat_tests.durability.recording import COMMIT_SECONDS, POLL_SECONDS
-from compat_tests.durability.share_history import Acknowledgement, Delivery, Kind
 from compat_tests.nemesis.member_process import REJOINING, ProcessMember, main, write
+from simulation.share_rules import Acknowledgement, Delivery, Kind
 
 RELEASED_SHARE: Final = 0.1
 """The part of the deliveries that a member releases, for the group to deliver again."""

@@ -7,11 +7,9 @@ import attrs
 from compat_tests.durability.share_history import (
     DELIVERY_LIMIT,
     LATEST_ARRIVAL,
-    Acknowledgement,
-    Delivery,
-    Record,
     share_group_anomalies,
 )
+from simulation.share_rules import Acknowledgement, Delivery, Record
 
 RECORD: Record = (("orders", 0), 7)
 VALUE = b"seven"
