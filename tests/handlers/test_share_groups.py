@@ -18,9 +18,10 @@ from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire.errors import BY_CODE, CoordinatorNotAvailable, GroupIdNotFound, kafka_name
+from kwire.share.persister import StateBatch
 from tests.support.handlers.broker import topic_id
 from tests.support.handlers.group_node import GroupNode, group_node
-from tests.support.share.persister import Stored
+from tests.support.share.persister import MemoryPersister, Stored
 
 
 @asynccontextmanager
@@ -129,6 +130,37 @@ async def test_failed_initialization_is_repeated_with_a_later_heartbeat() -> Non
         await wait_all_tasks_blocked()
         node.persister.error_code = 0
         await join(node)
+
+
+async def test_slow_initialization_that_is_repeated_replaces_no_accepted_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The persister may retry for longer than the interval after which heartbeats ask again."""
+    initialize, gates = MemoryPersister.initialize, [trio.Event(), trio.Event()]
+    waiting = iter(gates)
+
+    async def initialize_slowly(persister: MemoryPersister, *work: Any) -> dict[int, int]:
+        await next(waiting).wait()
+        return await initialize(persister, *work)
+
+    monkeypatch.setattr(MemoryPersister, "initialize", initialize_slowly)
+    async with share_node() as node:
+        await node.ask(heartbeat())
+        await wait_all_tasks_blocked()
+        node.broker.wall.ms += 31_000
+        await node.ask(heartbeat("n"))
+        await wait_all_tasks_blocked()
+        gates[0].set()
+        await wait_all_tasks_blocked()
+        answer = await node.ask(heartbeat("n"))
+        assert answer.assignment.topic_partitions, "the partitions can be fetched"
+        accepted = StateBatch(0, 9, 2, 1)
+        key = "g", topic_id("t"), 0
+        epoch = node.persister.states[key].state_epoch
+        assert not await node.persister.write(*key, epoch, 0, 0, 10, [accepted])
+        gates[1].set()
+        await wait_all_tasks_blocked()
+        assert node.persister.states[key].batches() == [accepted]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from kwire.group.decision_builder import Client
 from kwire.group.shard import GroupShard
 from kwire.group.share import requests, state_calls
 from kwire.group.share.deletions import Deletions
+from kwire.group.share.ongoing import Initializations
 from kwire.group.share.requests import DescribedGroup
 from kwire.share.persister import UNINITIALIZED, UNKNOWN_COUNT, Summary
 from kwire.types import ZERO_UUID, TopicPartition
@@ -72,6 +73,7 @@ class ShareGroups:
     topics: Callable[[], Topics]
     ports: SharePorts
     _deletions: Deletions = attrs.field(factory=Deletions, init=False)
+    _initializations: Initializations = attrs.field(factory=Initializations, init=False)
 
     # Members
 
@@ -88,7 +90,9 @@ class ShareGroups:
             lambda shard, *when: requests.heartbeat(shard, request, client, *when),
         )
         if beaten.initialization is not None:
-            self.ports.spawn(partial(self._initialize, beaten.initialization))
+            work = self._initializations.begin(beaten.initialization)
+            if work.numbers:
+                self.ports.spawn(partial(self._initialize, work))
         response: ShareGroupHeartbeatResponse = beaten.response
         return response
 
@@ -124,6 +128,8 @@ class ShareGroups:
             )
         except Exception:  # A fault must not end the node.
             logger.exception("share partitions not initialized group=%s", work.group_id)
+        finally:
+            self._initializations.end(work)
 
     async def _finish_initialization(self, group_id: str, numbers: requests.Numbers) -> None:
         await self._call(

@@ -1,0 +1,32 @@
+"""The share partitions whose state this node is initializing, each one once at a time.
+
+An initialization may take longer than the interval after which heartbeats repeat it, because the
+persister retries. If two of them were under way, members could get a partition and accept records
+when the first one ends; the second one, whose epoch may be higher, would then replace the state.
+"""
+
+import attrs
+
+from kwire.group.share.shard import Initialization
+
+
+@attrs.define(eq=False, repr=False)
+class Initializations:
+    """The initializations in progress on this node."""
+
+    _partitions: set[tuple[str, bytes, int]] = attrs.field(factory=set, init=False)
+
+    def begin(self, work: Initialization) -> Initialization:
+        """Return the part of the work that is not in progress; it is in progress from now on."""
+        group_id, numbers = work.group_id, {}
+        for topic_id, each in work.numbers.items():
+            new = frozenset(n for n in each if (group_id, topic_id, n) not in self._partitions)
+            if new:
+                numbers[topic_id] = new
+                self._partitions.update((group_id, topic_id, n) for n in new)
+        return work._replace(numbers=numbers)
+
+    def end(self, work: Initialization) -> None:
+        """Note that the work, which :meth:`begin` returned, is over."""
+        for topic_id, each in work.numbers.items():
+            self._partitions.difference_update((work.group_id, topic_id, n) for n in each)
