@@ -126,7 +126,7 @@ def attempt(kind: str, seed: int, stage: str = "") -> tuple[bool, int]:
     """Run one seed; return whether it detected nothing, and its event count."""
     from simulation.controller.sim import ControllerSim
     from simulation.raft.sim import RaftSim
-    from simulation.replication.sim import ReplicationSim
+    from simulation.replication.sim import staged_sim
 
     run: Callable[[], None]
     count: Callable[[], int]
@@ -134,9 +134,7 @@ def attempt(kind: str, seed: int, stage: str = "") -> tuple[bool, int]:
         controller = ControllerSim.of(seed)
         run, count = lambda: controller.run(400), lambda: controller.taken
     elif kind == "replication":
-        replicas = ReplicationSim(seed)
-        if stage:
-            replicas.faults.play_only(stage)
+        replicas = staged_sim(seed, stage)
         run, count = lambda: replicas.simulate(14), lambda: replicas.events
     else:
         quorum = RaftSim.of(seed, trace_length=10)

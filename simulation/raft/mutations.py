@@ -60,7 +60,8 @@ class Mutation:
     invariants: tuple[int, ...] = ()
     """Numbers of the invariants that the mistake breaks."""
     stage: str = ""
-    """The staged replication fault that reveals the mistake; a run to detect it has no other."""
+    """The staged replication fault that reveals the mistake; a run to detect it has no other. Or
+    "sharing": a run with share members, in a small cluster."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

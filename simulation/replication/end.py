@@ -1,6 +1,6 @@
 """The end of a run: every client gets a response, and what clients then see must be complete.
 
-Invariants 1, 3, 4, 6, 10, 11, 12, 61, 62 and 70 are checked here.
+Invariants 1, 3, 4, 6, 10, 11, 12, 61, 62, 70 and 75 are checked here.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +16,7 @@ from simulation.replication.clients import SimClient, World
 from simulation.replication.consumers import Committer, Consumer
 from simulation.replication.history import demand
 from simulation.replication.members import Member, are_assigned
+from simulation.replication.share_groups import check_share_group
 from simulation.replication.transactions import TransactionalProducer
 
 HEAL_S: Final = 90.0
@@ -54,10 +55,11 @@ async def check_end(
     for member in members:
         member.is_ending = True
     await deadline.wait(
-        lambda: are_assigned(members, world.partition_count),
+        lambda: not members or are_assigned(members, world.partition_count),
         lambda: f"the group does not settle: {[(m.generation, m.assignment) for m in members]}",
     )
     await _check_assigned(world, clients, deadline)
+    await check_share_group(world, clients, deadline.at)
     visible: dict[bytes, int] = {}
     for index in range(world.partition_count):
         reader = await _read_all(world, index, seed, deadline)
@@ -80,7 +82,9 @@ async def _check_assigned(world: World, clients: Sequence[SimClient], deadline: 
     members = [client for client in clients if isinstance(client, AssignedMember)]
     for member in members:
         member.is_ending = True
-    while not (own_all(members, world.partition_count) and await members[0].is_described(members)):
+    while members and not (
+        own_all(members, world.partition_count) and await members[0].is_described(members)
+    ):
         demand(
             trio.current_time() < deadline.at,
             f"the group does not settle: {[(m.member_id, m.epoch, m.owned) for m in members]}",

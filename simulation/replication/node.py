@@ -23,11 +23,12 @@ from kwire.storage_format.directories import directory_id, format_directory
 from simulation.disk import SimDisk
 from simulation.inodes import Directory
 from simulation.raft.quorums import TestClock
-from simulation.replication.links import SimListeners, SimNetwork, host_of
+from simulation.replication.links import SimNetwork, host_of
 from simulation.replication.metadata_checks import Books, CommitWatch, StepWatch
 from simulation.replication.processes import Gate, start_behind
 from simulation.replication.releases import Features, ReleaseWatch
 from simulation.replication.settings import CLUSTER_ID, METADATA_PATH, data_path
+from simulation.replication.share_links import MemberListeners
 from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
@@ -97,7 +98,7 @@ class SimMachine:
     gate: Gate = attrs.field(factory=Gate)
     clock: SimClock = attrs.field(factory=SimClock)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _listeners: SimListeners = attrs.field(init=False)
+    _listeners: MemberListeners = attrs.field(init=False)
     """The listeners of the current or last process."""
 
     def __attrs_post_init__(self) -> None:
@@ -192,7 +193,7 @@ class SimMachine:
         """Return the outside of the next process."""
         wire, books = self.cluster.wire, self.cluster.books
         random = Random(f"{self.cluster.seed}-{self.id}-{self.lives}")
-        listeners = self._listeners = SimListeners(wire, self.id, self.is_fenced)
+        listeners = self._listeners = MemberListeners(wire, self.id, self.is_fenced)
         return Environment(
             disks=SimDisks(self),
             network=SimNetwork(self.clock, random, wire, self.id),

@@ -23,7 +23,7 @@ from kwire.raftmeta.storage.levels import (
     at_level,
 )
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
-from kwire.storage_format.format import GROUP_VERSION, TRANSACTION_VERSION
+from kwire.storage_format.format import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
 from simulation.replication.metadata_checks import Books
 
 Features = Mapping[str, tuple[int, int]]
@@ -63,6 +63,18 @@ class Release:
             lowest, highest = SUPPORTED[name]
             features[name] = lowest, random.choice((level, level, highest))
         return cls({**levels, GROUP_VERSION: 1}, features)
+
+    def with_share_groups(self) -> "Release":
+        """Return the release with share groups (KIP-932), which only the newest one has."""
+        return attrs.evolve(self, levels={**self.levels, SHARE_VERSION: 1})
+
+    @property
+    def has_share_groups(self) -> bool:
+        return self.levels.get(SHARE_VERSION, 0) > 0
+
+    @property
+    def is_newest(self) -> bool:
+        return self.features == SUPPORTED and self.levels[METADATA_VERSION] == NEWEST
 
     @property
     def has_directories(self) -> bool:

@@ -46,6 +46,13 @@ from simulation.replication.settings import (
     TRANSACTIONAL_IDS,
     settings_of,
 )
+from simulation.replication.share_groups import (
+    SHARING,
+    ShareWatcher,
+    has_share_group,
+    prepare_share_group,
+    share_clients,
+)
 from simulation.replication.topic_owners import TopicOwner
 from simulation.replication.topics import create_topics
 from simulation.replication.transactions import TransactionalProducer
@@ -76,6 +83,8 @@ class ReplicationSim:
     """One run of the simulation."""
 
     seed: int
+    is_sharing: bool = attrs.field(default=False, kw_only=True)
+    """True in a small cluster whose clients are producers and share members, which is fast."""
     random: Random = attrs.field(init=False)
     books: Books = attrs.field(init=False)
     machines: dict[int, SimMachine] = attrs.field(init=False)
@@ -94,6 +103,10 @@ class ReplicationSim:
         self.threads = SimThreads(Random(f"{self.seed} threads"))
         self.release = self.random.choice((Release.old, Release.newest))(self.random)
         partition_count = self.random.choice(PARTITIONS)
+        if self.is_sharing:
+            self.release, partition_count = Release.newest(self.random), min(partition_count, 2)
+        if self.is_sharing or (self.release.is_newest and has_share_group(self.seed)):
+            self.release = self.release.with_share_groups()
         wire = Wire(Random(f"{self.seed} wire"))
         self.machines = self._make_machines(wire)
         history = History.of(partition_count)
@@ -104,9 +117,10 @@ class ReplicationSim:
 
     def _make_machines(self, wire: Wire) -> dict[int, SimMachine]:
         """Return the machines, of which some are voters and some may become voters."""
-        is_dynamic = self.random.random() < 0.5
+        is_dynamic = self.random.random() < 0.5 and not self.is_sharing
         controllers: tuple[int, ...] = MORE_CONTROLLERS if is_dynamic else CONTROLLERS
-        if self.random.random() < 0.3:  # No node is both controller and broker.
+        is_apart = self.random.random() < 0.3  # No node is both controller and broker.
+        if is_apart and not self.is_sharing:
             controllers = tuple(100 + node % 100 for node in controllers)
         count = self.random.choice((1, 2, 3, 3)) if is_dynamic else len(CONTROLLERS)
         voters = controllers[:count]
@@ -128,11 +142,13 @@ class ReplicationSim:
         config, features = broker_config(settings), self.release.features
         return SimMachine(node, config, cluster, disks, installed=features)
 
-    def _make_clients(self) -> None:
-        def basis() -> tuple[int, World, Random]:
-            number = -1 - len(self.clients)
-            return number, self.world, Random(f"{self.seed} client {number}")
+    def _basis(self) -> tuple[int, World, Random]:
+        """Return the first arguments of the next client."""
+        number = -1 - len(self.clients)
+        return number, self.world, Random(f"{self.seed} client {number}")
 
+    def _make_clients(self) -> None:
+        basis = self._basis
         for is_idempotent in (False, True, True):
             self.clients.append(Producer(*basis(), is_idempotent=is_idempotent))
         for is_committed in (False, True):
@@ -151,14 +167,21 @@ class ReplicationSim:
             spared=self.random.choice(((), (ELR,), (METADATA_VERSION, ELR))),
         )
         self.clients.append(self.operator)
+        if not self.is_sharing:
+            self._make_group_members()
+        if self.release.has_share_groups:
+            self.clients += share_clients(self.seed, len(self.clients), self.world)
+
+    def _make_group_members(self) -> None:
+        """Make the members of the other groups, and the administrators with their own topics."""
         book = GroupBook(self.world.partition_count)
         for _ in range(MEMBERS):
-            self.clients.append(Member(*basis(), book=book))
+            self.clients.append(Member(*self._basis(), book=book))
         for number in range(OWNERS):
-            self.clients.append(TopicOwner(*basis(), name=f"own-{number}"))
+            self.clients.append(TopicOwner(*self._basis(), name=f"own-{number}"))
         assigned = AssignedBook(self.world.partition_count)
         for _ in range(MEMBERS):
-            self.clients.append(AssignedMember(*basis(), book=assigned))
+            self.clients.append(AssignedMember(*self._basis(), book=assigned))
 
     def partition(self, index: int) -> PartitionImage:
         """Return a partition of the committed metadata."""
@@ -195,6 +218,9 @@ class ReplicationSim:
                 machine.start(nursery)
             await self._wait_serving()
             await create_topics(SimClient(_ADMIN, self.world, self.random))
+            for watcher in self.clients:
+                if isinstance(watcher, ShareWatcher):
+                    await prepare_share_group(watcher)
             nursery.start_soon(self._check_always)
             for client in self.clients:
                 nursery.start_soon(client.run)  # type: ignore[attr-defined]
@@ -358,10 +384,17 @@ def describe(sim: ReplicationSim) -> str:
 def simulate_replication(seed: int, steps: int = 40, *, stage: str = "") -> ReplicationSim:
     """Run one seed; raise ReplicationSimFailure, which names the seed, if a check fails.
 
-    With ``stage``, this staged fault is repeated and no other fault happens.
+    With ``stage``, this staged fault is repeated and no other fault happens; with the stage
+    "sharing", there are the usual faults, in a small cluster with share members.
     """
-    sim = ReplicationSim(seed)
-    if stage:
-        sim.faults.play_only(stage)
+    sim = staged_sim(seed, stage)
     sim.simulate(steps)
+    return sim
+
+
+def staged_sim(seed: int, stage: str = "") -> ReplicationSim:
+    """Return a run that :func:`simulate_replication` would simulate."""
+    sim = ReplicationSim(seed, is_sharing=stage == SHARING)
+    if stage not in ("", SHARING):
+        sim.faults.play_only(stage)
     return sim

@@ -27,15 +27,22 @@ async def create_topics(client: SimClient) -> None:
         CONSUMER_OFFSETS: GROUP_PARTITIONS,
         TRANSACTION_STATE: TRANSACTION_PARTITIONS,
     }
-    topics = [_topic(client, name, count) for name, count in counts.items()]
+    await create(client, [_topic(client, name, count) for name, count in counts.items()])
+
+
+async def create(client: SimClient, topics: list[Creatable]) -> None:
     request = CreateTopicsRequest(topics=topics, timeout_ms=5_000)
     answer = await client.pool.call(host_of(NODES[0]), 9092, request)
     demand(not any(topic.error_code for topic in answer.topics), f"creation of topics: {answer}")
 
 
 def _topic(client: SimClient, name: str, count: int) -> Creatable:
+    return creatable(client, name, count, "delete" if name == TOPIC else "compact")
+
+
+def creatable(client: SimClient, name: str, count: int, policy: str) -> Creatable:
+    """Return a topic whose replicas are chosen at random."""
     assignment = Creatable.CreatableReplicaAssignment
-    policy = "delete" if name == TOPIC else "compact"
     return Creatable(
         name=name,
         num_partitions=-1,

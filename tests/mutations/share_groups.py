@@ -146,4 +146,12 @@ MUTATIONS = (
         new="    if False:",
         test=f"{_HANDLERS}::test_share_version_0_serves_no_share_groups",
     ),
+    Mutation(
+        name="initialize-a-share-partition-twice-at-a-time",
+        invariants=(75,),
+        path="kwire/group/share/ongoing.py",
+        old=" not in self._partitions)\n",
+        new=" not in ())\n",
+        test=f"{_HANDLERS}::test_slow_initialization_that_is_repeated_replaces_no_accepted_records",
+    ),
 )

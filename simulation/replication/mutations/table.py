@@ -7,6 +7,7 @@ from simulation.replication.mutations.groups import MUTATIONS as GROUPS
 from simulation.replication.mutations.metadata import MUTATIONS as METADATA
 from simulation.replication.mutations.operators import MUTATIONS as OPERATORS
 from simulation.replication.mutations.replicas import MUTATIONS as REPLICAS
+from simulation.replication.mutations.share_groups import MUTATIONS as SHARE_GROUPS
 from simulation.replication.mutations.staged import MUTATIONS as STAGED
 from simulation.replication.mutations.transactions import MUTATIONS as TRANSACTIONS
 
@@ -15,6 +16,7 @@ MUTATIONS: Final = (
     *TRANSACTIONS,
     *GROUPS,
     *ASSIGNED_GROUPS,
+    *SHARE_GROUPS,
     *METADATA,
     *OPERATORS,
     *STAGED,
