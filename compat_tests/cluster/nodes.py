@@ -7,11 +7,13 @@ started here is ended by :meth:`Cluster.close`.
 from __future__ import annotations
 
 import base64
+import io
 import signal
 import ssl
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import attrs
@@ -19,6 +21,7 @@ import attrs
 from compat_tests.harness.broker import ROOT, kafka
 from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
+from kwire import cli
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.metadata import MetadataRequest
@@ -101,15 +104,35 @@ class Node:
     ) -> subprocess.CompletedProcess[str]:
         """Format its directory with these features off; most begin so with kwire anyway."""
         if self.kind == "kwire":
-            command = [str(ROOT / "scripts" / "kwire"), "format", "--config", str(self.config)]
-            command += ["--cluster-id", kafka.CLUSTER_ID, *arguments]
-            features = [name for name in features if name == ELR]
+            command = [str(ROOT / "scripts" / "kwire"), *self._format_options(arguments, features)]
         else:
             command = kafka.java_command("kafka.tools.StorageTool", "format", "-c")
             command += [str(self.config), "-t", kafka.CLUSTER_ID, *arguments]
-        for name in features:
-            command += ["--feature", f"{name}.version=0"]
+            command += [option for name in features for option in _switched_off(name)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def prepare(self, *arguments: str, features: Sequence[str] = FEATURES) -> None:
+        """Format its directory, which must succeed.
+
+        For kwire the command runs within this process: most of a process of its own would be
+        imports, and the nodes of all tests would spend two minutes on them.
+        """
+        if self.kind != "kwire":
+            run = self.format(*arguments, features=features)
+            assert run.returncode == 0, run.stdout + run.stderr
+            return
+        output = io.StringIO()
+        try:
+            with redirect_stdout(output), redirect_stderr(output):
+                cli.main(self._format_options(arguments, features))
+        except SystemExit:
+            raise AssertionError(output.getvalue()) from None
+
+    def _format_options(self, arguments: Sequence[str], features: Sequence[str]) -> list[str]:
+        """Return the arguments of `kwire format`."""
+        options = ["format", "--config", str(self.config), "--cluster-id", kafka.CLUSTER_ID]
+        off = [option for name in features if name == ELR for option in _switched_off(name)]
+        return [*options, *arguments, *off]
 
     def launch(self) -> None:
         """Start the process without waiting until it is ready."""
@@ -258,8 +281,7 @@ class Cluster:
         """Configure, format with these features off, launch, and wait until all nodes serve."""
         self.configure()
         for node in self.nodes.values():
-            run = node.format(features=features)
-            assert run.returncode == 0, run.stdout + run.stderr
+            node.prepare(features=features)
         for node in self.nodes.values():
             node.launch()
         self.wait_complete()
@@ -271,8 +293,7 @@ class Cluster:
         """
         self.configure()
         for node in self.nodes.values():
-            run = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-            assert run.returncode == 0, run.stdout + run.stderr
+            node.prepare("--standalone" if node.id == 1 else "--no-initial-controllers")
             node.launch()
         self.wait_complete()
 
@@ -284,8 +305,7 @@ class Cluster:
         )
         for node in self.nodes.values():
             voters = ("--initial-controllers", first)
-            run = node.format(*(voters if node.is_controller else ("--no-initial-controllers",)))
-            assert run.returncode == 0, run.stdout + run.stderr
+            node.prepare(*(voters if node.is_controller else ("--no-initial-controllers",)))
             node.launch()
         self.wait_complete()
 
@@ -317,6 +337,10 @@ class Cluster:
         """Kill all nodes; other tests cover a controlled shutdown."""
         for node in self.nodes.values():
             node.kill()
+
+
+def _switched_off(feature: str) -> tuple[str, str]:
+    return "--feature", f"{feature}.version=0"
 
 
 def stop_in_order(node: Node) -> None:

@@ -29,7 +29,7 @@ def test_controllers_join_by_themselves(jvm, make, broker_kind):
     lost = directory_id(wiped)
     wiped.kill()
     shutil.rmtree(wiped.directory / "data")
-    assert wiped.format("--no-initial-controllers").returncode == 0
+    wiped.prepare("--no-initial-controllers")
     assert directory_id(wiped) != lost
     wiped.launch()
     expected = {(node.id, directory_id(node)) for node in cluster.nodes.values()}

@@ -219,7 +219,7 @@ def test_dead_machine_is_replaced(jvm, three: Cluster) -> None:
         shutil.rmtree(dead.directory / "data")
         running.wait_more()
         remove(jvm, by_broker(three), dead.id, lost).ok()
-        assert dead.format("--no-initial-controllers").returncode == 0
+        dead.prepare("--no-initial-controllers")
         dead.launch()
         three.wait_complete()
         wait_all_in_sync(jvm, three)
@@ -246,7 +246,7 @@ def test_one_node_becomes_three_without_losing_data(
         for node_id in (2, 3):
             node = cluster.add(node_id, broker_kind)
             cluster.configure()
-            assert node.format("--no-initial-controllers").returncode == 0
+            node.prepare("--no-initial-controllers")
             node.launch()
             cluster.wait_complete()
             add(jvm, by_broker(cluster), node).ok()
@@ -271,7 +271,7 @@ def test_broker_is_added_and_drained(jvm, three: Cluster, broker_kind: str, tmp_
     with load(three, "orders") as running:
         fourth = three.add(4, broker_kind, BROKER)
         three.configure()
-        assert fourth.format("--no-initial-controllers").returncode == 0
+        fourth.prepare("--no-initial-controllers")
         fourth.launch()
         three.wait_complete()
         reassign(jvm, three, tmp_path, {("orders", 0): [4, 2, 3]})

@@ -38,8 +38,7 @@ def fourth(cluster: Cluster, kind: str) -> Node:
     """Add and format a fourth controller, an observer that is not started."""
     node = cluster.add(4, kind)
     cluster.configure()
-    run = node.format("--no-initial-controllers")
-    assert run.returncode == 0, run.stdout + run.stderr
+    node.prepare("--no-initial-controllers")
     return node
 
 

@@ -81,7 +81,7 @@ def test_a_wiped_voter_comes_back(jvm, dynamic):
     assert wiped.process is not None
     assert wiped.process.wait(30) != 0
     assert "format" in wiped.read_log()
-    assert wiped.format("--no-initial-controllers").returncode == 0
+    wiped.prepare("--no-initial-controllers")
     wiped.launch()
     cluster.wait_complete()
     assert replication(jvm, cluster)[wiped.id] in ("Follower", "Observer")

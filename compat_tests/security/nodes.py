@@ -47,8 +47,7 @@ def run_pair(
             cluster.add(number, kind, roles)
         for node in cluster.nodes.values():
             configure(cluster, node)
-            run = node.format(*format_arguments, features=FEATURES)
-            assert run.returncode == 0, run.stdout + run.stderr
+            node.prepare(*format_arguments, features=FEATURES)
             node.launch()
         cluster.wait_complete()
         yield cluster

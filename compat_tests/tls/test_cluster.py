@@ -122,7 +122,7 @@ def test_node_with_a_foreign_certificate_stays_outside(cluster: Cluster, tmp_pat
     foreign = write_store(tmp_path, "node-3", authority_name="other")
     cluster.configure()
     for node in cluster.nodes.values():
-        assert node.format().returncode == 0
+        node.prepare()
         node.launch()
     first = cluster.nodes[1]
     eventually(lambda: first.brokers_seen() == {1, 2}, cluster.tails)
