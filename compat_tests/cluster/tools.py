@@ -77,7 +77,7 @@ def error(ran: Ran) -> str:
 
 def shell(*arguments: str) -> str:
     """Run the metadata shell in a process of its own, because ``tree`` hangs in a shared one."""
-    command = kafka.java_command(SHELL, *arguments)
+    command = kafka.java_command(*kafka.performance_options(), SHELL, *arguments)
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=SHELL_SECONDS
     )

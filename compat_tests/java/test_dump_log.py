@@ -1,8 +1,8 @@
 """Kafka's own DumpLogSegments reads the files of kwire's log without a complaint."""
 
-import subprocess
 from pathlib import Path
 
+from compat_tests.harness.jvm import Jvm
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
@@ -11,20 +11,15 @@ from kwire.records.control import end_txn_marker
 from kwire.records.header import parse
 from kwire.types import TopicPartition
 
-LIBS = Path.home() / ".cache" / "kwire" / "kafka-4.3.1" / "libs"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
 TIME_MS = 1_700_000_000_000
 
 
-def dump(*files: Path, sanity: bool = False) -> str:
+def dump(jvm: Jvm, *files: Path, sanity: bool = False) -> str:
     """Return the tool's output, which has its complaints; the tool exits 0 even with some."""
-    command = ["java", "-Xmx128m", "-cp", f"{LIBS}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    command += ["--files", ",".join(map(str, files))]
-    command += ["--index-sanity-check"] if sanity else ["--deep-iteration"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    output = "\n".join(
-        line for line in (done.stdout + done.stderr).splitlines() if "LoggerFactory" not in line
-    )
+    how = "--index-sanity-check" if sanity else "--deep-iteration"
+    done = jvm.tool(DUMP, "--files", ",".join(map(str, files)), how)
+    output = done.ok() + done.err
     for complaint in ("mismatch", "Mismatch", "Exception", "isvalid: false", "not found", "could"):
         assert complaint not in output, output
     return output
@@ -68,24 +63,24 @@ def write_log(directory: Path) -> PartitionLog:
     return log
 
 
-def test_every_file_of_a_closed_log(tmp_path: Path) -> None:
+def test_every_file_of_a_closed_log(jvm: Jvm, tmp_path: Path) -> None:
     log = write_log(tmp_path)
     log.close()
     files = sorted((tmp_path / "t-0").iterdir())
     kinds = {suffix: [f for f in files if f.suffix == suffix] for suffix in SUFFIXES}
     assert all(len(paths) > 3 for paths in kinds.values())
-    output = dump(*(f for paths in kinds.values() for f in paths))
+    output = dump(jvm, *(f for paths in kinds.values() for f in paths))
     assert output.count("baseOffset:") == 800
     assert output.count("isvalid: true") >= 800
-    dump(*kinds[".index"], *kinds[".timeindex"], sanity=True)
+    dump(jvm, *kinds[".index"], *kinds[".timeindex"], sanity=True)
 
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
-def test_the_files_of_a_killed_log(tmp_path: Path) -> None:
+def test_the_files_of_a_killed_log(jvm: Jvm, tmp_path: Path) -> None:
     log = write_log(tmp_path)
     log.segments.release()  # As after kill -9: the active segment has no indexes.
     files = sorted((tmp_path / "t-0").iterdir())
-    output = dump(*(f for f in files if f.suffix in SUFFIXES))
+    output = dump(jvm, *(f for f in files if f.suffix in SUFFIXES))
     assert output.count("baseOffset:") == 800
