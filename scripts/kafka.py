@@ -17,6 +17,7 @@ the defaults here are for nodes that start quickly and share a machine.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -24,7 +25,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 VERSION = "4.3.1"
@@ -66,24 +67,42 @@ def _pom(version: str) -> str:
     )
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from filling a folder of the cache at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def fetch(version: str = VERSION) -> Path:
     """Return the folder of a release's jars; fetch them from Maven first if it lacks any."""
     folder = cache_dir(version)
-    libs, done, pom = folder / "libs", folder / "ok", folder / "pom.xml"
-    if done.exists() and pom.read_text() == _pom(version):
-        return libs
+    if not _is_complete(folder, version):
+        with locked(folder):
+            if not _is_complete(folder, version):
+                _fill(folder, version)
+    return folder / "libs"
+
+
+def _is_complete(folder: Path, version: str) -> bool:
+    return (folder / "ok").exists() and (folder / "pom.xml").read_text() == _pom(version)
+
+
+def _fill(folder: Path, version: str) -> None:
     maven = _need("mvn", "maven (Debian: apt-get install maven)")
-    folder.mkdir(parents=True, exist_ok=True)
-    pom.write_text(_pom(version))
-    goals = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
+    (folder / "ok").unlink(missing_ok=True)
+    (folder / "pom.xml").write_text(_pom(version))
+    goals = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"]
+    goals += ["-DincludeScope=runtime"]
     result = subprocess.run(
         [maven, "-q", "-B", *goals], cwd=folder, capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
         tail = (result.stdout + result.stderr).strip().splitlines()[:1]
         raise KafkaUnavailableError(f"mvn could not fetch Apache Kafka {version}: {' '.join(tail)}")
-    done.touch()
-    return libs
+    (folder / "ok").touch()
 
 
 def java_command(

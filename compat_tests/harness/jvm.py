@@ -1,8 +1,9 @@
 """One JVM for all Java tools and scenarios of a test session, because each start costs a second.
 
 ``Driver.java`` reads one JSON command a line, runs the named class's main method and answers with
-its exit code and output. Rules: the Java sources are compiled once per content into the cache;
-a command that hangs takes the JVM down and fails the test, and the next one gets a new JVM.
+its exit code and output. Rules: the Java sources are compiled once per content into the cache, by
+one process at a time; a command that hangs takes the JVM down and fails the test, and the next one
+gets a new JVM.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import queue
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,18 +51,26 @@ def compile_classes(sources: Sequence[Path], name: str, main: str) -> Path:
     """
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     classes = Path(kafka.cache_dir()).parent / f"{name}-{digest}"
-    if (classes / f"{main}.class").exists():
-        return classes
+    if not (classes / f"{main}.class").exists():
+        with kafka.locked(classes.parent / f"{name}-compiling"):
+            if not (classes / f"{main}.class").exists():
+                _compile(sources, classes)
+    return classes
+
+
+def _compile(sources: Sequence[Path], classes: Path) -> None:
+    """Compile sources into a new folder, which appears when it is complete."""
     compiler = shutil.which("javac")
     if compiler is None:
         raise RuntimeError("`javac` is missing: install a JDK (Debian: openjdk-17-jdk-headless)")
-    classes.mkdir(parents=True, exist_ok=True)
-    command = [compiler, "-nowarn", "-cp", f"{kafka.fetch()}/*", "-d", str(classes)]
-    result = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
-    if result.returncode != 0:
-        shutil.rmtree(classes)
-        raise RuntimeError(f"the Java sources do not compile:\n{result.stderr}")
-    return classes
+    with tempfile.TemporaryDirectory(dir=classes.parent) as scratch:
+        target = Path(scratch) / "classes"
+        command = [compiler, "-nowarn", "-cp", f"{kafka.fetch()}/*", "-d", str(target)]
+        result = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
+        if result.returncode != 0:
+            raise RuntimeError(f"the Java sources do not compile:\n{result.stderr}")
+        shutil.rmtree(classes, ignore_errors=True)
+        target.rename(classes)
 
 
 @attrs.define

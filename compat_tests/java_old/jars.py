@@ -1,6 +1,7 @@
 """Jars by their Maven coordinates, and the classes of ``src`` compiled against them.
 
-Rules: both are made once and kept in the cache; a class path's folder is named by its content.
+Rules: both are made once and kept in the cache, by one process at a time; a class path's folder is
+named by its content.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from compat_tests.harness.broker import kafka
 from compat_tests.harness.suite import cache
 
 SOURCES = Path(__file__).resolve().parent / "src"
@@ -28,13 +30,20 @@ def need(program: str, package: str) -> str:
 def jars(name: str, coordinates: Sequence[str]) -> Path:
     """Return a folder with these artifacts and their dependencies."""
     folder = cache("java-old", name)
-    if not (folder / "ok").exists():
-        maven = need("mvn", "maven (Debian: apt-get install maven)")
-        (folder / "pom.xml").write_text(_pom([*coordinates, LOGGING]))
-        goal = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
-        subprocess.run([maven, "-q", "-B", *goal], cwd=folder, check=True)
-        (folder / "ok").touch()
+    if (folder / "ok").exists():
+        return folder / "jars"
+    with kafka.locked(folder):
+        if not (folder / "ok").exists():
+            _fetch(folder, coordinates)
     return folder / "jars"
+
+
+def _fetch(folder: Path, coordinates: Sequence[str]) -> None:
+    maven = need("mvn", "maven (Debian: apt-get install maven)")
+    (folder / "pom.xml").write_text(_pom([*coordinates, LOGGING]))
+    goal = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
+    subprocess.run([maven, "-q", "-B", *goal], cwd=folder, check=True)
+    (folder / "ok").touch()
 
 
 def _pom(coordinates: Sequence[str]) -> str:
@@ -58,10 +67,12 @@ def classpath(libraries: Path, *sources: str, folder: Path = SOURCES) -> str:
     files = [folder / f"{source}.java" for source in sources]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     classes = libraries.parent / f"classes-{digest}"
-    if not (classes / f"{sources[-1]}.class").exists():
-        compiler = need("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
-        command = [compiler, "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*", "-d", str(classes)]
-        subprocess.run([*command, *map(str, files)], check=True)
+    with kafka.locked(libraries.parent):
+        if not (classes / "ok").exists():
+            compiler = need("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
+            command = [compiler, "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*"]
+            subprocess.run([*command, "-d", str(classes), *map(str, files)], check=True)
+            (classes / "ok").touch()
     return f"{classes}{os.pathsep}{libraries}/*"
 
 
