@@ -16,6 +16,7 @@ from compat_tests.pipeline.command import command, run
 from compat_tests.pipeline.scene import Scene
 from kwire.testing import SchemaRegistry
 from kwire_pipeline.commands.replay import replay_letters
+from kwire_pipeline.config.load import load
 from kwire_pipeline.config.model import Registry
 from kwire_pipeline.config.values import Evolution, Format
 from tests.support.avro_bytes import OLDER, ORDER, older_order, order, text, with_id
@@ -60,23 +61,22 @@ source: {{bootstrap: "{broker}", topics: [{topic}]}}
 table: {{format: parquet, warehouse: {folder}/lake, name: shop.orders{table}}}
 dead_letters: {{table: shop.dead}}
 checkpoint: {folder}/checkpoint
-spark: {{master: "local[2]"}}
-progress: json
 """
 
 
 def run_file(scene: Scene, lines: Sequence[str], table: str = "") -> tuple[list[Row], list[Row]]:
-    """Run the command over a file with lines added; return the rows, and the dead letters."""
+    """Run the pipeline of a file with lines added; return the rows, and the dead letters."""
     folder = scene.folder
-    file, log = folder / "orders.yaml", folder / "log"
+    file = folder / "orders.yaml"
     text = FILE.format(broker=scene.broker.address, topic=scene.topic, folder=folder, table=table)
     file.write_text(text + "\n".join(lines))
-    assert run(command("run", file), log) == 0, log.read_text(errors="replace")[-3000:]
+    scene.pipeline = load(str(file), [], {})
+    scene.run()
     return tables(scene)
 
 
 def tables(scene: Scene) -> tuple[list[Row], list[Row]]:
-    """Return the rows and the dead letters of the command's tables."""
+    """Return the rows and the dead letters of the file's tables."""
     lake, read = scene.folder / "lake" / "shop", scene.spark.read
     rows = read.parquet(str(lake / "orders")).orderBy("kafka_offset").collect()
     return rows, read.parquet(str(lake / "dead")).orderBy("offset").collect()
