@@ -1,8 +1,9 @@
 """kwire's wheel and source distribution, installed as users install them from an index.
 
 A server of the test's own is the index that has kwire; everything else comes from PyPI, as wheels
-only. Rules: every tool gets folders of its own, so that neither an earlier build of the same
-version nor the environment of these tests is what runs.
+only. Rules: every tool gets folders of its own, and the tests share downloads only with each other,
+so that neither an earlier build of the same version nor the environment of these tests is what
+runs.
 """
 
 from __future__ import annotations
@@ -75,13 +76,20 @@ def index(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     server.server_close()
 
 
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of uv, which has no build of kwire but that of this run."""
+    return tmp_path_factory.mktemp("downloads")
+
+
 @pytest.fixture
-def environment(index: str, tmp_path: Path) -> dict[str, str]:
+def environment(index: str, downloads: Path, tmp_path: Path) -> dict[str, str]:
     """The environment of an installer: its own folders, and kwire's index before PyPI."""
-    folders = ("UV_CACHE_DIR", "UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")
+    folders = ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")
     return {
         **os.environ,
         **{name: str(tmp_path / name.lower()) for name in folders},
+        "UV_CACHE_DIR": str(downloads),
         "UV_INDEX": index,
         "UV_NO_BUILD": "1",
         "UV_PYTHON_DOWNLOADS": "never",
