@@ -74,9 +74,8 @@ def run_twice_at_once(scene: LakeScene) -> None:
     scene.run()
 
 
-@pytest.mark.parametrize(
-    "scene", [ICEBERG, pytest.param(DELTA, marks=pytest.mark.long)], indirect=True
-)
+@pytest.mark.long
+@pytest.mark.parametrize("scene", [ICEBERG, DELTA], indirect=True)
 def test_table_that_was_rolled_back_is_refused_and_adopted(scene: LakeScene) -> None:
     for numbers in (range(20), range(20, 40)):
         scene.produce(numbers)

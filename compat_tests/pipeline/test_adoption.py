@@ -97,7 +97,7 @@ def test_run_without_checkpoint_and_table_does_not_write_dead_letters_again(
     assert scene.verify().is_clean
 
 
-@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("at_end", [pytest.param(False, marks=pytest.mark.long), True])
 def test_adoption_begins_a_partition_without_rows_as_chosen(
     scene: LetterScene, at_end: bool
 ) -> None:

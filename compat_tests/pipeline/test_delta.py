@@ -86,7 +86,9 @@ def test_table_that_was_restored_is_refused_and_adopted(scene: Scene) -> None:
     scene.check_each_once(range(60))
 
 
-@pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.PARQUET])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(TableFormat.DELTA, marks=pytest.mark.long), TableFormat.PARQUET]
+)
 def test_partitions_of_a_table_do_not_change(scene: Scene, kind: TableFormat) -> None:
     """Readers of Parquet would leave out the rows that are outside of the newer folders."""
     table = attrs.evolve(scene.pipeline.table, format=kind)

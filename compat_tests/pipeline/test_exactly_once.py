@@ -212,6 +212,7 @@ def check_refused(scene: Scene, text: str) -> None:
     assert scene.snapshots() == before
 
 
+@pytest.mark.long
 def test_deleted_checkpoint_is_refused_and_adopted(scene: Scene) -> None:
     scene.produce(range(20))
     scene.run()
@@ -298,6 +299,7 @@ def test_second_writer_of_a_batch_is_refused_by_the_table_itself(scene: Scene) -
     assert [row.operation for row in snapshots] == ["append", "append"]
 
 
+@pytest.mark.long
 def test_run_from_the_start_replaces_the_rows(scene: Scene) -> None:
     scene.produce(range(20))
     scene.run()
@@ -333,6 +335,7 @@ def test_run_from_the_start_that_ends_in_its_deletion_is_continued(
     scene.check_each_once(range(40))
 
 
+@pytest.mark.long
 def test_deleted_part_of_the_checkpoint_is_refused(scene: Scene) -> None:
     scene.produce(range(20))
     scene.run()

@@ -87,7 +87,9 @@ def check(scene: Scene, rows: dict[str, int]) -> KeyProof:
     return proof
 
 
-@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+@pytest.mark.parametrize(
+    "format", [pytest.param(TableFormat.ICEBERG, marks=pytest.mark.long), TableFormat.DELTA]
+)
 def test_value_that_a_change_leaves_out_stays(scene: Scene, format: TableFormat) -> None:
     """Debezium's placeholder for an unchanged large value of Postgres is not the value."""
     left_out = "__debezium_unavailable_value"
@@ -244,7 +246,9 @@ def test_ignored_tombstones_of_appended_rows_are_verified(scene: Scene) -> None:
     assert "1 dropped" in proof.words()[0]
 
 
-@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+@pytest.mark.parametrize(
+    "format", [TableFormat.ICEBERG, pytest.param(TableFormat.DELTA, marks=pytest.mark.long)]
+)
 def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
     scene: Scene, spark: SparkSession, format: TableFormat
 ) -> None:
@@ -330,7 +334,9 @@ class TakeOver:
         self.folder.write(LEASE, other.dump())
 
 
-@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+@pytest.mark.parametrize(
+    "format", [pytest.param(TableFormat.ICEBERG, marks=pytest.mark.long), TableFormat.DELTA]
+)
 def test_letter_is_applied_unless_its_key_has_changed_since(
     scene: Scene, spark: SparkSession, format: TableFormat
 ) -> None:
