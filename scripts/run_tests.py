@@ -36,7 +36,8 @@ class Stage:
     command: list[str]
     long: bool = False
     by_name: bool = False
-    """True if only ``--only`` runs the stage, because a machine for tests may lack what it asks."""
+    """True if only ``--only`` runs the stage: a machine for tests may lack what the stage asks, or
+    the stage says something about the tests and nothing about kwire."""
 
 
 WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
@@ -50,6 +51,7 @@ WITH_APACHE = [
 WITH_SPARK = [f"compat_tests/{name}" for name in ("lake", "pipeline", "spark")]
 """Tests that share one session of Spark, in one process: each session takes half a minute of
 processor time to start and to warm up, and 2 GB of memory."""
+WITHOUT_SPARK = [f"--ignore={path}" for path in WITH_SPARK]
 STAGES = [
     Stage("lint", [str(BIN / "ruff"), "check", "."]),
     Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
@@ -81,7 +83,8 @@ STAGES = [
             "--broker=kwire",
             "-m",
             "not long",
-            *(f"--ignore={path}" for path in WITH_APACHE + WITH_SPARK),
+            *(f"--ignore={path}" for path in WITH_APACHE),
+            *WITHOUT_SPARK,
         ],
     ),
     *(
@@ -125,10 +128,26 @@ STAGES = [
     ),
     Stage(
         "long compat",
-        [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", "-m", "long"],
+        [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", "-m", "long", *WITHOUT_SPARK],
         long=True,
     ),
-    Stage("compat kafka", [*PYTEST, *PARALLEL, "compat_tests", "--broker=kafka"], long=True),
+    Stage("long compat spark", [*PYTEST, *WITH_SPARK, "--broker=kwire", "-m", "long"], long=True),
+    Stage(
+        "compat kafka spark",
+        [*PYTEST, *WITH_SPARK, "--broker=kafka", "-m", "not long"],
+        long=True,
+    ),
+    Stage(
+        "compat kafka",
+        [*PYTEST, *WAITING, "compat_tests", "--broker=kafka", "-m", "not long", *WITHOUT_SPARK],
+        long=True,
+    ),
+    # Hours in which only Apache Kafka is tested; for those who change a long test.
+    Stage(
+        "long compat kafka",
+        [*PYTEST, *PARALLEL, "compat_tests", "--broker=kafka", "-m", "long"],
+        by_name=True,
+    ),
 ]
 
 
