@@ -9,6 +9,7 @@ assignment).
 """
 
 import logging
+from typing import Final
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.codec.messages.join_group import JoinGroupRequest
@@ -45,6 +46,8 @@ from kwire.group.records import group_record
 
 logger = logging.getLogger(__name__)
 
+WAITING_JOINS_MAX: Final = 4
+"""The number of JoinGroup requests of one member that may wait; earlier ones are refused."""
 Leaver = LeaveGroupRequest.MemberIdentity
 LeaveResult = LeaveGroupResponse.MemberResponse
 
@@ -174,13 +177,16 @@ def _update_member(
     builder: DecisionBuilder, group: ClassicGroup, member: Member, request: JoinGroupRequest
 ) -> ClassicGroup:
     """Update a member's protocols and timeouts; its JoinGroup waits for the next generation."""
-    builder.answer(member.join_ticket, join_error(RebalanceInProgress, member.member_id))
+    waiting = member.join_tickets
+    for ticket in waiting[: 1 - WAITING_JOINS_MAX]:
+        builder.answer(ticket, join_error(RebalanceInProgress, member.member_id))
     return group.replace(
         member._replace(
             protocols=_protocols(request),
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
             join_ticket=builder.ticket,
+            earlier_join_tickets=waiting[1 - WAITING_JOINS_MAX :],
         )
     )
 
@@ -195,7 +201,8 @@ def _rejoin_static_member(
     """Give a restarted static member a new member id, and fence the old one."""
     old = group.members[old_id]
     old_leader = group.leader
-    builder.answer(old.join_ticket, join_error(FencedInstanceId, old_id))
+    for ticket in old.join_tickets:
+        builder.answer(ticket, join_error(FencedInstanceId, old_id))
     builder.answer(old.sync_ticket, sync_error(FencedInstanceId))
     builder.end_session(group, old_id)
     group = group.replace_static_member(old_id, new_id)
@@ -207,7 +214,7 @@ def _rejoin_static_member(
         return complete_if_joined(builder, group)
     if group.select_protocol() != group.protocol:
         return rebalance(builder, group, f"{request.group_instance_id} changes the protocol")
-    group = group.replace(group.members[new_id]._replace(join_ticket=None))
+    group = group.replace(group.members[new_id].without_join())
     builder.records.append(group_record(group))
     reply = join_response(group, group.members[new_id])
     if not request.can_skip_assignment:

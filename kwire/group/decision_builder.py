@@ -146,7 +146,7 @@ def answer_removed_member(
     builder: DecisionBuilder, member: Member, error: type[KafkaError]
 ) -> None:
     """Answer the waiting requests of a removed member with an error."""
-    if member.join_ticket is not None:
-        builder.answer(member.join_ticket, join_error(error))
+    for ticket in member.join_tickets:
+        builder.answer(ticket, join_error(error))
     if member.sync_ticket is not None:
         builder.answer(member.sync_ticket, sync_error(error))

@@ -70,9 +70,26 @@ class Member(NamedTuple):
     assignment: bytes = b""
     order: int = 0
     join_ticket: int | None = None
+    earlier_join_tickets: tuple[int, ...] = ()
+    """The JoinGroup requests before that of :attr:`join_ticket` that still wait."""
     sync_ticket: int | None = None
     is_new: bool = False
     """True while a member that joined for the first time waits for its first generation."""
+
+    @property
+    def join_tickets(self) -> tuple[int, ...]:
+        """The waiting JoinGroup requests, the latest last.
+
+        After a broken connection the requests of a member may arrive in any order. All get the same
+        answer, because the member may wait for the answer to any of them.
+        """
+        if self.join_ticket is None:
+            return ()
+        return (*self.earlier_join_tickets, self.join_ticket)
+
+    def without_join(self) -> "Member":
+        """Return the member without waiting JoinGroup requests."""
+        return self._replace(join_ticket=None, earlier_join_tickets=())
 
     def metadata(self, protocol: str | None) -> bytes:
         for name, data in self.protocols:
@@ -218,7 +235,7 @@ class ClassicGroup(NamedTuple):
         """
         old = self.members[old_id]
         assert old.instance_id is not None
-        member = old._replace(member_id=new_id, join_ticket=None, sync_ticket=None, is_new=False)
+        member = old.without_join()._replace(member_id=new_id, sync_ticket=None, is_new=False)
         pending_sync = self.pending_sync
         if old_id in pending_sync:
             pending_sync = pending_sync.delete(old_id)

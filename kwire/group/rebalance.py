@@ -154,10 +154,11 @@ def _start_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicG
         protocol=group.select_protocol(),
     )
     for member in group.members_by_arrival():
-        builder.answer_late(member.join_ticket, partial(join_response, group, member))
+        for ticket in member.join_tickets:
+            builder.answer_late(ticket, partial(join_response, group, member))
         builder.restart_session(group, member)
     members = {
-        member_id: member._replace(join_ticket=None, is_new=False)
+        member_id: member.without_join()._replace(is_new=False)
         for member_id, member in group.members.items()
     }
     builder.start_sync_timeout(group, group.rebalance_timeout_ms)

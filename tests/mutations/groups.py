@@ -618,4 +618,12 @@ MUTATIONS = (
         new="        return None\n",
         test=f"{_USUAL}::test_usual_commit_waits_until_its_record_is_committed",
     ),
+    Mutation(
+        name="earlier-join-of-a-member-is-forgotten",
+        invariants=(67,),
+        path="kwire/group/model.py",
+        old="return (*self.earlier_join_tickets, self.join_ticket)",
+        new="return (self.join_ticket,)",
+        test="tests/group/test_members.py::test_repeated_join_makes_one_member",
+    ),
 )
