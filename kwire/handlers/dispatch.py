@@ -537,8 +537,12 @@ class ConnectionRequests:
         if response is None:
             return None
         _, _, correlation_id = _HEAD.unpack_from(frame)
+        shared = None
         if isinstance(response, SharedResponse):
-            return response.parts(route.encode, route.head, route.version, correlation_id)
+            parts = response.parts(route.head, route.version, correlation_id)
+            if parts is not None:
+                return parts
+            shared, response = response, response.build()
         if isinstance(response, tuple):
             return route.encode_values(correlation_id, response, throttle_ms)
         try:
@@ -549,8 +553,9 @@ class ConnectionRequests:
             if route.narrow is not None:
                 response = route.narrow(response, route.version, request)
             if work_s >= QUICK_ANSWER_S and has_more_elements(response, LARGE_COUNT):
-                return Slow(partial(_encode_large, route, frame, response))
-            return encode_response(route.encode, route.head, correlation_id, response)
+                return Slow(partial(_encode_large, route, frame, response, shared))
+            parts = encode_response(route.encode, route.head, correlation_id, response)
+            return parts if shared is None else shared.keep(parts, route.head, route.version)
         except BaseException:
             route.handler.discard(response)
             raise
@@ -587,11 +592,15 @@ async def _decode_large(frame: memoryview, body: int) -> Body:
     return request
 
 
-async def _encode_large(route: Route, frame: memoryview, response: Body) -> list[Part]:
+async def _encode_large(
+    route: Route, frame: memoryview, response: Body, shared: SharedResponse | None
+) -> list[Part]:
     """Return the parts of a response, encoded in slices."""
     try:
         key, version, correlation_id = _HEAD.unpack_from(frame)
-        return await run_in_slices(response_parts_in_steps(key, version, correlation_id, response))
+        steps = response_parts_in_steps(key, version, correlation_id, response)
+        parts = await run_in_slices(steps)
+        return parts if shared is None else shared.keep(parts, route.head, version)
     except BaseException:
         route.handler.discard(response)
         raise

@@ -4,14 +4,17 @@ Topics are requested by name or, from version 12 onwards, by id; an empty list m
 means all. Unknown names are created if client and broker allow it, and the response then includes
 the new topics. In Kafka the client has to ask again, because the response predates the creation.
 
-The response shows a single image, however long it takes: 1.8 us per partition, in slices.
+The response shows a single image, however long it takes: 1.8 us per partition, in slices. Equal
+requests share its encoding until the image changes, unless it depends on the client.
 """
 
 import logging
+from collections.abc import Hashable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from kwire import errors
+from kwire.codec.compile import decode
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError
@@ -24,6 +27,7 @@ from kwire.handlers.shared.client_view import (
 )
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
@@ -36,6 +40,12 @@ Partition = Topic.MetadataResponsePartition
 Broker = MetadataResponse.MetadataResponseBroker
 
 _NOT_REQUESTED: Final = -2147483648
+_SHARED_TOPICS_MAX: Final = 256
+"""The largest number of named topics in a request whose response is shared."""
+_THROTTLE_SINCE: Final = 3
+_NO_THROTTLE: Final = bytes(4)
+"""The first field of a response since that version: no throttle time."""
+_Answer: TypeAlias = MetadataResponse | SharedResponse
 _PARTITIONS_AT_ONCE: Final = 128
 """The number of partitions between two checks of the clock: about a quarter of a millisecond."""
 
@@ -49,7 +59,13 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
 
 
 @handles(MetadataRequest, refuse=refuse)
-def metadata(context: Context, request: MetadataRequest) -> Steps[MetadataResponse]:
+def metadata(context: Context, request: MetadataRequest) -> Steps[_Answer]:
+    key = _shared_key(context, request)
+    if key is not None:
+        frames = context.services.metadata_frames.of(context.image)
+        if key in frames:
+            build = partial(_read, frames[key], request.version)
+            return SharedResponse(build, frames, _NO_THROTTLE, _THROTTLE_SINCE, key)
     may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
     slices = Slices(context.clock.now)
     refused: dict[str, int] = {}
@@ -58,36 +74,74 @@ def metadata(context: Context, request: MetadataRequest) -> Steps[MetadataRespon
         if missing:
             refused |= yield partial(_create, context, missing)
     image = context.image
-    topics = yield from _topics(context, image, request, slices)
+    view = ClientView(image, context.listener)
+    topics = yield from _topics(context, view, image, request, slices)
     for topic in topics:
         if topic.error_code:
             topic.error_code = refused.get(topic.name or "", topic.error_code)
     if request.include_topic_authorized_operations:
-        for topic in topics:
-            denied = topic.error_code == errors.TopicAuthorizationFailed.code
-            if topic.name is not None and not denied:
-                topic.topic_authorized_operations = authorized_operations(
-                    context, "Topic", topic.name
-                )
-            if slices.is_over:
-                yield slices.pause
+        yield from _add_operations(context, topics, slices)
     operations = _NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         operations = cluster_operations(context)
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=_brokers(context, image),
         cluster_id=context.services.cluster_id,
         controller_id=any_controller_id(context, image),
         topics=topics,
         cluster_authorized_operations=operations,
     )
+    is_current = image is context.image
+    if key is None or not is_current or view.has_errors or any(each.error_code for each in topics):
+        return response
+    frames = context.services.metadata_frames.with_room(image)
+    return SharedResponse(lambda: response, frames, _NO_THROTTLE, _THROTTLE_SINCE, key)
+
+
+def _add_operations(context: Context, topics: list[Topic], slices: Slices) -> Steps[None]:
+    """Add the operations that the client may perform on each topic."""
+    for topic in topics:
+        denied = topic.error_code == errors.TopicAuthorizationFailed.code
+        if topic.name is not None and not denied:
+            topic.topic_authorized_operations = authorized_operations(context, "Topic", topic.name)
+        if slices.is_over:
+            yield slices.pause
+
+
+def _read(shared: bytes, version: int) -> MetadataResponse:
+    """Return the response whose encoding is shared."""
+    own = _NO_THROTTLE if version >= _THROTTLE_SINCE else b""
+    return decode(MetadataResponse, own + shared, version)
+
+
+def _shared_key(context: Context, request: MetadataRequest) -> Hashable:
+    """Return what the response depends on besides the image; None if that is the client, too.
+
+    Errors depend on the version in ways of their own, so responses with errors are not shared.
+    """
+    if (
+        context.services.authorizer is not None
+        or context.image.quotas
+        or request.include_topic_authorized_operations
+        or request.include_cluster_authorized_operations
+        or request.version == 0
+        or len(request.topics or ()) > _SHARED_TOPICS_MAX
+    ):
+        return None
+    topics = request.topics
+    named = topics if topics is None else tuple((each.name, each.topic_id) for each in topics)
+    return context.listener, request.version, named
 
 
 def _topics(
-    context: Context, image: MetadataImage, request: MetadataRequest, slices: Slices
+    context: Context,
+    view: ClientView,
+    image: MetadataImage,
+    request: MetadataRequest,
+    slices: Slices,
 ) -> Steps[list[Topic]]:
     """Describe the requested topics, or all that the client may see."""
-    view, topics = ClientView(image, context.listener), []
+    topics = []
     if request.topics is None:
         for topic in image.topics.values():
             if context.is_allowed("Describe", "Topic", topic.name):

@@ -76,7 +76,7 @@ class SharedRead(NamedTuple):
     result: "ReadResult"
     """The result of the read, with its records in memory."""
     size: int
-    frames: dict[int, bytes]
+    frames: dict[Hashable, bytes]
     """The bytes that responses with only this answer share, by version
     (:class:`kwire.handlers.shared.shared_response.SharedResponse`)."""
 

@@ -87,7 +87,7 @@ FIGURES: Final = {
     "Heartbeat": 1104,
     "ConsumerGroupHeartbeat": 1416,
     "OffsetCommit": 3580,
-    "Metadata of one topic": 2942,
+    "Metadata of one topic": 1103,
     "ApiVersions": 2997,
     "FindCoordinator": 1628,
     "Call of another node": 1028,

@@ -42,6 +42,8 @@ class MetadataRequest(Request["MetadataResponse"]):
     allow_auto_topic_creation: Bool = field("4+", default=True)
     include_cluster_authorized_operations: Bool = field("8-10", default=False)
     include_topic_authorized_operations: Bool = field("8+", default=False)
+    version: Int16 = field("", default=0, ignorable=True)
+    """The version in which the client has sent the request; 0 also if it is not known."""
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
@@ -94,7 +96,8 @@ class MetadataResponse:
 
 
 def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
-    """Replace an empty list in version 0, where it asks for all topics, by null."""
+    """Set the version; replace an empty list in version 0, which asks for all topics, by null."""
+    request.version = version
     if version == 0 and not request.topics:
         request.topics = None
     return request

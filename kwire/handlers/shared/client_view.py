@@ -74,6 +74,11 @@ class ClientView:
         self._leaderships: dict[tuple[object, ...], Leadership] = {}
         """Results by leader, replicas and directories, which many partitions have in common."""
 
+    @property
+    def has_errors(self) -> bool:
+        """True if a partition that was described cannot be reached."""
+        return any(each.error_code for each in self._leaderships.values())
+
     def describe(
         self, partition_type: PartitionType[Described_co], index: int, partition: PartitionImage
     ) -> Described_co:

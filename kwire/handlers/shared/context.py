@@ -20,6 +20,7 @@ from kwire.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.shared.client_quotas import ClientQuotas
+from kwire.handlers.shared.metadata_frames import MetadataFrames
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics, count_throttle
 from kwire.raftmeta.controller.active_controller import ActiveController
@@ -137,6 +138,7 @@ class Services:
     logs: LogManager
     broker: BrokerServices | None
     """None on a node that is only a controller."""
+    metadata_frames: MetadataFrames = attrs.field(factory=MetadataFrames)
     authorizer: "Authorizer | None" = None
     """Decides what clients may do; without it, they may do everything."""
     check_certificates: "CheckCertificates | None" = None

@@ -6,6 +6,7 @@ import attrs
 
 from kwire.clock import SystemClock
 from kwire.handlers.shared.context import BrokerServices, Current, Services
+from kwire.handlers.shared.metadata_frames import MetadataFrames
 from kwire.metrics import Metrics
 from kwire.raftmeta.metadata.image import MetadataImage
 
@@ -26,6 +27,7 @@ def services_of(**parts: Any) -> Services:
     """Return the services of a node with these parts, by their names in any of the classes."""
     defaults = {"clock": SystemClock(), "metrics": Metrics(), "cluster_id": ""}
     defaults |= {"image": MetadataImage(), "supported_features": {}}
+    defaults |= {"metadata_frames": MetadataFrames()}
     optional = {"authorizer": None, "check_certificates": None, "telemetry": None}
     parts = defaults | optional | parts
     parts["current"] = _make(Current, parts)
