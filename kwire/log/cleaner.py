@@ -10,6 +10,7 @@ retried. Changed settings abort the running passes, as in Kafka, which restarts 
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import Final
 
 import attrs
@@ -18,7 +19,8 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.compaction.choice import NEVER_MS, Assessment, dirtiest
+from kwire.lazy_heap import LazyHeap
+from kwire.log.compaction.choice import NEVER_MS, Assessment
 from kwire.log.compaction.job import CleaningFailed, CleaningSummary
 from kwire.log.config import CleanerSettings
 from kwire.log.deadlines import Deadlines
@@ -61,8 +63,8 @@ class LogCleaner:
     _changed: Signal = attrs.field(init=False, factory=Signal)
     _timers: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
     """The times at which logs are assessed even without a change."""
-    _due: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
-    """The logs to clean, with their latest assessments."""
+    _due: LazyHeap[PartitionLog] = attrs.field(init=False, factory=LazyHeap)
+    """The logs to clean; the one with the largest cleanable share comes first."""
     _has_due: Signal = attrs.field(init=False, factory=Signal)
     _assessments: dict[PartitionLog, Assessment] = attrs.field(init=False, factory=dict)
     _looked_at: float | None = attrs.field(init=False, default=None)
@@ -122,7 +124,7 @@ class LogCleaner:
     async def _look_at(self, log: PartitionLog) -> None:
         assessment = await self._assess(log)
         self._marked.pop(log, None)
-        self._due.pop(log, None)
+        self._due.discard(log)
         if assessment is None:
             self._assessments.pop(log, None)
             return
@@ -130,7 +132,7 @@ class LogCleaner:
         if self._is_uncleanable(log):
             return
         if assessment.is_due:
-            self._due[log] = assessment
+            self._due.push(log, -assessment.cleanable_ratio)
         now, now_ms = self.clock.now(), self.clock.now_ms()
         if assessment.retry_ms < NEVER_MS:
             self._timers.arm(log, now + max(assessment.retry_ms - now_ms, 0) / 1000)
@@ -156,7 +158,7 @@ class LogCleaner:
         for log in list(self._assessments):
             if not self._is_here(log):
                 self._assessments.pop(log, None)
-                self._due.pop(log, None)
+                self._due.discard(log)
                 self._timers.disarm(log)
             await slices.pause()
 
@@ -169,14 +171,16 @@ class LogCleaner:
 
     # -- workers
 
-    def _take(self) -> PartitionLog | None:
+    async def _take(self) -> PartitionLog | None:
         """Remove the dirtiest log that may be cleaned now from the due logs, and return it."""
-        while (log := dirtiest(self._due)) is not None:
-            del self._due[log]
+        slices = Slices(self.clock.now)
+        while dirtiest := self._due.pop_up_to(inf, at_most=1):
+            (log,) = dirtiest
             service = self.services[log.disk]
             # The end of the pass or pause that forbids this pass marks the log again.
             if not service.busy.cleaning.announce_later(log) and service.cleaning.may_clean(log):
                 return log
+            await slices.pause()  # A directory that failed may have had thousands of due logs.
         return None
 
     async def _work(self, stats: WorkerStats) -> None:
@@ -184,10 +188,10 @@ class LogCleaner:
         runner = self.make_runner()
         try:
             while True:
-                log = self._take()
+                log = await self._take()
                 if log is None:
                     await runner.close()
-                    log = self._take()  # A log may have become due meanwhile.
+                    log = await self._take()  # A log may have become due meanwhile.
                 if log is None:
                     await self._has_due.wait()
                 else:

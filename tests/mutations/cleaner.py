@@ -7,6 +7,14 @@ HISTORIES = "tests/log/compaction/test_random_histories.py"
 
 MUTATIONS = (
     Mutation(
+        name="any-due-log-is-cleaned-first",
+        invariants=(87,),
+        path="kwire/log/cleaner.py",
+        old="self._due.push(log, -assessment.cleanable_ratio)",
+        new="self._due.push(log, 0)",
+        test="tests/log/compaction/test_cleaner.py::test_dirtiest_of_the_due_logs_is_cleaned_first",
+    ),
+    Mutation(
         name="aborted-records-replace-committed-ones",
         invariants=(4, 65, 87),
         path=f"{FOLDER}/key_offsets.py",

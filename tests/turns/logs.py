@@ -12,9 +12,11 @@ from kwire.log.aborted_transactions import read_committed
 from kwire.log.cleaner import LogCleaner
 from kwire.log.cold_lookups import WouldWait
 from kwire.log.compaction.clean import clean
-from kwire.log.compaction.job import CleanedGroup
+from kwire.log.compaction.job import CleanedGroup, CleaningJob
 from kwire.log.config import CleanerSettings, LogConfig
+from kwire.log.directories.cleaning_runner import Clean, Pass
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk import Disk
 from kwire.log.formats import names, offset_index
 from kwire.log.formats.txn_index import AbortedTxn, pack
 from kwire.log.manager import LogManager
@@ -411,23 +413,37 @@ COMPACTED: dict[str, Any] = {
 }
 
 
+def make_cleaner(logs: Logs, run_pass: Clean, threads: int) -> LogCleaner:
+    return LogCleaner(
+        logs.manager.services,
+        Clock(),
+        lambda: ThreadRunner(in_meter(logs), run_pass),
+        CleanerSettings(threads=threads, backoff_ms=0),
+    )
+
+
+def forget_cleaner(logs: Logs) -> None:
+    for service in logs.manager.services.values():
+        service.on_compactable = lambda log: None
+
+
+def append_and_close(log: PartitionLog) -> None:
+    """Append a record in a segment that can be cleaned."""
+    append(log, [b"v"])
+    log.roll(TIME_MS)
+    log.high_watermark = log.end_offset
+
+
 @LOGS.operation(
     "choice of the log to compact", "logs", 10_000, "log.cleaner.run", "log.cleaner._look_at_marked"
 )
 async def choose(logs: Logs, size: int) -> None:
     config = LogConfig(**COMPACTED)
-    cleaner = LogCleaner(
-        logs.manager.services,
-        Clock(),
-        lambda: ThreadRunner(in_meter(logs), clean),
-        CleanerSettings(threads=0, backoff_ms=0),
-    )
+    cleaner = make_cleaner(logs, clean, threads=0)
     for number in range(size):
         log = logs.manager.create("many", ID, number, config)
         if number < 10:
-            append(log, [b"v"])
-            log.roll(TIME_MS)
-            log.high_watermark = log.end_offset
+            append_and_close(log)
         await trio.lowlevel.checkpoint()
     with logs.meter.measuring():
         async with trio.open_nursery() as nursery:
@@ -435,11 +451,42 @@ async def choose(logs: Logs, size: int) -> None:
             await trio.sleep(60)
             nursery.cancel_scope.cancel()
     assert cleaner.max_dirty_percent == 100
-    for service in logs.manager.services.values():
-        service.on_compactable = lambda log: None
+    forget_cleaner(logs)
 
 
-@LOGS.operation("swap of a compacted group", "segments", 1_000, "log.cleaner._work")
+@LOGS.operation(
+    "compaction of logs that are due together",
+    "logs",
+    10_000,
+    "log.cleaner._work",
+    after="choice of the log to compact",
+)
+async def compact(logs: Logs, size: int) -> None:
+    """The first passes, each of which chooses among all logs that are left."""
+    pass_count, enough = 0, trio.Event()
+
+    def count(disk: Disk, job: CleaningJob, pace: Callable[[int], None]) -> Pass:
+        nonlocal pass_count
+        pass_count += 1
+        if pass_count == 20:
+            enough.set()
+        return clean(disk, job, pace)
+
+    cleaner = make_cleaner(logs, count, threads=1)
+    for number in range(size):
+        log = logs.manager.get("many", number)
+        assert log is not None
+        append_and_close(log)
+        await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cleaner.run, name="cleaner.run")
+            await enough.wait()
+            nursery.cancel_scope.cancel()
+    forget_cleaner(logs)
+
+
+@LOGS.operation("swap of a compacted group", "segments", 1_000)
 async def swap(logs: Logs, size: int) -> None:
     log = logs.create("swapped", segment_bytes=200, **COMPACTED)
     for _ in range(2 * size + 10):

@@ -9,7 +9,7 @@ Kafka, so that both choose the same log.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import attrs
@@ -147,9 +147,3 @@ def _delay(dirty: Iterable[SegmentFacts], max_lag_ms: int, now_ms: int) -> tuple
         return 0, NEVER_MS
     delay_ms = now_ms - max_lag_ms - earliest
     return (delay_ms, NEVER_MS) if delay_ms > 0 else (0, earliest + max_lag_ms + 1)
-
-
-def dirtiest(assessments: Mapping[K, Assessment]) -> K | None:
-    """Return the due log with the largest cleanable share; None if no log is due."""
-    due = (log for log, assessment in assessments.items() if assessment.is_due)
-    return max(due, key=lambda log: assessments[log].cleanable_ratio, default=None)

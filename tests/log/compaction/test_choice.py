@@ -5,11 +5,9 @@ import pytest
 
 from kwire.log.compaction.choice import (
     NEVER_MS,
-    Assessment,
     LogFacts,
     SegmentFacts,
     assess,
-    dirtiest,
 )
 from kwire.log.config import LogConfig
 
@@ -124,16 +122,3 @@ def test_clean_log_is_not_due_with_a_ratio_of_zero() -> None:
 def test_checkpoint_inside_the_active_segment_leaves_nothing_to_clean() -> None:
     assessment = assess(facts(9, 9, clean_end=15), NOW)
     assert (assessment.cleanable_bytes, assessment.is_due) == (0, False)
-
-
-def test_dirtiest_log_comes_first() -> None:
-    logs: dict[str, Assessment] = {
-        "half": assess(facts(100, 101, 9, clean_end=10), NOW),
-        "all": assess(facts(100, 101, 9), NOW),
-        "clean": assess(facts(100, 101, 9, clean_end=20), NOW),
-    }
-    assert dirtiest(logs) == "all"
-    del logs["all"]
-    assert dirtiest(logs) == "half"
-    del logs["half"]
-    assert dirtiest(logs) is None

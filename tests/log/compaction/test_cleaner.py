@@ -70,6 +70,16 @@ def fill(logs: LogManager, topic: str = "t", config: LogConfig = CONFIG) -> dict
     return table(log)
 
 
+def put_again(logs: LogManager, topic: str, count: int) -> None:
+    """Add records to a log that has been cleaned, and close their segment."""
+    log = logs.get(topic, 0)
+    assert log is not None
+    for number in range(count):
+        put(log, b"key%d" % (number % 3), b"value %d" % number)
+    log.roll(TIME_MS)
+    log.high_watermark = log.end_offset
+
+
 def clean_end(logs: LogManager, topic: str = "t") -> int | None:
     log = logs.get(topic, 0)
     assert log is not None
@@ -209,6 +219,25 @@ async def test_more_threads_are_used_at_once_and_none_stop_the_cleaning(autojump
         logs.configure_cleaner(attrs.evolve(SETTINGS, threads=2))
         await trio.sleep(30)
         assert clean_end(logs)
+
+
+async def test_dirtiest_of_the_due_logs_is_cleaned_first(autojump_clock) -> None:
+    cleaned: list[str] = []
+
+    def record(disk: Disk, job: CleaningJob, pace: Callable[[int], None]) -> Pass:
+        cleaned.append(job.directory)
+        return (yield from clean(disk, job, pace))
+
+    async with running(SimDisk(), lambda: ThreadRunner(in_thread, record)) as logs:
+        for topic in ("half", "most"):
+            fill(logs, topic)
+        await trio.sleep(30)
+        cleaned.clear()
+        for topic, count in (("half", 10), ("most", 40)):
+            put_again(logs, topic, count)
+        fill(logs, "all")
+        await trio.sleep(30)
+        assert cleaned == ["all-0", "most-0", "half-0"]
 
 
 async def test_records_behind_an_open_transaction_are_cleaned_once_it_ends(autojump_clock) -> None:
