@@ -8,7 +8,8 @@ Rules:
 * A follower joins when it has caught up and may be in sync (KIP-841, KIP-903); it leaves when it
   has not caught up for ``replica.lag.time.max.ms``.
 * One request is in flight at a time, with the proposals of at most :data:`REQUEST_PARTITIONS`
-  partitions; proposals that get no answer are resent.
+  partitions; proposals that get no answer are resent. Those by which followers leave an ISR are
+  sent before those by which they join, because producers with acks=all wait for the former.
 * The timer runs only while this broker leads partitions with followers.
 """
 
@@ -66,6 +67,8 @@ class _PendingProposal:
 
     leader: PartitionLeader
     proposal: Proposal
+    is_leave: bool
+    """True if followers leave the ISR by this proposal, False if they join."""
 
     @property
     def is_pending(self) -> bool:
@@ -93,8 +96,10 @@ class IsrChanges:
     lag_max_s: float
     _led: set[Partition] = attrs.field(factory=set)
     """Partitions with followers that this broker leads."""
-    _proposals: dict[Partition, _PendingProposal] = attrs.field(factory=dict)
-    """Proposals that are still to be sent."""
+    _leaves: dict[Partition, _PendingProposal] = attrs.field(factory=dict)
+    """Proposals that are still to be sent, by which followers leave an ISR."""
+    _joins: dict[Partition, _PendingProposal] = attrs.field(factory=dict)
+    """Proposals that are still to be sent, by which followers join an ISR."""
     _has_proposals: Signal = attrs.field(factory=Signal)
     _has_followers: Signal = attrs.field(factory=Signal)
     _brokers_changed: Signal = attrs.field(factory=Signal)
@@ -134,8 +139,13 @@ class IsrChanges:
         self, partition: Partition, leader: PartitionLeader, proposal: Proposal | None
     ) -> None:
         if proposal is not None:
-            self._proposals[partition] = _PendingProposal(leader, proposal)
+            is_leave = not proposal.isr >= leader.isr
+            pending = _PendingProposal(leader, proposal, is_leave)
+            self._queue(pending)[partition] = pending
             self._has_proposals.notify()
+
+    def _queue(self, pending: _PendingProposal) -> dict[Partition, _PendingProposal]:
+        return self._leaves if pending.is_leave else self._joins
 
     async def _propose_without_laggards(self) -> None:
         """Propose ISRs without late followers, twice per ``replica.lag.time.max.ms``.
@@ -174,27 +184,26 @@ class IsrChanges:
 
     async def _send_all(self) -> None:
         while True:
-            while not self._proposals:
+            while not self._leaves and not self._joins:
                 await self._has_proposals.wait()
             proposals = self._next_proposals()
             unanswered = await self._send(proposals) if proposals else {}
             if unanswered:
                 for partition, pending in unanswered.items():
-                    self._proposals.setdefault(partition, pending)
+                    self._queue(pending).setdefault(partition, pending)
                 await trio.sleep(RETRY_S)
             else:
                 await give_way()  # The next request may be as large as this one.
 
     def _next_proposals(self) -> dict[Partition, _PendingProposal]:
-        """Remove the oldest proposals from those to send; return those still pending."""
-        oldest = list(islice(self._proposals.items(), REQUEST_PARTITIONS))
-        for partition, _ in oldest:
-            del self._proposals[partition]
-        return {
-            partition: pending
-            for partition, pending in oldest
-            if partition.leader is pending.leader and pending.is_pending
-        }
+        """Remove the first proposals from those to send; return those still pending."""
+        proposals: dict[Partition, _PendingProposal] = {}
+        for queue in (self._leaves, self._joins):
+            for partition in list(islice(queue, REQUEST_PARTITIONS - len(proposals))):
+                pending = queue.pop(partition)
+                if partition.leader is pending.leader and pending.is_pending:
+                    proposals[partition] = pending
+        return proposals
 
     async def _send(
         self, proposals: dict[Partition, _PendingProposal]

@@ -442,9 +442,20 @@ MUTATIONS = (
         name="proposals-beyond-one-request-are-dropped",
         invariants=(35,),
         path="kwire/replica/isr_changes.py",
-        old="        for partition, _ in oldest:\n            del self._proposals[partition]\n",
-        new="        self._proposals.clear()\n",
+        old="                    proposals[partition] = pending\n        return proposals\n",
+        new=(
+            "                    proposals[partition] = pending\n"
+            "            queue.clear()\n        return proposals\n"
+        ),
         test="tests/replica/test_isr_changes.py::test_many_partitions_take_several_requests",
+    ),
+    Mutation(
+        name="followers-join-before-others-leave",
+        invariants=(35,),
+        path="kwire/replica/isr_changes.py",
+        old="        for queue in (self._leaves, self._joins):\n",
+        new="        for queue in (self._joins, self._leaves):\n",
+        test="tests/replica/test_isr_changes.py::test_late_follower_leaves_before_others_join",
     ),
     Mutation(
         name="truncate-to-the-high-watermark",

@@ -243,6 +243,38 @@ async def test_many_partitions_take_several_requests(
     assert sizes == [limit, limit, limit, 1]
 
 
+async def test_late_follower_leaves_before_others_join(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Producers wait for the partition, and joins alone would fill several requests."""
+    requests: list[set[int]] = []
+
+    async def alter(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        await trio.sleep(0.01)
+        (topic,) = request.topics
+        requests.append({data.partition_index for data in topic.partitions})
+        raise errors.RequestTimedOut
+
+    completion = Completion(trio.current_time, FetchWaits(trio.current_time))
+    changes = IsrChanges(1, lambda: 70, alter, completion, trio.current_time, LAG_MAX_S)
+    waiting, leader = led_partition({1, 2}, {1, 2})
+    waiting.log.append_follower(one_batch(), 1)
+    leader.on_appended(waiting.log.end_offset, trio.current_time())
+    await trio.sleep(2 * LAG_MAX_S)
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 2 * REQUEST_PARTITIONS):
+            partition, joined = led_partition({1}, {1, 2}, number)
+            joined.on_fetched(2, offset=0, log_start=0, now=trio.current_time())
+            changes.on_fetched(partition, 2)
+        changes.on_role_changed(waiting)
+        changes.on_brokers_changed()
+        await nursery.start(changes.run)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert [0 in partitions for partitions in requests[:2]] == [False, True]
+    assert {len(partitions) for partitions in requests} == {REQUEST_PARTITIONS}
+
+
 @pytest.mark.parametrize(
     ("count", "lines"),
     [
