@@ -216,12 +216,13 @@ class ByteWaits(Generic[Key, T]):
         waits = [w for w in self._waits(key) if w.isolation is isolation and not w.is_over]
         return self._pop(key, waits, SharedReads() if len(waits) > 1 else None)
 
-    def pop_all(self, key: Key) -> list[T]:
+    def pop_all(self, key: Key, isolations: Sequence[FetchIsolation] = ALL_ISOLATIONS) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
 
         Their fetches must check the partition again.
         """
-        return self._pop_outdated(key, [wait for wait in self._waits(key) if not wait.is_over])
+        waits = [w for w in self._waits(key) if w.isolation in isolations and not w.is_over]
+        return self._pop_outdated(key, waits)
 
     def _pop_outdated(self, key: Key, waits: list[ByteWait[Key, T]]) -> list[T]:
         for wait in waits:

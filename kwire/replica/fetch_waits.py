@@ -10,7 +10,8 @@ Rules:
 * An append for which more than :data:`_COUNTED_AT_ONCE` fetches wait returns before they count its
   bytes, so that the producer is acknowledged first; a task counts them soon, with pauses. Followers
   never wait for that task, because the acknowledgement may wait for them. The task also wakes the
-  fetches of a partition that has as many when its role changes or a transaction ends.
+  fetches of a partition that has as many when its role changes or a transaction ends; followers,
+  which then fetch in the new epoch, are woken at once.
 * A fetch of thousands of partitions begins its wait with :meth:`FetchWaits.begin`, adds the
   partitions with pauses, and then sleeps. An append during a pause counts if its partition was
   added; otherwise the fetch notices the change before it adds the partition.
@@ -45,6 +46,7 @@ SessionWatch: TypeAlias = "FetchSessionWatch[TimedWait]"
 """The watch of a session."""
 FetchWait: TypeAlias = ByteWait[Partition, TimedWait]
 """The wait of one request."""
+_FOLLOWERS: Final = (FetchIsolation.LOG_END,)
 _WOKEN_AT_ONCE: Final = 16
 """Tasks that answer fetches before other tasks run, which takes about a millisecond."""
 _COUNTED_AT_ONCE: Final = 16
@@ -180,6 +182,7 @@ class FetchWaits:
         """Wake all fetches of a partition, because they must check it again."""
         self._bytes.mark(partition)
         if self._may_count_later(partition):
+            self._end_all(self._bytes.pop_all(partition, _FOLLOWERS))
             arrival = self._bytes.find(partition, ALL_ISOLATIONS, ENOUGH_BYTES)
             arrival.is_change = True
             self._count_later(arrival)
@@ -187,10 +190,13 @@ class FetchWaits:
             self._end_all(self._bytes.pop_all(partition))
 
     def _end_all(self, waits: Iterable[Wakeable]) -> None:
-        """End waits: of tasks a few at a time, of connections at once, which have their turns."""
+        """End waits: of tasks a few at a time, of connections at once, which have their turns.
+
+        The tasks of followers, who are few, are woken at once too.
+        """
         in_tasks = []
         for wait in waits:
-            if isinstance(wait, TimedWait) and wait.is_parked:
+            if isinstance(wait, TimedWait) and (wait.is_parked or wait.is_first):
                 wait.set()
             else:
                 in_tasks.append(wait)

@@ -22,7 +22,7 @@ from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.log.segments.segment import Segment
 from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.fetch_waits import FetchWaits
+from kwire.replica.fetch_waits import FetchWait, FetchWaits
 from kwire.replica.partition import Partition
 from simulation.disk import SimFile
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id, write
@@ -498,3 +498,32 @@ async def test_follower_is_woken_by_the_append_itself() -> None:
         assert follower.is_over
         assert not any(wait.is_over for wait in consumers)
         nursery.cancel_scope.cancel()
+
+
+async def test_new_role_wakes_followers_before_consumers() -> None:
+    """They fetch in the new epoch at once, also where tasks wait for all of them."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(1, 2))
+    waits = subject.replicas.fetch_waits
+    consumers = [waits.begin(1, FetchIsolation.HIGH_WATERMARK) for _ in range(400)]
+    follower = waits.begin(1, FetchIsolation.LOG_END)
+    woken: list[FetchIsolation] = []
+
+    async def wait(fetch_wait: FetchWait) -> None:
+        fetch_wait.waiter.begin(trio.current_time() + 60)
+        await fetch_wait.waiter.wait()
+        woken.append(fetch_wait.isolation)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        for fetch_wait in (*consumers, follower):
+            waits.add(fetch_wait, [partition])
+            nursery.start_soon(wait, fetch_wait)
+        await wait_all_tasks_blocked()
+        waits.on_changed(partition)
+        assert follower.waiter.is_over
+        assert not any(each.waiter.is_over for each in consumers)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert woken == [FetchIsolation.LOG_END, *[FetchIsolation.HIGH_WATERMARK] * 400]
+    assert follower.is_outdated

@@ -367,6 +367,14 @@ MUTATIONS = (
         test=f"{FANOUT}::test_follower_is_woken_by_the_append_itself",
     ),
     Mutation(
+        name="new-role-wakes-followers-among-the-others",
+        invariants=(10,),
+        path="kwire/replica/fetch_waits.py",
+        old="            self._end_all(self._bytes.pop_all(partition, _FOLLOWERS))\n",
+        new="",
+        test=f"{FANOUT}::test_new_role_wakes_followers_before_consumers",
+    ),
+    Mutation(
         name="any-number-of-requests-begins-at-once",
         invariants=(95,),
         path="kwire/net/connection.py",
