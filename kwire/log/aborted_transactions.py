@@ -1,14 +1,17 @@
 """The aborted transactions that a read_committed fetch returns with its records.
 
 :mod:`kwire.log.formats.txn_index` encodes their entries, one file per segment. A response lists
-every aborted transaction that overlaps its range, and no other (invariant 19).
+every aborted transaction that overlaps its range, and no other (invariant 19). At most
+:data:`LISTED_MAX` of them end in the range, so that neither the search nor the encoding of a
+response takes long; the next fetch continues behind them.
 """
 
 from bisect import bisect_left
 from functools import partial
+from operator import attrgetter
 
 from kwire.log.cold_lookups import WouldWait, run_all
-from kwire.log.formats.txn_index import BLOCK, AbortedTxn, Entries
+from kwire.log.formats.txn_index import BLOCK, AbortedTxn, Entries, end_of_listed
 from kwire.log.log_segments import LogSegments
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
@@ -29,7 +32,7 @@ def find_aborted(
             entries = segment.indexes.aborted.entries(wait=wait)
             if _collect(entries, start_offset, end_offset, aborted):
                 break
-    aborted.sort(key=lambda entry: entry.first_offset)
+    aborted.sort(key=attrgetter("first_offset"))
     return aborted
 
 
@@ -44,7 +47,8 @@ def read_committed(
 ) -> tuple[FileRegion, list[AbortedTxn]]:
     """Return the result of :meth:`PartitionLog.read` and the aborted transactions that overlap it.
 
-    The search ends with the region, wherever the last stable offset is.
+    The search ends with the region, wherever the last stable offset is. At most
+    :data:`LISTED_MAX` of the transactions end in the region, which is shorter otherwise.
     """
     segments = log.segments
     try:
@@ -55,6 +59,14 @@ def read_committed(
             if not any(each.indexes.aborted.may_have_entries for each in _from(segments, offset)):
                 return region, []  # As a rule no transaction was aborted.
             region_end = min(end_offset, segments.end_of_region(offset, region, wait=wait))
+            listed_end = _end_of_listed(segments, offset, region_end, wait=wait)
+            if listed_end < region_end:
+                shorter = log.read(
+                    offset, max_bytes, end_offset=listed_end, at_least_one=at_least_one, wait=wait
+                )
+                if len(shorter):  # Compaction may have removed all batches below the marker.
+                    region.close()
+                    region, region_end = shorter, listed_end
             return region, find_aborted(segments, offset, region_end, wait=wait)
         except BaseException:
             region.close()
@@ -68,6 +80,23 @@ def read_committed(
         raise
 
 
+def _end_of_listed(
+    log_segments: LogSegments, start_offset: int, end_offset: int, *, wait: bool
+) -> int:
+    """Return the end of the range, or of its part in which :data:`LISTED_MAX` transactions end.
+
+    The range is that of a region, so it ends in the first segment with batches.
+    """
+    for segment in _from(log_segments, start_offset):
+        if segment.base_offset >= end_offset:
+            break
+        if segment.indexes.aborted.may_have_entries:
+            end = end_of_listed(segment.indexes.aborted.entries(wait=wait), start_offset)
+            if end is not None:
+                return min(end, end_offset)
+    return end_offset
+
+
 def _from(log_segments: LogSegments, offset: int) -> list[Segment]:
     """Return the segments from the one that contains ``offset`` onwards."""
     return log_segments[log_segments.index_of(offset) :]
@@ -78,10 +107,11 @@ def _collect(
 ) -> bool:
     """Collect a segment's transactions that overlap the range into ``into``.
 
-    Return True if later segments cannot have such a transaction.
+    Return True if later segments cannot have such a transaction: the last stable offset never
+    decreases from one entry to the next.
     """
-    first = bisect_left(entries_in_order, start_offset, key=_last_offset)
-    stop = bisect_left(entries_in_order, end_offset, first, key=_last_stable_offset)
+    first = bisect_left(entries_in_order, start_offset, key=attrgetter("last_offset"))
+    stop = bisect_left(entries_in_order, end_offset, first, key=attrgetter("last_stable_offset"))
     is_last = stop < len(entries_in_order)
     stop += is_last
     blocks = range(first // BLOCK, -(-stop // BLOCK))
@@ -89,12 +119,3 @@ def _collect(
         near = entries_in_order[max(first, block * BLOCK) : min(stop, (block + 1) * BLOCK)]
         into.extend(entry for entry in near if entry.first_offset < end_offset)
     return is_last
-
-
-def _last_offset(entry: AbortedTxn) -> int:
-    return entry.last_offset
-
-
-def _last_stable_offset(entry: AbortedTxn) -> int:
-    """Return the last stable offset, which never decreases from one entry to the next."""
-    return entry.last_stable_offset

@@ -10,7 +10,7 @@ Synchronous; :mod:`kwire.replica.fetching` runs a pass in turns, waits, and begi
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -27,6 +27,7 @@ from kwire.errors import (
 )
 from kwire.log.cold_lookups import WouldWait
 from kwire.log.disk_health import lacks_descriptors
+from kwire.log.formats.txn_index import LISTED_MAX, AbortedTxn
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
 from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
@@ -88,6 +89,9 @@ class FetchPass:
     results: list[ReadResult] = attrs.field(init=False, factory=list)
     """The results, in the order of the visits."""
     total_bytes: int = attrs.field(init=False, default=0)
+    listed_count: int = attrs.field(init=False, default=0)
+    """The aborted transactions of the results. From :data:`LISTED_MAX` on, the answer is sent with
+    the records that it has, because a longer list would keep other clients waiting."""
     is_urgent: bool = attrs.field(init=False, default=False)
     """True if the answer must not wait: it has an error, a diverging log, another replica to
     read from, or a high watermark that the follower does not know yet."""
@@ -152,10 +156,11 @@ class FetchPass:
 
     def _take_back(self, position: int) -> None:
         """Remove what one partition added to this pass, and close its file."""
-        records, self.results[position] = self.results[position].records, _NOT_READ
-        if records is not None:
-            self.total_bytes -= len(records)
-            _close(records)
+        result, self.results[position] = self.results[position], _NOT_READ
+        self.listed_count -= len(result.aborted or ())
+        if result.records is not None:
+            self.total_bytes -= len(result.records)
+            _close(result.records)
 
     def _visit(self, requested: FetchPartition) -> ReadResult:
         requested.is_settled = False
@@ -206,7 +211,7 @@ class FetchPass:
             partition.read_count += 1
             self.total_bytes += shared.size
             if shared.result.aborted:
-                self.is_usual = False
+                self._count_listed(shared.result.aborted)
             if self.watch is not None:
                 _watch(self.watch, options.reader, partition, requested, shared.result)
             return shared.result
@@ -226,10 +231,12 @@ class FetchPass:
             if broker is not None:
                 return self._redirect(partition, broker)
         max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
+        if holds_back or self.listed_count >= LISTED_MAX:
+            max_bytes = 0
         try:
             result = partition.read(
                 requested.fetch_offset,
-                0 if holds_back else max_bytes,
+                max_bytes,
                 isolation=options.isolation,
                 at_least_one=not (self.total_bytes or holds_back),
                 last_fetched_epoch=requested.last_fetched_epoch,
@@ -244,7 +251,7 @@ class FetchPass:
         else:
             partition.read_count += 1
             if result.aborted:
-                self.is_usual = False
+                self._count_listed(result.aborted)
         if self.watch is not None:
             _watch(self.watch, reader, partition, requested, result)
         if holds_back:
@@ -253,6 +260,11 @@ class FetchPass:
         if result.records is not None:
             self.total_bytes += len(result.records)
         return result
+
+    def _count_listed(self, aborted: Sequence[AbortedTxn]) -> None:
+        self.is_usual = False
+        self.listed_count += len(aborted)
+        self.is_urgent |= self.listed_count >= LISTED_MAX
 
     def _check(self, partition: Partition, requested: FetchPartition) -> bool:
         """Check the reader; return whether it is a throttled follower, which gets no records."""

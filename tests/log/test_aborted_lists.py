@@ -12,14 +12,20 @@ from kwire.log.aborted_transactions import find_aborted, read_committed
 from kwire.log.cold_lookups import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
-from kwire.log.formats.txn_index import AbortedTxn, MemoryEntries, PackedEntries, entries
+from kwire.log.formats.txn_index import (
+    LISTED_MAX,
+    AbortedTxn,
+    MemoryEntries,
+    PackedEntries,
+    entries,
+)
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.control import end_txn_marker
 from kwire.records.header import headers, parse
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
-from tests.support.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append, encode
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
 T = TopicPartition("t", 0)
@@ -206,6 +212,39 @@ def test_work_of_a_fetch_does_not_grow_with_the_aborted_transactions_behind_it(
         fetch()
         work.append(lines_run(fetch))
     assert work[1] < 1.5 * work[0], work
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_read_ends_where_its_list_of_aborted_transactions_is_full(is_held: bool) -> None:
+    """Invariant 19: the reads together list each transaction, and all of them have records."""
+    log = many_aborted(2 * LISTED_MAX + 5, is_closed=True, is_held=is_held)
+    offset, listed, lengths = 0, set[int](), []
+    while offset < log.segments.active.base_offset:
+        region, aborted = read_committed(log, offset, 50 << 20, end_offset=log.end_offset)
+        with region:
+            (*_, (_, last)) = headers(region.read())
+        assert all(entry.last_offset >= offset for entry in aborted)
+        assert all(entry.first_offset <= last.last_offset for entry in aborted)
+        offset = last.next_offset
+        listed.update(entry.first_offset for entry in aborted)
+        lengths.append(len(aborted))
+    assert len(listed) == 2 * LISTED_MAX + 5
+    assert all(LISTED_MAX <= length <= LISTED_MAX + 1 for length in lengths[:2])
+
+
+def test_transactions_whose_batches_are_all_removed_shorten_no_read() -> None:
+    """A client would repeat a fetch without records forever."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", T, now_ms=TIME_MS)
+    for base_offset in (0, 5 * LISTED_MAX):
+        log.append_follower(encode([b"v"], base_offset=base_offset))
+    removed = [AbortedTxn(2, offset, offset, offset) for offset in range(1, 2 * LISTED_MAX)]
+    log.segments.active.indexes.aborted.replace(removed)
+    region, aborted = read_committed(log, 1, 50 << 20, end_offset=log.end_offset)
+    with region:
+        assert [header.base_offset for _, header in headers(region.read())] == [5 * LISTED_MAX]
+    assert aborted == removed
 
 
 def counting(

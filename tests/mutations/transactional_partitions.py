@@ -4,9 +4,26 @@ from tests.mutations.table import Mutation
 
 _RECORDS = "tests/handlers/test_transactional_records.py"
 _OFFSETS = "tests/handlers/test_txn_offset_commit.py"
+_LISTS = "tests/handlers/test_long_aborted_lists.py"
 _VERIFICATION = f"{_RECORDS}::TestVerification"
 
 MUTATIONS = (
+    Mutation(
+        name="response-lists-any-number-of-aborted-transactions",
+        invariants=(10,),
+        path="kwire/log/aborted_transactions.py",
+        old="            if listed_end < region_end:",
+        new="            if False:",
+        test=f"{_LISTS}::test_full_list_is_answered_at_once_and_the_rest_follows",
+    ),
+    Mutation(
+        name="full-list-of-aborted-transactions-waits-for-bytes",
+        invariants=(18,),
+        path="kwire/replica/fetch_pass.py",
+        old="        self.is_urgent |= self.listed_count >= LISTED_MAX\n",
+        new="",
+        test=f"{_LISTS}::test_full_list_is_answered_at_once_and_the_rest_follows",
+    ),
     Mutation(
         name="late-batch-is-verified-as-one-of-the-next-transaction",
         invariants=(56,),

@@ -1,6 +1,6 @@
 """5,000 transactions that are open at once: in one partition, and at their coordinator."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -15,14 +15,16 @@ from kwire.codec.messages.list_transactions import ListTransactionsRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.codec.messages.write_txn_markers import WriteTxnMarkersRequest
 from kwire.records.build import New, batch
+from kwire.records.header import headers
 from kwire.transaction.model import Transaction, TransactionState
 from kwire.transaction.records import record_of, store
 from kwire.types import TRANSACTION_STATE, TopicPartition
 from tests.support.handlers.broker import one_batch
-from tests.support.log.batches import append
+from tests.support.log.batches import TIME_MS, append, encode, marker
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.node import MeteredNode, metered_node
 from tests.support.turns.table import Scene
+from tests.turns.logs import BASE_OFFSET
 
 OPEN: Final = 5_000
 TOPIC: Final = "t"
@@ -81,6 +83,17 @@ def append_states(node: MeteredNode) -> None:
     log.high_watermark = log.end_offset
 
 
+def aborted_transactions(count: int) -> Iterator[bytes]:
+    """Yield aborted transactions of one record each, a thousand at a time."""
+    more = {"producer_id": OPEN, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    parts = (encode([b"v"], **more), marker(OPEN, commit=False))
+    for first in range(0, count, BATCH_RECORDS):
+        chunk = bytearray()
+        for offset in range(2 * first, 2 * (first + BATCH_RECORDS)):
+            chunk += BASE_OFFSET.pack(offset) + parts[offset % 2][BASE_OFFSET.size :]
+        yield bytes(chunk)
+
+
 OPENED: Final = Scene("open transactions", node_with_open_transactions)
 row = OPENED.operation
 
@@ -111,6 +124,34 @@ async def fetch_committed(node: MeteredNode, size: int) -> None:
     )
     (answer,) = await node.measure(request, version=12)
     assert answer.responses[0].partitions[0].last_stable_offset == 0
+
+
+@row("Fetch of read_committed over all aborted transactions", "transactions", 100_000, "Fetch")
+async def fetch_aborted(node: MeteredNode, size: int) -> None:
+    """Their reader asks for as much as there is until it has all of it."""
+    await node.create("aborted")
+    log = node.parts.replicas.partitions.get("aborted", 0).log
+    for chunk in aborted_transactions(size):
+        log.append_follower(chunk, TIME_MS)
+        await trio.lowlevel.checkpoint()
+    log.flush_state.flush()
+    log.high_watermark = log.end_offset
+    shape, offset, listed_count = FetchRequest.FetchTopic, 0, 0
+    while offset < log.end_offset:
+        partition = shape.FetchPartition(
+            partition=0, fetch_offset=offset, partition_max_bytes=50 << 20
+        )
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            isolation_level=READ_COMMITTED,
+            topics=[shape(topic="aborted", partitions=[partition])],
+        )
+        (answer,) = await node.measure(request, version=12)
+        data = answer.responses[0].partitions[0]
+        offset = [header.next_offset for _, header in headers(bytes(data.records))][-1]
+        listed_count += len(data.aborted_transactions)
+    assert listed_count >= size
 
 
 @row("ListOffsets of read_committed", "open transactions", OPEN, "ListOffsets")

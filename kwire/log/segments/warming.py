@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from kwire.log.cold_lookups import Job, WouldWait, run_all
+from kwire.log.formats.txn_index import end_of_listed
 from kwire.log.segments import segment as segments
 from kwire.log.segments.aborted_index import AbortedLoad
 from kwire.log.segments.segment import Segment
@@ -47,14 +48,18 @@ def lookups(segment: Segment, *offsets: int) -> Job:
             repair.build()
         try:
             for offset, start in zip(offsets, starts, strict=True):
-                position = shadow.floor(offset)[0] if start is None else start
-                for _, header in shadow.scan(position):
-                    if header.last_offset >= offset:
-                        break
+                _scan_to(shadow, shadow.floor(offset)[0] if start is None else start, offset)
         finally:
             shadow.file.close()
 
     return read
+
+
+def _scan_to(shadow: Segment, position: int, offset: int) -> None:
+    """Read the headers of the batches from ``position`` to the one that contains ``offset``."""
+    for _, header in shadow.scan(position):
+        if header.last_offset >= offset:
+            return
 
 
 def headers(segment: Segment, position: int, end: int) -> Job:
@@ -94,7 +99,7 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
     """Return a job that reads what a read_committed fetch of this range needs.
 
     The range starts in the first segment. The job also covers the lookup of the range's end, which
-    has not been tried yet.
+    has not been tried yet, and of the end that it has if too many transactions end in it.
     """
     loads = [load for s in segments if (load := s.indexes.aborted.load_in_thread()) is not None]
     return partial(
@@ -102,8 +107,25 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
         [
             lookups(segments[0], start_offset, end_offset),
             partial(_read_aborted, loads, end_offset),
+            _lookup_of_listed(segments[0], start_offset),
         ],
     )
+
+
+def _lookup_of_listed(segment: Segment, start_offset: int) -> Job:
+    shadow, aborted = _shadow(segment), segment.indexes.aborted
+    load = aborted.load_in_thread()
+    end_in_memory = end_of_listed(aborted.entries(), start_offset) if load is None else None
+
+    def read() -> None:
+        end_offset = end_in_memory if load is None else end_of_listed(load.run(), start_offset)
+        if end_offset is not None:
+            try:
+                _scan_to(shadow, shadow.floor(end_offset)[0], end_offset)
+            finally:
+                shadow.file.close()
+
+    return read
 
 
 def read_aborted(segments: Sequence[Segment], end_offset: int) -> Job:

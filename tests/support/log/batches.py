@@ -61,6 +61,15 @@ def end_transaction(
     return log.append_leader(memoryview(data), parse(data), epoch, TIME_MS, from_client=False)
 
 
+def abort_transactions(log: PartitionLog, count: int, producer_id: int = 5) -> None:
+    """Append aborted transactions of one record, and make all of them readable."""
+    more = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True}
+    for number in range(count):
+        append(log, [b"v"], base_sequence=number, **more)
+        end_transaction(log, producer_id, commit=False)
+    log.high_watermark = log.end_offset
+
+
 def offset_for_timestamp(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp of the first record at least as young as ``timestamp``."""
     return timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
