@@ -199,6 +199,7 @@ class FetchPass:
             requested.leader_epoch,
             requested.last_fetched_epoch,
             not self.total_bytes,
+            self.listed_count < LISTED_MAX,
             options.isolation,
             options.zstd_allowed,
             options.reads_followers,
