@@ -443,8 +443,9 @@ class Histogram:
         self.total += value
 
 
-Labelled = Iterable[tuple[tuple[str, ...], float]]
-"""Values with their labels."""
+Labelled = Iterable[tuple[tuple[str, ...], float] | None]
+"""Values with their labels; None stands for something that was looked at and has no value, so that
+a page can pause there."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -503,6 +504,10 @@ class Metrics:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of :meth:`text`; values may change from one line to the next."""
+        return (line for line in self.lines_and_gaps() if line is not None)
+
+    def lines_and_gaps(self) -> Iterator[str | None]:
+        """Yield the lines, and None instead of a line where a function has found no value."""
         for metric in {
             **self._cells,
             **self._functions,
@@ -518,8 +523,8 @@ class Metrics:
             for labels, spread in list(self._histograms.get(metric, {}).items()):
                 yield from _spread(metric, labels, spread)
             list_values = self._label_functions.get(metric)
-            for labels, number in () if list_values is None else list_values():
-                yield _line(metric, labels, number)
+            for each in () if list_values is None else list_values():
+                yield None if each is None else _line(metric, *each)
 
 
 def count_throttle(metrics: Metrics, quota: str, seconds: float) -> None:

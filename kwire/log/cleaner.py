@@ -247,19 +247,15 @@ class LogCleaner:
         assessments = (self._assessments.get(log) for log in logs)
         return sum(a.cleanable_bytes for a in assessments if a is not None)
 
-    @property
-    def max_dirty_percent(self) -> int:
-        """The cleanable share of the dirtiest log that may be cleaned, by the latest
-        assessments."""
-        assessments = self._assessments.items()
-        ratios = (a.cleanable_ratio for log, a in assessments if not self._is_uncleanable(log))
-        return int(100 * max(ratios, default=0.0))
+    def dirty_percents(self) -> Iterator[int]:
+        """Yield the cleanable share of each log, by the latest assessments; 0 if it is excluded."""
+        for log, assessment in list(self._assessments.items()):
+            yield 0 if self._is_uncleanable(log) else int(100 * assessment.cleanable_ratio)
 
-    @property
-    def max_delay_s(self) -> int:
-        """The longest time by which a log exceeds its ``max.compaction.lag.ms``."""
-        delays = (a.delay_ms for log, a in self._assessments.items() if log in self._due)
-        return max(delays, default=0) // 1000
+    def delays_s(self) -> Iterator[int]:
+        """Yield by how much each log exceeds its ``max.compaction.lag.ms``; 0 if it is not due."""
+        for log, assessment in list(self._assessments.items()):
+            yield assessment.delay_ms // 1000 if log in self._due else 0
 
     @property
     def since_last_run_ms(self) -> int:

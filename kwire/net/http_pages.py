@@ -31,10 +31,13 @@ SMALL_BODY_BYTES: Final = 64 << 10
 
 
 class Page(NamedTuple):
-    """A page to send: the HTTP status and the lines of the body."""
+    """A page to send: the HTTP status and the lines of the body.
+
+    None among the lines is no line: it took work to find that there is nothing to show.
+    """
 
     status: int
-    lines: Iterable[str]
+    lines: Iterable[str | None]
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
@@ -55,7 +58,7 @@ class _Body:
         async with self._lock:
             if self.data is None:
                 page = await make_page()
-                self.status, self.data = page.status, await _join(page.lines)
+                self.status, self.data = page.status, await join_lines(page.lines)
 
 
 class _SharedPage:
@@ -176,13 +179,14 @@ async def _send(stream: trio.SocketStream, status: int, body: bytes, is_head: bo
         await stream.send_all(body)
 
 
-async def _join(lines: Iterable[str]) -> bytes:
+async def join_lines(lines: Iterable[str | None]) -> bytes:
     """Join all lines, in slices: a node with many partitions has many lines."""
     body = bytearray()
     slices = Slices()
     for line in lines:
-        body += line.encode()
-        body += b"\n"
+        if line is not None:
+            body += line.encode()
+            body += b"\n"
         await slices.pause()
     return bytes(body)
 

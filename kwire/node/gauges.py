@@ -1,13 +1,15 @@
 """The gauges of a node: numbers that other modules track anyway, read on request.
 
 Loaded only with ``--metrics-port``. Every function iterates once over the items that it counts and
-creates none: a partition that does not exist yet has no numbers.
+creates none: a partition that does not exist yet has no numbers. The page may pause between the
+items where there can be thousands (:data:`kwire.metrics.Labelled`), so that they may change.
 """
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING
 
 import attrs
@@ -64,37 +66,36 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> GroupCounts:
 
 
 def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None:
-    def leaders() -> Iterator[PartitionLeader]:
-        return (p.leader for p in replicas.partitions if p.leader is not None)
+    def count_leaders(metric: m.Metric, counts: Callable[[PartitionLeader], bool]) -> None:
+        def values() -> Iterator[bool]:
+            for partition in list(replicas.partitions):
+                yield partition.leader is not None and counts(partition.leader)
 
-    def led_states() -> Iterator[PartitionImage]:
-        image = core.publisher.image
-        for partition in replicas.partitions:
+        metrics.register_label_function(metric, lambda: _fold(values()))
+
+    def under_replicated() -> Iterator[bool]:
+        for partition in list(replicas.partitions):
+            state = None
             if partition.leader is not None:
-                state = image.partition(partition.topic, partition.partition)
-                if state is not None:
-                    yield state
+                state = core.publisher.image.partition(partition.topic, partition.partition)
+            yield state is not None and state.is_under_replicated
 
     def sizes() -> Iterator[tuple[tuple[str, ...], float]]:
         for partition in list(replicas.partitions):
             yield (partition.topic, str(partition.partition)), partition.log.segments.size
 
-    def high_watermarks() -> Iterator[tuple[tuple[str, ...], float]]:
+    def high_watermarks() -> Iterator[tuple[tuple[str, ...], float] | None]:
         for partition in list(replicas.partitions):
-            if partition.leader is not None:
+            if partition.leader is None:
+                yield None
+            else:
                 yield (partition.topic, str(partition.partition)), partition.high_watermark
 
     metrics.register_function(m.PARTITIONS, lambda: len(replicas.partitions))
-    metrics.register_function(m.LEADERS, lambda: _count(leaders()))
-    metrics.register_function(
-        m.UNDER_REPLICATED, lambda: _count(s for s in led_states() if s.is_under_replicated)
-    )
-    metrics.register_function(
-        m.UNDER_MIN_ISR, lambda: _count(x for x in leaders() if x.under_min_isr)
-    )
-    metrics.register_function(
-        m.AT_MIN_ISR, lambda: _count(x for x in leaders() if len(x.isr) == x.effective_min_isr)
-    )
+    count_leaders(m.LEADERS, lambda leader: True)
+    metrics.register_label_function(m.UNDER_REPLICATED, lambda: _fold(under_replicated()))
+    count_leaders(m.UNDER_MIN_ISR, lambda leader: leader.under_min_isr)
+    count_leaders(m.AT_MIN_ISR, lambda leader: len(leader.isr) == leader.effective_min_isr)
     metrics.register_function(m.OFFLINE_REPLICAS, lambda: replicas.partitions.offline_count)
     metrics.register_function(m.FETCH_SESSIONS, lambda: len(replicas.sessions))
     metrics.register_function(
@@ -127,6 +128,12 @@ def add_cleaner_gauges(metrics: m.Metrics, logs: LogManager) -> None:
     def register(metric: m.Metric, read: Callable[[LogCleaner], float]) -> None:
         metrics.register_function(metric, lambda: 0 if logs.cleaner is None else read(logs.cleaner))
 
+    def register_largest(metric: m.Metric, read: Callable[[LogCleaner], Iterable[int]]) -> None:
+        def values() -> Iterable[int]:
+            return () if logs.cleaner is None else read(logs.cleaner)
+
+        metrics.register_label_function(metric, lambda: _fold(values(), max))
+
     def uncleanable() -> Iterator[tuple[tuple[str], list[PartitionLog]]]:
         for directory, uncleanable_logs in (
             () if logs.cleaner is None else logs.cleaner.uncleanable()
@@ -142,9 +149,9 @@ def add_cleaner_gauges(metrics: m.Metrics, logs: LogManager) -> None:
         m.UNCLEANABLE_PARTITIONS, lambda: ((label, len(many)) for label, many in uncleanable())
     )
     metrics.register_label_function(m.UNCLEANABLE_BYTES, uncleanable_bytes)
-    register(m.MAX_DIRTY_PERCENT, lambda cleaner: cleaner.max_dirty_percent)
+    register_largest(m.MAX_DIRTY_PERCENT, lambda cleaner: cleaner.dirty_percents())
     register(m.CLEANER_SINCE_LAST_RUN, lambda cleaner: cleaner.since_last_run_ms)
-    register(m.MAX_COMPACTION_DELAY, lambda cleaner: cleaner.max_delay_s)
+    register_largest(m.MAX_COMPACTION_DELAY, lambda cleaner: cleaner.delays_s())
     register(m.CLEANER_RECOPY_PERCENT, lambda cleaner: cleaner.recopy_percent)
     register(m.CLEANER_BUFFER_PERCENT, lambda cleaner: cleaner.max_map_percent)
     register(m.CLEANER_MAX_TIME, lambda cleaner: cleaner.max_clean_s)
@@ -203,30 +210,36 @@ def _add_count_gauges(metrics: m.Metrics, counts: GroupCounts) -> None:
 
 
 def _lags(
-    replicas: ReplicaService, offsets: Iterable[tuple[tuple[str, str, str], float]]
-) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the lag of each offset that is in a partition led by this node."""
-    for labels, offset in offsets:
-        partition = replicas.partitions.find(labels[1], int(labels[2]))
-        if partition is not None and partition.leader is not None:
-            yield labels, max(0, partition.high_watermark - offset)
+    replicas: ReplicaService, offsets: Iterable[tuple[tuple[str, str, str], float] | None]
+) -> Iterator[tuple[tuple[str, ...], float] | None]:
+    """Yield the lag of each offset that is in a partition led by this node, None of others.
+
+    A node may coordinate a million offsets and lead few of their partitions.
+    """
+    for each in offsets:
+        lag = None
+        if each is not None:
+            labels, offset = each
+            partition = replicas.partitions.find(labels[1], int(labels[2]))
+            if partition is not None and partition.leader is not None:
+                lag = labels, max(0, partition.high_watermark - offset)
+        yield lag
 
 
 def _add_share_gauges(metrics: m.Metrics, core: Core, broker: BrokerHalf) -> None:
     shares = broker.shares
 
-    def offsets() -> Iterator[tuple[tuple[str, str, str], float]]:
+    def offsets() -> Iterator[tuple[tuple[str, str, str], float] | None]:
         """Yield labels and offsets of stored states; states may change meanwhile."""
         for machine in broker.share_states.machines():
             for of, state in list(machine.states.items()):
                 topic = core.publisher.image.topics.get(of.topic_id)
                 # Until members have fetched, a group has no start; older releases stored no count.
-                if (
-                    topic is not None
-                    and min(state.start_offset, state.delivery_complete_count) >= 0
-                ):
-                    labels = (of.group_id, topic.name, str(of.partition))
-                    yield labels, state.start_offset + state.delivery_complete_count
+                if topic is None or min(state.start_offset, state.delivery_complete_count) < 0:
+                    yield None
+                    continue
+                labels = (of.group_id, topic.name, str(of.partition))
+                yield labels, state.start_offset + state.delivery_complete_count
 
     def in_flight() -> Iterator[tuple[tuple[str, str, str], float]]:
         for led in list(shares.partitions()):
@@ -248,9 +261,12 @@ def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
     def brokers(fenced: bool) -> int:
         return _count(b for b in core.publisher.image.brokers.values() if b.fenced is fenced)
 
-    def partitions() -> Iterator[PartitionImage]:
-        topics = core.publisher.image.topics.values()
-        return (state for topic in topics for state in topic.partitions.values())
+    def count_partitions(metric: m.Metric, counts: Callable[[PartitionImage], bool]) -> None:
+        def values() -> Iterator[bool]:
+            topics = core.publisher.image.topics.values()
+            return (counts(state) for topic in topics for state in topic.partitions.values())
+
+        metrics.register_label_function(metric, lambda: _fold(values()))
 
     metrics.register_function(m.ACTIVE_BROKERS, lambda: brokers(fenced=False))
     metrics.register_function(m.FENCED_BROKERS, lambda: brokers(fenced=True))
@@ -259,9 +275,9 @@ def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
         m.ALL_PARTITIONS,
         lambda: sum(len(topic.partitions) for topic in core.publisher.image.topics.values()),
     )
-    metrics.register_function(m.LEADERLESS, lambda: _count(p for p in partitions() if p.leader < 0))
-    metrics.register_function(
-        m.NOT_PREFERRED, lambda: _count(p for p in partitions() if p.leader != p.preferred_leader)
+    count_partitions(m.LEADERLESS, lambda partition: partition.leader < 0)
+    count_partitions(
+        m.NOT_PREFERRED, lambda partition: partition.leader != partition.preferred_leader
     )
     metrics.register_function(m.LAST_COMMITTED, lambda: core.quorum.high_watermark - 1)
 
@@ -312,3 +328,14 @@ class Elections:
 
 def _count(items: Iterable[object]) -> int:
     return sum(1 for _ in items)
+
+
+def _fold(
+    values: Iterable[float], combine: Callable[[float, float], float] = add
+) -> Iterator[tuple[tuple[str, ...], float] | None]:
+    """Yield None for each of thousands of values, then their sum, or another fold with 0."""
+    total = 0.0
+    for value in values:
+        total = combine(total, value)
+        yield None
+    yield (), total

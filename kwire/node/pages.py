@@ -25,7 +25,8 @@ def pages(server: Server) -> Pages:
         await trio.lowlevel.checkpoint()
         delay.value = clock.now() - asked_at
         await group_counts.update()
-        return Page(200, chain(metrics.lines(), () if telemetry is None else telemetry.lines()))
+        others = () if telemetry is None else telemetry.lines()
+        return Page(200, chain(metrics.lines_and_gaps(), others))
 
     async def live() -> Page:
         return Page(200, ["ok"])

@@ -16,6 +16,9 @@ from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.group.counts import GroupCounts
 from kwire.group.records import store
 from kwire.group.requests import commit_record
+from kwire.metrics import GROUP_OFFSET, Metrics
+from kwire.net.http_pages import join_lines
+from kwire.node.gauges import add_group_gauges
 from kwire.records.build import New, batch
 from kwire.types import CONSUMER_OFFSETS
 from tests.support.turns.meter import TurnMeter
@@ -147,6 +150,20 @@ async def count_groups(node: MeteredNode, size: int) -> None:
     with node.meter.measuring():
         await counts.update()
     assert dict(counts.by_kind())["classic",] >= size
+
+
+@row("metrics of offsets in partitions that other nodes lead", "offsets", OFFSETS)
+async def show_lags(node: MeteredNode, size: int) -> None:
+    metrics, led = Metrics(), node.parts.replicas.partitions
+    leaders = {partition: partition.leader for partition in led}
+    add_group_gauges(metrics, node.parts.replicas, node.parts.groups().service.machines)
+    for partition in led:
+        partition.leader = None
+    with node.meter.measuring():
+        body = await join_lines(metrics.lines_and_gaps())
+    for partition, leader in leaders.items():
+        partition.leader = leader
+    assert body.count(b"\n" + GROUP_OFFSET.name.encode()) >= size
 
 
 @row(

@@ -19,6 +19,9 @@ from kwire.codec.messages.list_partition_reassignments import ListPartitionReass
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.metrics import LOG_SIZE
+from kwire.net.http_pages import join_lines
+from kwire.node.pages import pages
 from tests.support.handlers.broker import one_batch
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.node import MeteredNode, metered_node
@@ -213,3 +216,11 @@ async def describe_producers(node: MeteredNode, size: int) -> None:
 async def snapshot(node: MeteredNode, size: int) -> None:
     with node.meter.measuring():
         await trio.sleep(65)
+
+
+@row("page of metrics", "partitions", ALL)
+async def show_metrics(node: MeteredNode, size: int) -> None:
+    make_page = pages(node.server)["/metrics"]
+    with node.meter.measuring():
+        body = await join_lines((await make_page()).lines)
+    assert body.count(b"\n" + LOG_SIZE.name.encode()) >= size
