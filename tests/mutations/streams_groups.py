@@ -8,6 +8,14 @@ _HANDLERS = "tests/handlers/test_streams_groups.py"
 
 MUTATIONS = (
     Mutation(
+        name="topics-of-large-topologies-are-looked-up-in-one-turn",
+        invariants=(10,),
+        path="kwire/group/streams/heartbeat.py",
+        old="        if may_wait and len(topology.required) > MATCHED_AT_ONCE:",
+        new="        if False:",
+        test="tests/group/test_streams_matching.py",
+    ),
+    Mutation(
         name="move-streams-tasks-before-they-are-free",
         invariants=(74,),
         path="kwire/group/streams/reconciliation.py",
@@ -99,7 +107,7 @@ MUTATIONS = (
         name="streams-groups-do-not-notice-changed-topics",
         invariants=(74,),
         path="kwire/group/streams/heartbeat.py",
-        old="    if current is not None and group.checked_version is topics.version:",
+        old="    if current is not None and group.checked_version is version:",
         new="    if current is not None:",
         test=f"{_MEMBERS}::test_topic_that_grows_gets_further_tasks",
     ),

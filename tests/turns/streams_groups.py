@@ -164,7 +164,7 @@ def chain(length: int) -> Topology:
     )
 
 
-@row("StreamsGroupHeartbeat of a chain", "subtopologies", 150, "StreamsGroupHeartbeat")
+@row("StreamsGroupHeartbeat of a chain", "subtopologies", 200, "StreamsGroupHeartbeat")
 async def beat_of_chain(streamers: Streamers, size: int) -> None:
     """The join creates the internal topics."""
     node = streamers.node

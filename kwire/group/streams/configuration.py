@@ -6,7 +6,7 @@ partition for each task. The rules are Apache Kafka's. A topology whose topics a
 fit is not ready, and its members have no tasks until the topics change.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -75,10 +75,10 @@ class _Problem(Exception):
         self.status = Status(code, text)
 
 
-def configure(topology: Topology, topics: Topics) -> Configuration:
-    """Find the topics of a topology; raises StreamsInvalidTopology."""
+def configuring(topology: Topology, topics: Topics) -> Generator[None, None, Configuration]:
+    """Find the topics of a topology, as steps; raises StreamsInvalidTopology."""
     try:
-        return _Configuring(topology, topics).configure()
+        return (yield from _Configuring(topology, topics).configuring())
     except _Problem as problem:
         return Configuration({}, {}, (), problem.status)
 
@@ -100,18 +100,21 @@ class _Configuring:
         self.repartition = frozenset(topic.name for topic in topics)
         self.fixed = frozenset(topic.name for topic in topics if topic.partitions)
 
-    def configure(self) -> Configuration:
+    def configuring(self) -> Generator[None, None, Configuration]:
         subtopologies = self.topology.subtopologies
         self._check_sources()
         self.decided.update(decide_counts(list(subtopologies.values()), self._count))
         for subtopology in subtopologies.values():
             for group in dict.fromkeys(_copartition_groups(subtopology)):
                 self._align(group)
-        tasks = {i: self._task_count(each) for i, each in subtopologies.items()}
+            yield
+        tasks: dict[str, int] = {}
         for subtopology_id, subtopology in subtopologies.items():
+            tasks[subtopology_id] = self._task_count(subtopology)
             changelogs = [topic.name for topic in subtopology.state_changelog_topics]
             self.decided.update(dict.fromkeys(changelogs, tasks[subtopology_id]))
-        missing = self._missing()
+            yield
+        missing = yield from self._missing()
         problem = None
         if missing:
             text = f"Internal topics are missing: {_summary([topic.name for topic in missing])}"
@@ -172,7 +175,7 @@ class _Configuring:
             )
         return max(counts)
 
-    def _missing(self) -> list[InternalTopic]:
+    def _missing(self) -> Generator[None, None, list[InternalTopic]]:
         """Return the internal topics that do not exist; raises _Problem if one is unsuitable."""
         internal = {
             topic.name: topic
@@ -181,6 +184,7 @@ class _Configuring:
         }
         missing = []
         for name, topic in sorted(internal.items()):
+            yield
             expected = topic.partitions or self.decided[name]
             topic_id = self.topics.id_of(name)
             if topic_id is None:

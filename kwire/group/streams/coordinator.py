@@ -22,13 +22,14 @@ from kwire.codec.messages.streams_group_heartbeat import (
 )
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.runtime import CoordinatorRuntime
-from kwire.drive import Slices
+from kwire.drive import Slices, run_in_slices
 from kwire.errors import KafkaError
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client
 from kwire.group.shard import GroupShard
 from kwire.group.streams import requests
 from kwire.group.streams.configuration import InternalTopic
+from kwire.group.streams.heartbeat import Unmatched
 from kwire.group.streams.requests import DescribedGroup
 from kwire.group.streams.shard import Beaten, Endpoints
 from kwire.group.streams.topology import source_names
@@ -64,12 +65,26 @@ class StreamsGroups:
     async def heartbeat(self, request: StreamsGroupHeartbeatRequest, client: Client) -> Beaten:
         """Have a member join, stay, change or leave.
 
-        The caller creates the missing topics, if the client is allowed to create them.
+        A large topology whose topics have changed is matched with them first, in slices. If they
+        change once more meanwhile, the decision does it. The caller creates the missing topics, if
+        the client is allowed to create them.
         """
-        beaten: Beaten = await self._call(
-            request.group_id,
-            lambda shard, *when: requests.heartbeat(shard, request, client, *when),
-        )
+        beaten: Beaten
+        try:
+            beaten = await self._call(
+                request.group_id,
+                lambda shard, *when: requests.heartbeat(
+                    shard, request, client, *when, may_wait=True
+                ),
+            )
+        except Unmatched as unmatched:
+            matched = await run_in_slices(unmatched.matching(self.topics()))
+            beaten = await self._call(
+                request.group_id,
+                lambda shard, *when: requests.heartbeat(
+                    shard, request, client, *when, matched=matched
+                ),
+            )
         if beaten.endpoints is not None:
             partitions = await self._partitions_by_endpoint(beaten.endpoints)
             beaten.response.partitions_by_user_endpoint = partitions

@@ -8,8 +8,8 @@ records of the steps are one batch.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -24,10 +24,10 @@ from kwire.codec.messages.streams_group_heartbeat import TaskIds
 from kwire.drive import run_steps
 from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, InvalidRequest
 from kwire.group.consumer.target import AT_ONCE, LargeTarget
-from kwire.group.consumer.topics import group_hash
+from kwire.group.consumer.topics import Topics, group_hash
 from kwire.group.decision_builder import Client, DecisionBuilder
 from kwire.group.streams import timers
-from kwire.group.streams.configuration import Configuration, Status, StatusCode, configure
+from kwire.group.streams.configuration import Configuration, Status, StatusCode, configuring
 from kwire.group.streams.model import (
     NO_EPOCH,
     MemberState,
@@ -55,6 +55,42 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOIN_EPOCH = 0
+MATCHED_AT_ONCE: Final = 50
+"""The largest number of topics of a topology that are looked up within the decision."""
+
+
+class Matched(NamedTuple):
+    """A large topology that was matched with its topics before the decision on a heartbeat."""
+
+    requested: Topology | None
+    """The topology of the request, if it has one."""
+    topology: Topology
+    version: object
+    """The version of the topics."""
+    metadata_hash: int
+    configuration: Configuration
+
+
+class Unmatched(Exception):
+    """The decision needs the result of :meth:`matching`, which takes longer than one turn."""
+
+    def __init__(self, requested: Topology | None, topology: Topology, group: StreamsGroup) -> None:
+        super().__init__(f"the topics of group {group.group_id} have changed")
+        self.requested = requested
+        self.topology = topology
+        self._former = group.metadata_hash, group.configuration
+
+    def matching(self, topics: Topics) -> Generator[None, None, Matched]:
+        """Match the topology with its topics, as steps; raises StreamsInvalidTopology."""
+        names, version = sorted(self.topology.required), topics.version
+        for name in names:
+            topics.hash_of(name)  # From now on, the hash is known.
+            yield
+        metadata_hash = group_hash(topics, names)
+        former_hash, configuration = self._former
+        if configuration is None or metadata_hash != former_hash:
+            configuration = yield from configuring(self.topology, topics)
+        return Matched(self.requested, self.topology, version, metadata_hash, configuration)
 
 
 @attrs.define(eq=False, repr=False)
@@ -210,19 +246,35 @@ def beat(
     group: StreamsGroup,
     request: Request,
     client: Client,
+    matched: Matched | None,
+    *,
+    may_wait: bool,
 ) -> Beat:
-    """Decide on a heartbeat of a member that joins or stays."""
+    """Decide on a heartbeat of a member that joins or stays.
+
+    With ``may_wait``, raise :class:`Unmatched` if ``matched`` is missing.
+    """
     settings = shard.settings_of(group.group_id)
     owned = owned_tasks(request)
     old = _member(group, request, settings, owned)
-    topology = _topology(group, request)
-    metadata_hash, configuration = _configuration(shard, group, topology)
+    requested = None
+    if request.topology is not None:
+        requested = None if matched is None else matched.requested
+        requested = requested or topology_from(request.topology)
+    topology = _topology(group, requested)
+    match = _match(shard, group, topology, matched)
+    if match is None:
+        unmatched = Unmatched(requested, topology, group)
+        if may_wait and len(topology.required) > MATCHED_AT_ONCE:
+            raise unmatched
+        match = run_steps(unmatched.matching(shard.topics()))
+    configuration = match.configuration
     if configuration.is_ready and owned is not None:
         _check_tasks(configuration, owned)
     new = _with_request(old, request, client)
     change = Beat(shard, builder, group, settings, old, new, topology, configuration)
     change.write_member()
-    change.bump_epoch(metadata_hash)
+    change.bump_epoch(match.metadata_hash)
     change.delay()
     change.move(*change.follow_epoch(), owned)
     timers.start_session(builder, group.group_id, old.member_id, settings)
@@ -292,13 +344,12 @@ def _is_assigned(member: StreamsMember, owned: TaskSet | None) -> bool:
     )
 
 
-def _topology(group: StreamsGroup, request: Request) -> Topology:
+def _topology(group: StreamsGroup, requested: Topology | None) -> Topology:
     """Return the group's topology after the change; the first member sends it."""
-    if request.topology is None:
+    if requested is None:
         if group.topology is None:
             raise InvalidRequest("The group has no topology.")
         return group.topology
-    requested = topology_from(request.topology)
     if group.topology is None:
         return requested
     if group.topology.epoch <= requested.epoch and not group.topology.is_equal_to(requested):
@@ -306,17 +357,16 @@ def _topology(group: StreamsGroup, request: Request) -> Topology:
     return group.topology
 
 
-def _configuration(
-    shard: "StreamsShard", group: StreamsGroup, topology: Topology
-) -> tuple[int, Configuration]:
-    """Return the hash of the topology's topics, and the result of matching them."""
-    topics, current = shard.topics(), group.configuration
-    if current is not None and group.checked_version is topics.version:
-        return group.metadata_hash, current
-    metadata_hash = group_hash(topics, topology.required)
-    if current is not None and metadata_hash == group.metadata_hash:
-        return metadata_hash, current
-    return metadata_hash, configure(topology, topics)
+def _match(
+    shard: "StreamsShard", group: StreamsGroup, topology: Topology, matched: Matched | None
+) -> Matched | None:
+    """Return the result of matching a topology with the newest topics, if it is known."""
+    current, version = group.configuration, shard.topics().version
+    if current is not None and group.checked_version is version:
+        return Matched(None, topology, version, group.metadata_hash, current)
+    if matched is not None and matched.version is version and matched.topology is topology:
+        return matched
+    return None
 
 
 def _check_tasks(configuration: Configuration, owned: TaskSet) -> None:

@@ -18,7 +18,7 @@ from kwire.group.model import ClassicGroupState
 from kwire.group.records import group_tombstone
 from kwire.group.requests import end_pending
 from kwire.group.shard import GroupShard
-from kwire.group.streams.heartbeat import JOIN_EPOCH
+from kwire.group.streams.heartbeat import JOIN_EPOCH, Matched
 from kwire.group.streams.model import StreamsGroup, StreamsMember, TaskSet
 from kwire.group.streams.topology import NO_COUNTS, describe_topology
 
@@ -36,16 +36,27 @@ class MemberAndTarget(NamedTuple):
 
 
 def heartbeat(
-    shard: GroupShard, request: Request, client: Client, moment: Moment, ticket: int
+    shard: GroupShard,
+    request: Request,
+    client: Client,
+    moment: Moment,
+    ticket: int,
+    *,
+    matched: Matched | None = None,
+    may_wait: bool = False,
 ) -> Decision:
-    """Decide on a heartbeat; the first one creates the group."""
+    """Decide on a heartbeat; the first one creates the group.
+
+    With ``may_wait``, raise :class:`~kwire.group.streams.heartbeat.Unmatched` if a large topology
+    has to be matched with its topics before.
+    """
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     if not shard.has_groups:
         shard.schedule_expiry(builder)
     group = _group_of(shard, builder, request)
     if request.member_epoch < JOIN_EPOCH:
         return shard.streams.leave(group, request, builder)
-    return shard.streams.heartbeat(group, request, client, builder)
+    return shard.streams.heartbeat(group, request, client, builder, matched, may_wait=may_wait)
 
 
 def _group_of(shard: GroupShard, builder: DecisionBuilder, request: Request) -> StreamsGroup:

@@ -25,7 +25,7 @@ from kwire.group.decision_builder import Client, DecisionBuilder
 from kwire.group.settings import GroupSettings
 from kwire.group.streams import commits, heartbeat, records, timers
 from kwire.group.streams.configuration import Configuration, InternalTopic
-from kwire.group.streams.heartbeat import Beat
+from kwire.group.streams.heartbeat import Beat, Matched
 from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember, TaskSet
 from kwire.group.streams.settings import StreamsSettings
 from kwire.group.streams.target import Targets, computing, target_size
@@ -140,13 +140,21 @@ class StreamsShard:
     # Members
 
     def heartbeat(
-        self, group: StreamsGroup, request: Request, client: Client, builder: DecisionBuilder
+        self,
+        group: StreamsGroup,
+        request: Request,
+        client: Client,
+        builder: DecisionBuilder,
+        matched: Matched | None = None,
+        *,
+        may_wait: bool = False,
     ) -> Decision:
         """Decide on a heartbeat of a member that joins, stays or changes.
 
         As in Kafka, the epoch of the endpoints begins at 0 after the join that creates the group.
+        With ``may_wait``, raise :class:`Unmatched` if that is to be done before.
         """
-        change = heartbeat.beat(self, builder, group, request, client)
+        change = heartbeat.beat(self, builder, group, request, client, matched, may_wait=may_wait)
         epoch = group.endpoint_epoch
         if change.new.endpoint is not None and (
             request.member_epoch == heartbeat.JOIN_EPOCH or change.has_new_tasks
