@@ -173,6 +173,11 @@ class LogSegments(Sequence[Segment]):
         following = bisect_right(self.ordered, offset, key=lambda segment: segment.base_offset)
         return max(following - 1, 0)
 
+    def last_below(self, end_offset: int) -> int:
+        """Return the index of the last segment after a cut at ``end_offset``."""
+        last = self.index_of(end_offset)
+        return last - 1 if last and self.ordered[last].base_offset == end_offset else last
+
     def read(
         self,
         offset: int,

@@ -402,10 +402,8 @@ def _cut_at(log: PartitionLog, offset: int, producers: ProducerStates | None) ->
 
     All that needs a descriptor comes first: without one, nothing is removed.
     """
-    segments = log.segments
-    last = segments.index_of(offset)
-    end = last if last and segments[last].base_offset == offset else last + 1
-    new_last = segments[end - 1]
+    end = log.segments.last_below(offset) + 1
+    new_last = log.segments[end - 1]
     new_last.file.pin()
     try:
         cut = log.writer.plan_cut(new_last, offset)

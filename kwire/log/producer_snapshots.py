@@ -6,12 +6,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
+from kwire.log.cold_lookups import WouldWait, run_all
 from kwire.log.disk import Disk
 from kwire.log.disk_health import ignore_no_room
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_segments import LogSegments
 from kwire.log.producers import CorruptSnapshot, ProducerStates, iterate_snapshot
+from kwire.log.segments import warming
 from kwire.log.segments.segment import Segment
 from kwire.records.header import HEADER_SIZE, NO_PRODUCER, parse
 
@@ -122,7 +124,10 @@ class ProducerSnapshots:
         start_offset = yield from self._restore(states, end_offset)
         segments = self._segments
         for segment in segments[segments.index_of(start_offset) :] if len(segments) else ():
-            first = segment.locate(start_offset) if start_offset > segment.base_offset else (0, 0)
+            first: tuple[int, int] | None = (0, 0)
+            if start_offset > segment.base_offset:
+                yield from _warm(segment, start_offset)
+                first = segment.locate(start_offset)
             if first is not None:
                 is_last = yield from self._replay_segment(
                     states, segment, first[0], end_offset, high_watermark
@@ -186,6 +191,14 @@ class ProducerSnapshots:
 
     def _path(self, offset: int) -> str:
         return f"{self._segments.directory}/{_name(offset)}"
+
+
+def _warm(segment: Segment, offset: int) -> Generator[Read | None, bytes | None, None]:
+    """Have a thread read what :meth:`Segment.locate` needs, and rebuild wrong indexes."""
+    try:
+        segment.locate(offset, wait=False)
+    except WouldWait:
+        yield partial(run_all, [warming.lookups(segment, offset)])
 
 
 def _read(

@@ -1,25 +1,27 @@
 """Opens a log that is on disk, and recovers it if it was not closed cleanly.
 
-First comes a pure plan from the names in the directory (:func:`plan`), then its execution. After a
-clean shutdown only the last batches are read. Without the clean-shutdown marker every segment that
-ends above the recovery point is read batch by batch: the log is cut at the first batch that is
-torn, has a wrong CRC or does not continue the log; later segments are removed; and indexes,
-producer snapshots and leader epochs are rebuilt from the remaining batches. :func:`opening` is a
-generator that yields between slices of about a millisecond, so that its caller can run other work.
-A crash may follow any step, so every step can be repeated.
+First comes a plan from the names in the directory (:mod:`kwire.log.formats.file_plan`), then its
+execution. After a clean shutdown only the last batches are read. Without the clean-shutdown marker
+every segment that ends above the recovery point is read batch by batch: the log is cut at the first
+batch that is torn, has a wrong CRC or does not continue the log; later segments are removed; and
+indexes, producer snapshots and leader epochs are rebuilt from the remaining batches.
+:func:`opening` is a generator that yields between slices of about a millisecond, so that its caller
+can run other work. A crash may follow any step, so every step can be repeated.
 """
 
 import logging
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final
 
 import attrs
 
 from kwire.errors import CorruptMessage
+from kwire.log.cold_lookups import WouldWait
 from kwire.log.config import DEFAULTS, LogConfig
-from kwire.log.disk import TEMPORARY, Disk, Entry
+from kwire.log.disk import Disk
 from kwire.log.formats import names, offset_index, time_index, txn_index
+from kwire.log.formats.file_plan import Plan, planning
 from kwire.log.log_segments import following_base
 from kwire.log.partition_log import PartitionLog, create, remove_files
 from kwire.log.segments.segment import Segment, WrongIndex, plan_cut
@@ -37,73 +39,16 @@ from kwire.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_OFFSET: Final = 1 << 62
-SWAP_BATCHES: Final = 100
-"""The number of batches of a compacted segment that are read between two yields."""
+SLICE_BATCHES: Final = 100
+"""The number of batches whose headers are read between two yields."""
+SLICE_ABORTED: Final = 1000
+"""The number of aborted transactions that are checked between two yields."""
 SLICE_BYTES: Final = 64 * 1024
 """The number of bytes read between two yields; about a millisecond of small batches."""
 
 
 class OldFormat(ValueError):
     """A segment holds messages from before Kafka 0.11, which are neither removed nor served."""
-
-
-class Plan(NamedTuple):
-    """The steps to open a log, derived from the names in a partition's directory."""
-
-    remove: list[str]
-    """Files left over from unfinished operations."""
-    replace: list[tuple[str, str]]
-    """Files of a complete compaction that have to be renamed, in order."""
-    segments: list[tuple[int, int, int]]
-    """Base offset, size and modification time of each segment, in order."""
-    sizes: dict[str, int]
-    snapshots: list[int]
-    unindexed: list[int]
-    """Base offsets of segments without an offset index, including segments that will be removed."""
-
-
-def plan(entries: Iterable[Entry]) -> Plan:
-    """Plan by names alone; :func:`opening` reads compacted segments that are to be swapped in."""
-    sizes = {e.name: e.size for e in entries if not e.is_directory}
-    modified_ms = {e.name: e.modified_ms for e in entries if not e.is_directory}
-    remove = [name for name in sizes if name.endswith((names.DELETED, TEMPORARY))]
-    cleaned = [name for name in sizes if name.endswith(names.CLEANED)]
-    cleaned_offsets = [o for o in map(names.stem_offset, cleaned) if o is not None]
-    replace, incomplete = [], list[str]()
-    for name in sorted((name for name in sizes if name.endswith(names.SWAP)), key=_log_first):
-        offset = names.stem_offset(name)
-        # A .cleaned file beside it means that not all files of a group were renamed to .swap.
-        if offset is None or (cleaned_offsets and offset >= min(cleaned_offsets)):
-            incomplete.append(name)
-        else:
-            replace.append((name, name.removesuffix(names.SWAP)))
-    # The .cleaned files go last: after a crash they still show which groups are incomplete.
-    remove += incomplete + cleaned
-    logs = sorted(name for name in sizes if name.endswith(names.LOG) and len(name) == 24)
-    # A failed or interrupted roll left them; their offsets may be in the segment before.
-    unused = {name for name in logs[1:-1] if not sizes[name]}
-    remove += unused
-    bases = {names.stem_offset(n) for n in sizes if n.endswith(names.LOG) and n not in unused}
-    bases |= {names.stem_offset(target) for _, target in replace if target.endswith(names.LOG)}
-    remove += [
-        name
-        for name in sizes
-        if name.endswith(names.SEGMENT_SUFFIXES[1:]) and names.stem_offset(name) not in bases
-    ]
-    return Plan(
-        remove=remove,
-        replace=replace,
-        segments=[
-            (int(name[:20]), sizes[name], modified_ms[name]) for name in logs if name not in unused
-        ],
-        sizes=sizes,
-        snapshots=sorted(
-            offset
-            for name in sizes
-            if name.endswith(names.SNAPSHOT) and (offset := names.stem_offset(name)) is not None
-        ),
-        unindexed=[int(name[:20]) for name in logs if name[:20] + names.INDEX not in sizes],
-    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -152,11 +97,11 @@ def opening(
     offsets: StoredOffsets,
 ) -> Generator[None, None, PartitionLog]:
     """Open a log in slices; return the log."""
-    files = plan(disk.entries(directory))
+    files = yield from planning(disk.entries(directory))
     yield
     if files.replace:
         yield from _swap_in(disk, directory, files)
-        files = plan(disk.entries(directory))
+        files = yield from planning(disk.entries(directory))
     for name in files.remove:
         disk.remove(f"{directory}/{name}")
         yield
@@ -181,7 +126,9 @@ def opening(
     log.epochs.on_change = _defer_write
     has_epochs = log.epochs_file.load()
     stored_entries = set(log.epochs.entries())
-    end_offset = _clean_end(log.segments.active, files.sizes) if offsets.clean else None
+    end_offset = None
+    if offsets.clean:
+        end_offset = yield from _clean_end(log.segments.active, files.sizes)
     if end_offset is not None:
         yield from _open_clean(log, files, offsets, end_offset, has_epochs, now_ms)
     else:
@@ -223,11 +170,6 @@ def _create_empty(
     return log
 
 
-def _log_first(name: str) -> tuple[str, bool, str]:
-    """Return a sort key that puts the log file of each segment first."""
-    return name[:20], not name[20:].startswith(names.LOG), name
-
-
 def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
     """Finish a compaction: replace segments by the new segments that were made from them.
 
@@ -245,7 +187,7 @@ def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
         try:
             for count, (_, header) in enumerate(compacted.scan(), 1):
                 end_offset = header.next_offset
-                if not count % SWAP_BATCHES:
+                if not count % SLICE_BATCHES:
                     yield
         finally:
             compacted.file.close()
@@ -259,7 +201,7 @@ def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
         yield
 
 
-def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
+def _clean_end(active: Segment, sizes: dict[str, int]) -> Generator[None, None, int | None]:
     """Return the end offset of a cleanly closed log; None if its files contradict that.
 
     Then the log is recovered, because appends would otherwise follow bytes that are not a batch.
@@ -271,8 +213,10 @@ def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
         position, last_offset = active.floor(MAX_OFFSET)
     end_position, end_offset = 0, active.base_offset
     try:
-        for at, header in active.scan_from_entry(position, last_offset):
+        for count, (at, header) in enumerate(active.scan_from_entry(position, last_offset), 1):
             end_position, end_offset = at + header.size, header.next_offset
+            if not count % SLICE_BATCHES:
+                yield
     except WrongIndex:
         return None
     return end_offset if end_position == active.size else None
@@ -290,7 +234,10 @@ def _open_clean(
     for segment in log.segments:
         if not segment.size:
             segment.start_indexes()  # The files may describe truncated batches.
-        elif not (_has_indexes(segment, files.sizes) and _has_sane_txn_index(segment, files.sizes)):
+        elif not (
+            _has_indexes(segment, files.sizes)
+            and (yield from _has_sane_txn_index(segment, files.sizes))
+        ):
             yield from _rebuild(log, segment)
     log.end_offset = log.flush_state.recovery_point = log.writer.written_offset = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
@@ -305,12 +252,12 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     point = min(offsets.recovery_point, MAX_OFFSET)
     first = log.segments.index_of(point)
     for segment in log.segments[:first]:
-        if segment.size and not _has_sane_indexes(segment, files.sizes):
+        if segment.size and not (yield from _has_sane_indexes(segment, files.sizes)):
             yield from _rebuild(log, segment)
         yield
     base_offset = log.segments[first].base_offset
     if first:
-        _cut_overlap(log, log.segments[first - 1], base_offset)
+        yield from _cut_overlap(log, log.segments[first - 1], base_offset)
     file_epochs = dict(log.epochs.entries())
     log.epochs.truncate_end(base_offset)
     if not _has_all_epochs(log, log.segments[:first]):
@@ -347,12 +294,17 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
         log.snapshots.take(end_offset)
 
 
-def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> None:
+def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> Iterator[None]:
     """Cut a closed segment at ``end_offset``, the base offset of the next one.
 
     The log was cut there before the next segment began. A power loss can undo a cut that was not
     synced, even though the next segment's name is on disk.
     """
+    try:
+        segment.locate(end_offset - 1, wait=False)
+    except WouldWait:
+        if segment.repair is not None:  # The index is wrong.
+            yield from segment.reindexing()
     position = _overlap(segment, end_offset)
     if position == segment.size:
         return
@@ -582,7 +534,7 @@ def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
     return False
 
 
-def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
+def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> Generator[None, None, bool]:
     """Return whether the index files of a synced segment are present and plausible.
 
     Only their first and last entries are read, because there may be terabytes of old segments. A
@@ -590,12 +542,12 @@ def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
     """
     return (
         _has_indexes(segment, sizes)
-        and _has_sane_txn_index(segment, sizes)
+        and (yield from _has_sane_txn_index(segment, sizes))
         and segment.indexes.have_sane_ends(segment.size)
     )
 
 
-def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
+def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> Generator[None, None, bool]:
     """Return whether the index of aborted transactions is plausible.
 
     A missing index is plausible unless a mark says that it existed. An empty index is rebuilt,
@@ -604,18 +556,26 @@ def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
     size = sizes.get(segment.files.name(names.TXN_INDEX))
     if size is None:
         return segment.files.name(names.ABORTED) not in sizes
-    data = segment.files.read(names.TXN_INDEX)
-    return size > 0 and txn_index.plausible(data, segment.base_offset)
+    data, base_offset = segment.files.read(names.TXN_INDEX), segment.base_offset
+    slice_size = SLICE_ABORTED * txn_index.ENTRY_SIZE
+    for start in range(0, len(data), slice_size):
+        part = data[start : start + slice_size]
+        if not txn_index.plausible(part, base_offset):
+            return False
+        base_offset = txn_index.entries(part[-txn_index.ENTRY_SIZE :])[0].last_offset + 1
+        yield
+    return len(data) > 0
 
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     """Rebuild the indexes of an old segment; its transactions need the producer state before it."""
-    yield
-    segment.reindex()
+    yield from segment.reindexing()
     segment.activate()
     segment.indexes.aborted.replace([])
     yield from log.snapshots.replaying(segment.base_offset)
-    for position, header in segment.scan():
+    for count, (position, header) in enumerate(segment.scan(), 1):
+        if not count % SLICE_BATCHES:
+            yield
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)
             aborted = log.producers.replay(data, 0, header)
@@ -651,9 +611,11 @@ def _epochs_from_batches(
     log.epochs.clear()
     end_offset = log.segments[0].base_offset
     for segment in segments:
-        for _, header in segment.scan():
+        for count, (_, header) in enumerate(segment.scan(), 1):
             _assign_epoch(log, header, end_offset, file_epochs)
             end_offset = header.next_offset
+            if not count % SLICE_BATCHES:
+                yield
         yield
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import WouldWait, run_all
 from kwire.log.disk import Disk, File
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments import warming
@@ -210,7 +210,13 @@ def _youngest_left(log: PartitionLog) -> Search:
     This is needed if the youngest batch of the segment is below the log start.
     """
     best: OffsetAndTimestamp | None = None
-    batches = log.segments.batches_from(log.local_start)
+    start = log.local_start
+    first = log.segments[log.segments.index_of(start)]
+    try:
+        first.locate(start, wait=False)
+    except WouldWait:
+        yield Job(partial(run_all, [warming.lookups(first, start)]), log.disk)
+    batches = log.segments.batches_from(start)
     for count, (segment, position, header) in enumerate(batches, 1):
         if not count % _SLICE_BATCHES:
             yield None

@@ -4,6 +4,23 @@ from tests.mutations.table import Mutation
 
 MUTATIONS = (
     Mutation(
+        name="cut-rebuilds-indexes-on-the-event-loop",
+        invariants=(91,),
+        path="kwire/log/directories/log_truncation.py",
+        old="                await self._prepare_cut(log, step_end)\n",
+        new="",
+        test="tests/log/test_rebuilt_indexes.py::test_cut_has_a_thread_rebuild_the_index",
+    ),
+    Mutation(
+        name="cut-keeps-surplus-aborted-transactions-in-the-file",
+        invariants=(64,),
+        path="kwire/log/segments/aborted_index.py",
+        old="            self._packed, self._is_changed = entries.first(count), True",
+        new="            self._packed = entries.first(count)",
+        test="tests/log/test_aborted_lists.py"
+        "::test_cut_into_a_closed_segment_keeps_the_transactions_before_it",
+    ),
+    Mutation(
         name="follower-appends-behind-an-unsynced-cut",
         invariants=(23, 78),
         path="kwire/replica/fetcher/followed_partition.py",

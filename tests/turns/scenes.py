@@ -11,6 +11,7 @@ from tests.turns.directory_assignments import ASSIGNING
 from tests.turns.fetchers import FOLLOWED
 from tests.turns.groups import GROUPED
 from tests.turns.images import IMAGES
+from tests.turns.indexes import INDEXED
 from tests.turns.logs import LOGS
 from tests.turns.members import MEMBERED
 from tests.turns.migrations import MIGRATED
@@ -32,6 +33,7 @@ from tests.turns.users import USERS
 
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
+    INDEXED,
     SCRUBS,
     DAMAGED,
     ROLES,

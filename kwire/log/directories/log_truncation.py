@@ -10,12 +10,14 @@ offsets back: a lower log start would undo an acknowledged DeleteRecords at the 
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import attrs
 
 from kwire.clock import Clock
 from kwire.drive import Slices, give_way
+from kwire.log.cold_lookups import Job, WouldWait, run_all
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
@@ -24,6 +26,7 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producer_snapshots import Read
 from kwire.log.producers import ProducerStates
+from kwire.log.segments import warming
 from kwire.log.threads import InThread
 
 STEP_SEGMENTS: Final = 16
@@ -72,6 +75,7 @@ class LogTruncation:
                 if len(log.segments) > STEP_SEGMENTS:
                     step_end = max(end_offset, log.segments[-STEP_SEGMENTS].base_offset)
                 producers = await self._rebuild_producers(log, step_end, is_wanted)
+                await self._prepare_cut(log, step_end)
                 async with self._lowered_checkpoints(log, end_offset, is_wanted) as may_cut:
                     if not may_cut:
                         break
@@ -141,6 +145,25 @@ class LogTruncation:
         finally:
             rebuild.close()
         return None
+
+    async def _prepare_cut(self, log: PartitionLog, end_offset: int) -> None:
+        """Have a thread read what a cut at ``end_offset`` looks up, and rebuild wrong indexes.
+
+        Raises KafkaStorageError.
+        """
+        segment = log.segments[log.segments.last_below(end_offset)]
+        lookups: tuple[tuple[Callable[..., object], Callable[[], Job]], ...] = (
+            (partial(segment.locate, end_offset), partial(warming.lookups, segment, end_offset)),
+            (segment.largest_timestamp, partial(warming.ages, segment)),
+            (segment.indexes.aborted.entries, partial(warming.read_aborted, [segment], end_offset)),
+        )
+        for look_up, make_job in lookups:
+            try:
+                look_up(wait=False)
+            except WouldWait:
+                await self.in_thread(log.disk, partial(run_all, [make_job()]))
+            except OSError as error:
+                raise storage_error(log.changes, error) from error
 
     async def _read(self, log: PartitionLog, read: Read) -> bytes | None:
         """Run a read in a thread and return its result."""

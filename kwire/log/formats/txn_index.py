@@ -67,8 +67,12 @@ class BlockMinima:
 
     __slots__ = ("_minima",)
 
-    def __init__(self) -> None:
-        self._minima: dict[int, int] = {}
+    def __init__(self, minima: Iterable[tuple[int, int]] = ()) -> None:
+        self._minima = dict(minima)
+
+    def first(self, count: int) -> "BlockMinima":
+        """Return the minima of the first ``count`` blocks."""
+        return BlockMinima(item for item in self._minima.items() if item[0] < count)
 
     def of(self, entries: "Entries", block: int) -> int:
         """Return the smallest first offset in a block of at most :data:`BLOCK` entries."""
@@ -104,6 +108,12 @@ class MemoryEntries(list[AbortedTxn]):
         if not len(self) % BLOCK:
             self.minima.of(self, len(self) // BLOCK - 1)
 
+    def first(self, count: int) -> "MemoryEntries":
+        """Return the first ``count`` entries."""
+        entries = MemoryEntries(self[:count])
+        entries.minima = self.minima.first(count // BLOCK)
+        return entries
+
     def first_offsets(self, start: int, stop: int) -> Iterable[int]:
         """Return the first offset of each entry in a range."""
         return [entry.first_offset for entry in self[start:stop]]
@@ -122,6 +132,12 @@ class PackedEntries(Sequence[AbortedTxn]):
         if isinstance(self.data, bytes):
             self.data = bytearray(self.data[: len(self) * ENTRY_SIZE])
         self.data += pack(entry)
+
+    def first(self, count: int) -> "PackedEntries":
+        """Return the first ``count`` entries."""
+        entries = PackedEntries(bytes(self.data[: count * ENTRY_SIZE]))
+        entries.minima = self.minima.first(count // BLOCK)
+        return entries
 
     def summarize(self) -> None:
         """Compute all block minima; a thread can do this before another thread uses the entries."""

@@ -6,6 +6,8 @@ resume; new entries then follow the entries of the file. Without aborted transac
 file (:mod:`kwire.log.formats.txn_index`).
 """
 
+from bisect import bisect_left
+from operator import attrgetter
 from typing import Final
 
 from kwire.log.cold_lookups import WouldWait, reader
@@ -90,7 +92,14 @@ class AbortedIndex:
 
     def truncate(self, end_offset: int) -> None:
         """Drop the transactions that ended at or after ``end_offset``, where the log is cut."""
-        self.replace([entry for entry in self.entries() if entry.last_offset < end_offset])
+        entries = self.entries()
+        count = bisect_left(entries, end_offset, key=attrgetter("last_offset"))
+        if not count:
+            self.start()
+        elif isinstance(entries, MemoryEntries):
+            self._memory = entries.first(count)
+        elif count < len(entries):
+            self._packed, self._is_changed = entries.first(count), True
 
     def write(self) -> None:
         """Write the file, or remove it if there are no entries; nothing in memory changes."""

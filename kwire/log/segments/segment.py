@@ -11,7 +11,7 @@ only while a slow directory has queued writes.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 RECENT_MAX: Final = 512
 """The maximum number of newest batches whose positions are in memory, to avoid index lookups."""
+STEP_BATCHES: Final = 20
+"""The number of batches that a rebuild of indexes processes in one step."""
 CHUNK: Final = 8 * 1024
 WARM_TAIL: Final = 1 << 20
 """The number of bytes before the segment's end that are assumed to be in the page cache."""
@@ -252,6 +254,12 @@ class Segment:
         self.repair = None
         repair.replace_indexes(self)
 
+    def reindexing(self) -> Generator[None, None, None]:
+        """Do the same as :meth:`reindex` in steps; nothing may change the segment meanwhile."""
+        self.repair = Repair(self)
+        yield from self.repair.building(self.file)
+        self.reindex()
+
     def cut(self, cut: SegmentCut) -> None:
         """Forget what a cut removes; the caller cuts the file."""
         position = cut.position
@@ -396,6 +404,11 @@ class Repair:
 
     def build(self, file: File | None = None) -> None:
         """Build the indexes, unless already built, from ``file`` or a newly opened log file."""
+        for _ in self.building(file):
+            pass
+
+    def building(self, file: File | None = None) -> Generator[None, None, None]:
+        """Do the same as :meth:`build` in steps of a few batches."""
         if self.built is not None:
             return
         files = self._files
@@ -405,7 +418,7 @@ class Repair:
         own = files.open_now(names.LOG) if file is None else None
         built.file = file or own or built.file
         try:
-            _note_batches(built, built.scan())
+            yield from _noting_batches(built, built.scan())
         finally:
             if own is not None:
                 own.unpin()
@@ -417,6 +430,7 @@ class Repair:
                 for suffix, data in ((names.INDEX, offsets), (names.TIME_INDEX, times)):
                     files.disk.write(self._temporary(suffix), data)
                     files.disk.sync(self._temporary(suffix))
+                    yield
                 self._is_stored = True
         self.built = built
 
@@ -437,7 +451,8 @@ class Repair:
             segment.max_timestamp = built.max_timestamp
             segment.max_timestamp_offset = built.max_timestamp_offset
             return
-        _note_batches(built, segment.scan(built.size))
+        for _ in _noting_batches(built, segment.scan(built.size)):
+            pass
         built.close_indexes()
         segment.indexes.adopt(built.indexes)
         segment.limits = None
@@ -449,11 +464,15 @@ class Repair:
         return self._files.unmarked_path(f"{suffix}.{self._end}{TEMPORARY}")
 
 
-def _note_batches(segment: Segment, batches: Iterator[tuple[int, BatchHeader]]) -> None:
+def _noting_batches(
+    segment: Segment, batches: Iterator[tuple[int, BatchHeader]]
+) -> Generator[None, None, None]:
     """Account for batches that are already in the segment's file."""
-    for position, header in batches:
+    for count, (position, header) in enumerate(batches, 1):
         segment.size = position
         segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
+        if not count % STEP_BATCHES:
+            yield
 
 
 def end_before(segment: Segment, position: int, *, wait: bool = True) -> int | None:

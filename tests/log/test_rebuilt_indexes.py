@@ -1,0 +1,148 @@
+"""Wrong and lost indexes of large segments: other clients are served while they are rebuilt."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import pytest
+import trio
+
+from kwire.log import timestamp_search
+from kwire.log.config import LogConfig
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import names, offset_index
+from kwire.log.manager import LogManager
+from kwire.log.partition_log import PartitionLog
+from kwire.log.recovery import StoredOffsets, opening
+from kwire.log.segments import segment as segment_module
+from kwire.log.threads import DiskThreads
+from simulation.disk import SimDisk
+from tests.support.clock import Clock
+from tests.support.log.batches import TIME_MS, append, content
+from tests.support.log.manager import ID
+
+COUNT: Final = 300
+CONFIG: Final = LogConfig(index_interval_bytes=100)
+FEW: Final = 10
+"""The most reads of a log file that a lookup makes, each for the header of one batch."""
+
+
+@pytest.fixture(autouse=True)
+def each_header_is_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "CHUNK", 70)
+
+
+@attrs.define
+class World:
+    """The log of a directory, and the reads that the event loop has made."""
+
+    disk: SimDisk
+    logs: LogManager
+    log: PartitionLog
+
+    def reads(self) -> int:
+        """Return how often the event loop has read the log file of the first segment."""
+        path = self.log.segments[0].file.path
+        return sum(call == ("read", path) for call in self.disk.calls)
+
+    def damage(self) -> bytes:
+        """Let the index of the first segment point into batches; return what it was."""
+        path = self.log.segments[0].files.path(names.INDEX)
+        data = self.disk.read(path)
+        pairs = offset_index.entries(data, 0)
+        self.disk.write(path, b"".join(offset_index.ENTRY.pack(o, at + 7) for o, at in pairs))
+        return data
+
+
+@asynccontextmanager
+async def closed_segment(*, descending: bool = False) -> AsyncIterator[World]:
+    """Yield a log whose first segment is closed; the calls of threads are not recorded."""
+    disk = SimDisk()
+
+    async def in_thread(call: Callable[[], None]) -> None:
+        await trio.lowlevel.checkpoint()
+        count = len(disk.calls)
+        call()
+        del disk.calls[count:]
+
+    logs = LogManager([LogDirectory(disk, "data")], Clock(), threads=DiskThreads(in_thread))
+    await logs.open(lambda _: CONFIG)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        log = logs.create("t", ID, 0, CONFIG)
+        for number in range(COUNT):
+            time_ms = TIME_MS + (0 if number else COUNT) if descending else TIME_MS + number
+            append(log, [b"%d" % number], timestamp_ms=time_ms)
+        log.roll(TIME_MS)
+        append(log, [b"last"], timestamp_ms=TIME_MS)
+        log.high_watermark = log.end_offset
+        await logs.flush(log, indexes=True)
+        disk.calls.clear()
+        yield World(disk, logs, log)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("lost", [names.INDEX, names.TIME_INDEX])
+async def test_cut_has_a_thread_rebuild_the_index(autojump_clock, lost: str) -> None:
+    """Invariants 17 and 91."""
+    async with closed_segment() as world:
+        log, half = world.log, COUNT // 2
+        if lost == names.INDEX:
+            world.damage()
+        else:
+            world.disk.remove(log.segments[0].files.path(names.TIME_INDEX))
+            log.segments[0].max_timestamp = segment_module.UNKNOWN_TIMESTAMP
+        assert await world.logs.truncate(log, half)
+        assert world.reads() <= 2 * FEW
+        assert log.segments[0].largest_timestamp() == TIME_MS + half - 1
+        append(log, [b"new"])
+        assert content(log) == [*((n, b"%d" % n) for n in range(half)), (half, b"new")]
+
+
+async def test_search_below_the_log_start_has_a_thread_rebuild_the_index(autojump_clock) -> None:
+    """Invariants 17 and 91."""
+    async with closed_segment(descending=True) as world:
+        log = world.log
+        log.advance_log_start(COUNT - FEW)
+        index = world.damage()
+        search, answer = timestamp_search.youngest(log), None
+        while True:
+            try:
+                job = search.send(answer)
+            except StopIteration as done:
+                record = done.value
+                break
+            answer = None
+            if job is not None:
+                count = len(world.disk.calls)
+                answer = job.call()
+                del world.disk.calls[count:]
+        assert record == (COUNT - FEW, TIME_MS)
+        assert world.reads() <= 3 * FEW
+        assert world.disk.read(log.segments[0].files.path(names.INDEX)) == index
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_log_without_indexes_is_opened_in_steps(autojump_clock, is_clean: bool) -> None:
+    """Invariants 44 and 79: the node's controller answers meanwhile."""
+    async with closed_segment() as world:
+        disk, log = world.disk, world.log
+        index = disk.read(log.segments[0].files.path(names.INDEX))
+        log.close()
+        suffixes = (names.INDEX, names.TIME_INDEX, names.EPOCHS_FILE)
+        for entry in disk.entries("t-0"):
+            if entry.name.endswith(suffixes):
+                disk.remove(f"t-0/{entry.name}")
+        stored = StoredOffsets(clean=is_clean, recovery_point=COUNT, high_watermark=COUNT)
+        steps = opening(disk, "t-0", log.partition, now_ms=TIME_MS, config=CONFIG, offsets=stored)
+        while True:
+            disk.calls.clear()
+            try:
+                next(steps)
+            except StopIteration as done:
+                opened: PartitionLog = done.value
+                break
+            assert world.reads() <= COUNT // 2
+        assert opened.end_offset == COUNT + 1
+        assert disk.read(log.segments[0].files.path(names.INDEX)) == index
