@@ -6,7 +6,9 @@ after a roll. Future timestamps are taken literally: a segment with one stays un
 or the log is too large, and the segments after it stay too.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 
 import attrs
 
@@ -52,10 +54,7 @@ def plan(
 
 def _below(segments: Sequence[Segment], offset: int) -> int:
     """Return the number of closed segments whose records all lie below ``offset``."""
-    count = 0
-    while count + 1 < len(segments) and segments[count + 1].base_offset <= offset:
-        count += 1
-    return count
+    return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
 
 
 def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
@@ -63,27 +62,29 @@ def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
     if retention_bytes < 0:
         return 0
     excess = sum(segment.size for segment in segments) - retention_bytes
-    count = 0
-    while count < len(segments) and excess - segments[count].size >= 0:
-        excess -= segments[count].size
-        count += 1
-    return count
+    for count, segment in enumerate(segments):
+        excess -= segment.size
+        if excess < 0:
+            return count
+    return len(segments)
 
 
 def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
     """Return the number of segments before the first with a record within ``retention_ms``."""
     if retention_ms < 0:
         return 0
-    count = 0
-    # A closed segment may be empty after compaction.
-    while count < len(segments) and (segments[count].size or count + 1 < len(segments)):
-        youngest = segments[count].largest_timestamp()
+    last = len(segments) - 1
+    for count, segment in enumerate(segments):
+        if not segment.size and count == last:
+            return count  # A closed segment may be empty after compaction.
+        youngest = segment.max_timestamp
         if youngest < 0:
-            youngest = segments[count].modified_ms
+            youngest = segment.largest_timestamp()
+            if youngest < 0:
+                youngest = segment.modified_ms
         if now_ms - youngest <= retention_ms:
-            break
-        count += 1
-    return count
+            return count
+    return len(segments)
 
 
 def _may_roll(segments: Sequence[Segment], aged_count: int, limit: int) -> bool:

@@ -344,7 +344,7 @@ async def ended_transactions(logs: Logs, size: int) -> None:
         log.producers.last_stable_offset(log.end_offset)
 
 
-@LOGS.operation("retention by time", "segments", 1_000, "log.directories.log_retention.run")
+@LOGS.operation("retention by time", "segments", 10_000, "log.directories.log_retention.run")
 async def retain(logs: Logs, size: int) -> None:
     log = logs.create("retained", segment_bytes=200, retention_ms=3_600_000)
     fill(log, 2 * size, timestamp_ms=TIME_MS - 7_200_000)
