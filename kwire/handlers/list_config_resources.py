@@ -12,6 +12,7 @@ from kwire.codec.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kwire.drive import Slices
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import MetadataImage
@@ -29,13 +30,12 @@ async def list_config_resources(
     kinds = request.resource_types or list(_KINDS)
     if not set(kinds) <= set(_KINDS):
         raise errors.UnsupportedVersion
-    return ListConfigResourcesResponse(
-        config_resources=[
-            Resource(resource_name=name, resource_type=kind)
-            for kind in dict.fromkeys(kinds)
-            for name in _names(context.image, kind)
-        ]
-    )
+    resources, slices = list[Resource](), Slices()
+    for kind in dict.fromkeys(kinds):
+        for name in _names(context.image, kind):
+            resources.append(Resource(resource_name=name, resource_type=kind))
+            await slices.pause()
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
 def _names(image: MetadataImage, kind: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ from kwire.codec.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from kwire.drive import Slices
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import TopicImage
@@ -18,23 +19,24 @@ async def list_partition_reassignments(
     context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     context.check_allowed("Describe", "Cluster", CLUSTER)
-    image = context.image
+    image, slices = context.image, Slices()
     topics = []
     if request.topics is None:
         topics = [
-            _reassigning(topic, range(len(topic.partitions))) for topic in image.topics.values()
+            await _reassigning(topic, range(len(topic.partitions)), slices)
+            for topic in image.topics.values()
         ]
     else:
         for requested in request.topics:
-            topic = image.topic(requested.name)
-            if topic is not None:
-                topics.append(_reassigning(topic, requested.partition_indexes))
+            named = image.topic(requested.name)
+            if named is not None:
+                topics.append(await _reassigning(named, requested.partition_indexes, slices))
     return ListPartitionReassignmentsResponse(
         topics=[topic for topic in topics if topic.partitions]
     )
 
 
-def _reassigning(topic: TopicImage, indexes: Sequence[int]) -> Topic:
+async def _reassigning(topic: TopicImage, indexes: Sequence[int], slices: Slices) -> Topic:
     partitions = []
     for index in indexes:
         partition = topic.partitions.get(index)
@@ -47,4 +49,5 @@ def _reassigning(topic: TopicImage, indexes: Sequence[int]) -> Topic:
                     removing_replicas=list(partition.removing),
                 )
             )
+        await slices.pause()
     return Topic(name=topic.name, partitions=partitions)

@@ -8,11 +8,15 @@ from typing import Any, Final
 import attrs
 import trio
 
+from kwire.codec.apis import ListenerType
 from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
+from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
+from kwire.handlers.list_partition_reassignments import list_partition_reassignments
+from kwire.handlers.shared.context import Context
 from kwire.raftmeta.controller.brokers import (
     decide_fence_stale,
     decide_heartbeat,
@@ -32,6 +36,7 @@ from kwire.raftmeta.controller.partitions import (
 )
 from kwire.raftmeta.metadata.image import TopicImage
 from kwire.types import NO_LEADER
+from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import cluster_of, directory
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
 from tests.support.raftmeta.requests import beat
@@ -81,20 +86,41 @@ def leaders(controller: Controller) -> set[int]:
     return {partition.leader for partition in topic_of(controller).partitions.values()}
 
 
-@row("AlterPartitionReassignments", "partitions", ALL, "AlterPartitionReassignments")
-async def reassign(scene: Decisions, size: int) -> None:
-    controller = await scene.controller(size)
+def reassign_request(size: int) -> AlterPartitionReassignmentsRequest:
     shape = AlterPartitionReassignmentsRequest.ReassignableTopic
     partitions = [
         shape.ReassignablePartition(partition_index=number, replicas=[1, 3])
         for number in range(size)
     ]
-    request = AlterPartitionReassignmentsRequest(
+    return AlterPartitionReassignmentsRequest(
         topics=[shape(name=TOPIC, partitions=partitions)], timeout_ms=60_000
     )
-    reply = await scene.measure(controller, decide_reassign, request)
+
+
+@row("AlterPartitionReassignments", "partitions", ALL, "AlterPartitionReassignments")
+async def reassign(scene: Decisions, size: int) -> None:
+    controller = await scene.controller(size)
+    reply = await scene.measure(controller, decide_reassign, reassign_request(size))
     assert not any(p.error_code for p in reply.responses[0].partitions)
     assert all(p.adding == (3,) for p in topic_of(controller).partitions.values())
+
+
+@row("ListPartitionReassignments of all", "partitions", 10_000, "ListPartitionReassignments")
+async def list_reassignments(scene: Decisions, size: int) -> None:
+    controller = await scene.controller(size)
+    await controller.call(decide_reassign, reassign_request(size))
+    context = Context(
+        services=services_of(image=controller.state.image),
+        listener_type=ListenerType.BROKER,
+        listener="PLAINTEXT",
+        may_forward=True,
+    )
+    await trio.lowlevel.checkpoint()
+    with scene.meter.measuring():
+        answer: Any = await list_partition_reassignments(
+            context, ListPartitionReassignmentsRequest(topics=None)
+        )
+    assert len(answer.topics[0].partitions) == size
 
 
 def isr_request(controller: Controller, leader: int, members: list[int]) -> AlterPartitionRequest:

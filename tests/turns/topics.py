@@ -1,4 +1,4 @@
-"""Requests about 1,000 topics, from their creation to their deletion."""
+"""Requests about 10,000 topics, from their creation to their deletion."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,9 @@ from tests.support.turns.meter import TurnMeter
 from tests.support.turns.node import MeteredNode, metered_node
 from tests.support.turns.table import Scene
 
-ALL: Final = 1_000
+ALL: Final = 10_000
+AT_ONCE: Final = 1_000
+"""The topics that are created, or whose settings change, in one measured request."""
 NAMES: Final = [f"topic-{number}" for number in range(ALL)]
 
 
@@ -31,21 +33,29 @@ TOPICS: Final = Scene("requests about topics", node_of_topics)
 row = TOPICS.operation
 
 
-@row("CreateTopics", "topics", ALL, "CreateTopics")
-async def create(node: MeteredNode, size: int) -> None:
+def create_request(names: list[str]) -> CreateTopicsRequest:
     shape = CreateTopicsRequest.CreatableTopic
-    topics = [shape(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
-    (answer,) = await node.measure(CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+    topics = [shape(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=topics, timeout_ms=60_000)
+
+
+@row("CreateTopics", "topics", AT_ONCE, "CreateTopics")
+async def create(node: MeteredNode, size: int) -> None:
+    (answer,) = await node.measure(create_request(NAMES[:size]))
     assert not any(topic.error_code for topic in answer.topics)
     with node.meter.measuring():
         await trio.sleep(30)
+    await node.call(create_request(NAMES[size:]))
+    await trio.sleep(30)
 
 
-@row("IncrementalAlterConfigs", "topics", ALL, "IncrementalAlterConfigs", after="CreateTopics")
+@row("IncrementalAlterConfigs", "topics", AT_ONCE, "IncrementalAlterConfigs", after="CreateTopics")
 async def alter(node: MeteredNode, size: int) -> None:
     shape = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = shape.AlterableConfig(name="retention.ms", config_operation=0, value="1000000")
-    resources = [shape(resource_type=TOPIC, resource_name=name, configs=[config]) for name in NAMES]
+    resources = [
+        shape(resource_type=TOPIC, resource_name=name, configs=[config]) for name in NAMES[:size]
+    ]
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
     (answer,) = await node.measure(request)
     assert not any(response.error_code for response in answer.responses)
@@ -53,11 +63,13 @@ async def alter(node: MeteredNode, size: int) -> None:
         await trio.sleep(5)
 
 
-@row("AlterConfigs", "topics", ALL, "AlterConfigs", after="CreateTopics")
+@row("AlterConfigs", "topics", AT_ONCE, "AlterConfigs", after="CreateTopics")
 async def replace(node: MeteredNode, size: int) -> None:
     shape = AlterConfigsRequest.AlterConfigsResource
     config = shape.AlterableConfig(name="retention.ms", value="2000000")
-    resources = [shape(resource_type=TOPIC, resource_name=name, configs=[config]) for name in NAMES]
+    resources = [
+        shape(resource_type=TOPIC, resource_name=name, configs=[config]) for name in NAMES[:size]
+    ]
     request = AlterConfigsRequest(resources=resources, validate_only=False)
     (answer,) = await node.measure(request)
     assert not any(response.error_code for response in answer.responses)
