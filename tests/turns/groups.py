@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from kwire.codec.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
@@ -13,6 +14,8 @@ from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.codec.messages.share_group_describe import ShareGroupDescribeRequest
+from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
 from kwire.group.counts import GroupCounts
 from kwire.group.records import store
 from kwire.group.requests import commit_record
@@ -103,6 +106,22 @@ async def list_groups(node: MeteredNode, size: int) -> None:
 async def describe_groups(node: MeteredNode, size: int) -> None:
     (answer,) = await node.measure(DescribeGroupsRequest(groups=NAMES))
     assert len(answer.groups) == size
+
+
+@row("descriptions of groups as groups of another kind", "groups", GROUPS)
+async def describe_as_others(node: MeteredNode, size: int) -> None:
+    for describe in (
+        ConsumerGroupDescribeRequest,
+        ShareGroupDescribeRequest,
+        StreamsGroupDescribeRequest,
+    ):
+        first, all_groups = (
+            describe(group_ids=names, include_authorized_operations=False)
+            for names in (NAMES[:1], NAMES)
+        )
+        await node.call(first)  # The modules of a kind are loaded on first use.
+        (answer,) = await node.measure(all_groups)
+        assert len(answer.groups) == size
 
 
 @row("FindCoordinator", "groups", GROUPS, "FindCoordinator")

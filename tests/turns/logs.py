@@ -95,7 +95,7 @@ def producers(count: int) -> list[Producer]:
     return [Producer(number, 0, 0, TIME_MS, -1, list(sent)) for number in range(count)]
 
 
-@LOGS.operation("truncation of the last batch", "batches of idempotent producers", 30_000)
+@LOGS.operation("truncation of the last batch", "batches of idempotent producers", 300_000)
 async def truncate(logs: Logs, size: int) -> None:
     log = logs.create("truncated")
     fill(log, size, **idempotent())
@@ -133,7 +133,7 @@ async def roll(logs: Logs, size: int) -> None:
     assert logs.disk.read("rolled-0/00000000000000000001.snapshot")
 
 
-@LOGS.operation("recovery that cuts at the first batch", "segments", 400)
+@LOGS.operation("recovery that cuts at the first batch", "segments", 1_000)
 async def recover(logs: Logs, size: int) -> None:
     """The node's controller, if it has one, answers meanwhile."""
     log = logs.create("cut", segment_bytes=200)
@@ -413,12 +413,13 @@ COMPACTED: dict[str, Any] = {
 }
 
 
-def make_cleaner(logs: Logs, run_pass: Clean, threads: int) -> LogCleaner:
+def make_cleaner(logs: Logs, run_pass: Clean) -> LogCleaner:
+    """Return a cleaner that has no thread yet."""
     return LogCleaner(
         logs.manager.services,
         Clock(),
         lambda: ThreadRunner(in_meter(logs), run_pass),
-        CleanerSettings(threads=threads, backoff_ms=0),
+        CleanerSettings(threads=0, backoff_ms=0),
     )
 
 
@@ -439,7 +440,7 @@ def append_and_close(log: PartitionLog) -> None:
 )
 async def choose(logs: Logs, size: int) -> None:
     config = LogConfig(**COMPACTED)
-    cleaner = make_cleaner(logs, clean, threads=0)
+    cleaner = make_cleaner(logs, clean)
     for number in range(size):
         log = logs.manager.create("many", ID, number, config)
         if number < 10:
@@ -472,17 +473,19 @@ async def compact(logs: Logs, size: int) -> None:
             enough.set()
         return clean(disk, job, pace)
 
-    cleaner = make_cleaner(logs, count, threads=1)
+    cleaner = make_cleaner(logs, count)
     for number in range(size):
         log = logs.manager.get("many", number)
         assert log is not None
         append_and_close(log)
         await trio.lowlevel.checkpoint()
-    with logs.meter.measuring():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(cleaner.run, name="cleaner.run")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cleaner.run, name="cleaner.run")
+        await trio.sleep(10)  # The logs are flushed and assessed, without a thread to clean them.
+        with logs.meter.measuring():
+            cleaner.configure(CleanerSettings(threads=1, backoff_ms=0))
             await enough.wait()
-            nursery.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
     forget_cleaner(logs)
 
 

@@ -130,12 +130,14 @@ async def fetch_committed(node: MeteredNode, size: int) -> None:
 async def fetch_aborted(node: MeteredNode, size: int) -> None:
     """Their reader asks for as much as there is until it has all of it."""
     await node.create("aborted")
-    log = node.parts.replicas.partitions.get("aborted", 0).log
+    replica = node.parts.replicas.partitions.get("aborted", 0)
+    log = replica.log
     for chunk in aborted_transactions(size):
         log.append_follower(chunk, TIME_MS)
+        log.high_watermark = log.end_offset
+        assert replica.last_stable_offset == log.end_offset
         await trio.lowlevel.checkpoint()
     log.flush_state.flush()
-    log.high_watermark = log.end_offset
     shape, offset, listed_count = FetchRequest.FetchTopic, 0, 0
     while offset < log.end_offset:
         partition = shape.FetchPartition(

@@ -1,7 +1,7 @@
-"""A broker of 2,000 partitions whose roles change."""
+"""A broker of 3,000 partitions whose roles change, and of 10,000 that are deleted."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final
 
 import attrs
@@ -13,7 +13,7 @@ from tests.support.handlers.broker import Broker, broker, topic_id
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.table import Scene
 
-ALL: Final = 2_000
+ALL: Final = 3_000
 OWN: Final = 1
 OTHER: Final = 2
 
@@ -27,9 +27,16 @@ class Roles:
 
     async def measure(self, *records: Any) -> None:
         """Measure the work of a broker that applies published records."""
+        await self._apply(records, self.meter.measuring())
+
+    async def apply(self, *records: Any) -> None:
+        """Let the broker apply published records, which is not measured."""
+        await self._apply(records, nullcontext())
+
+    async def _apply(self, records: Sequence[Any], block: AbstractContextManager[None]) -> None:
         image, delta = apply(self.broker.current.image, records)
         await trio.lowlevel.checkpoint()
-        with self.meter.measuring():
+        with block:
             await self.broker.replicas.applier.apply(delta)
         self.broker.current.image = image
 
@@ -43,19 +50,19 @@ ROLES: Final = Scene("roles of partitions", broker_of_partitions)
 row = ROLES.operation
 
 
-def led_by(leader: int, epoch: int) -> list[r.PartitionRecord]:
+def led_by(leader: int, epoch: int, topic: str = "t", count: int = ALL) -> list[r.PartitionRecord]:
     """Return the partitions of a topic with one leader."""
     return [
         r.PartitionRecord(
             partition_id=number,
-            topic_id=topic_id("t"),
+            topic_id=topic_id(topic),
             replicas=[OWN, OTHER],
             isr=[OWN, OTHER],
             leader=leader,
             leader_epoch=epoch,
             partition_epoch=epoch,
         )
-        for number in range(ALL)
+        for number in range(count)
     ]
 
 
@@ -100,13 +107,11 @@ async def configure(roles: Roles, size: int) -> None:
     await roles.measure(r.ConfigRecord(resource_type=4, resource_name="", name="x", value="y"))
 
 
-@row(
-    "deletion of a topic",
-    "partitions",
-    ALL,
-    "replica.metadata_applier.run",
-    after="partitions that begin",
-)
+@row("deletion of a topic", "partitions", 10_000, "replica.metadata_applier.run")
 async def delete(roles: Roles, size: int) -> None:
-    await roles.measure(r.RemoveTopicRecord(topic_id=topic_id("t")))
-    assert not len(roles.broker.replicas.partitions)
+    await roles.apply(
+        r.TopicRecord(name="large", topic_id=topic_id("large")), *led_by(OWN, 0, "large", size)
+    )
+    count = len(roles.broker.replicas.partitions)
+    await roles.measure(r.RemoveTopicRecord(topic_id=topic_id("large")))
+    assert len(roles.broker.replicas.partitions) == count - size

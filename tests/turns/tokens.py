@@ -1,4 +1,4 @@
-"""Requests about delegation tokens, while there are 2,000 of them, and their removal."""
+"""Requests about delegation tokens, while there are 10,000 of them, and their removal."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ from tests.support.raftmeta.one_leader import OneLeader, active_controller
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.table import Scene
 
-ALL: Final = 2_000
+ALL: Final = 10_000
 OWNER: Final = TokenCaller("User", "alice", 1_000)
 UNKNOWN: Final = token_hmac(b"secret", "a token that does not exist")
 """An HMAC that is compared with those of all tokens."""
