@@ -15,6 +15,7 @@ import attrs
 from kwire.codec.apis import BY_NAME, Api
 from kwire.codec.compile import Part, decode
 from kwire.codec.frame import Body, RequestHead, read_header, response_parts
+from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.codec.primitives import MalformedError
@@ -204,10 +205,12 @@ def _parts(head: RequestHead, response: Body) -> list[Part]:
 
 
 def _out_of_place(head: RequestHead) -> list[Part] | None:
-    """Return the answer to a handshake amid the tokens; other requests get none."""
-    if not _is(_HANDSHAKE, head):
-        return None
-    return _parts(head, SaslHandshakeResponse(error_code=IllegalSaslState.code))
+    """Return the answer to a handshake or ApiVersions amid the tokens; others get none."""
+    if _is(_HANDSHAKE, head):
+        return _parts(head, SaslHandshakeResponse(error_code=IllegalSaslState.code))
+    if _is(_API_VERSIONS, head):
+        return _parts(head, ApiVersionsResponse(error_code=IllegalSaslState.code))
+    return None
 
 
 def _key_text(head: RequestHead) -> str:

@@ -168,13 +168,13 @@ def test_no_other_request_is_answered_before_the_log_in() -> None:
             assert talk.login is None
 
 
-def test_handshake_amid_tokens_is_answered_with_illegal_state() -> None:
+@pytest.mark.parametrize("sent", [handshake(), VERSIONS], ids=["handshake", "versions"])
+def test_handshake_and_versions_amid_tokens_are_answered_with_illegal_state(
+    sent: memoryview,
+) -> None:
     talk = conversation()
     error_of(talk, handshake())
-    assert error_of(talk, handshake()) == 34
-    talk = conversation()
-    error_of(talk, handshake())
-    assert error_of(talk, VERSIONS) is None
+    assert error_of(talk, sent) == 34
 
 
 def test_session_is_renewed_by_the_same_user_with_the_same_mechanism() -> None:
