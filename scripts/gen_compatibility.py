@@ -72,6 +72,25 @@ not run since its list changed.
 | suite | kwire: passed | failed | left out | Apache Kafka 4.3.1: passed | failed | left out |
 |---|---|---|---|---|---|---|
 """
+ALSO_TRIED: Final = """\
+
+## Also tried
+
+These ran once, by hand, and are not part of `scripts/test`:
+
+- confluent-kafka-python's own integration tests (2.15.0, with the client 2.16.1). Admin, consumer,
+  producer, serializers: on kwire, 30 passed and 1 was skipped; 1 needs an authorizer, and 1 a
+  cluster that the suite starts itself. Share consumers (three of six modules): 53 passed, 3 were
+  skipped, 1 failed. On Apache Kafka that one fails too: it expects that the limit of locked records
+  divides a batch.
+- Apache's own tests of single requests (21 classes of 4.3.1: groups of every kind, their offsets,
+  ApiVersions, transactional offsets and markers), with nodes of kwire in place of brokers in their
+  JVM. Of 79 runs 68 passed. Five expect what is not released yet, four a list in an order that has
+  no meaning, one the id of Kafka's own controller; and one showed that ApiVersions was not
+  answered in place of SaslAuthenticate, which is mended. Eleven more need a class of Apache's.
+- Apache's own tests of the tool GetOffsetShell (4.3.1), in the same way: 21 passed; 3 need tiered
+  storage.
+"""
 BROKERS: Final = ("kwire", "kafka")
 Counts = dict[str, dict[str, dict[str, Any]]]
 """The counts by suite and broker."""
@@ -86,7 +105,7 @@ def compatibility() -> str:
         if name in results
     )
     sections = (section(name, title, results) for name, title in TITLES.items())
-    return HEAD + counts + "".join(sections)
+    return HEAD + counts + "".join(sections) + ALSO_TRIED
 
 
 def count(results: Counts, suite: str, broker: str) -> str:
