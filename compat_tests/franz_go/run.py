@@ -12,32 +12,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
-
 from compat_tests.harness.go_tests import compile_tests
-from compat_tests.harness.suite import Suite, Variant, cache, main, running, running_cluster
-from compat_tests.security.brokers import LOGIN_LISTENERS, SCRAM_MODULE
+from compat_tests.harness.logins import LOGINS, PASSWORD, USER, start
+from compat_tests.harness.suite import Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.2"
 SECONDS = 900
 RECORDS = "20000"  # Upstream uses half a million.
 WITH_LOGINS = ("TestSCRAMAuth", "TestSCRAMAuthBadCredentials")
-USER, PASSWORD = "kgo", "kgo-secret"
-LOGINS = {
-    **LOGIN_LISTENERS,
-    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
-}
 
 
 def binary() -> Path:
@@ -89,35 +75,12 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-@contextmanager
-def start(
-    kind: str, settings: Mapping[str, str], node_count: int
-) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Run brokers; yield the address of the listener that the tests use, and a reader of logs."""
-    if "LOGIN" not in settings.get("listeners", ""):
-        with running(kind, settings, node_count) as brokers:
-            yield brokers
-        return
-    with running_cluster(kind, settings, node_count) as cluster:
-        create_user(cluster.bootstrap)
-        (node,) = cluster.nodes.values()
-        yield re.findall(r"LOGIN://([\d.:]+)", node.config.read_text())[0], cluster.tails
-
-
-def create_user(address: str) -> None:
-    """Create the user of the tests of SCRAM."""
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.alter_user_scram_credentials([change])[USER].result(60)
-
-
 SUITE = Suite(
     "franz_go",
     FOLDER,
     run,
     upstream,
-    variants=[Variant(LOGINS, lambda: WITH_LOGINS)],
+    variants=[Variant(LOGINS, lambda: WITH_LOGINS, widens=True)],
     start=start,
 )
 

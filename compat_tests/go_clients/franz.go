@@ -41,8 +41,8 @@ func (s session) franzClient(version *kversion.Versions, options ...kgo.Opt) *kg
 	return client
 }
 
-func franzTopic(s session, version *kversion.Versions, partitions int32) string {
-	client := s.franzClient(version)
+func franzTopic(s session, version *kversion.Versions, partitions int32, options ...kgo.Opt) string {
+	client := s.franzClient(version, options...)
 	defer client.Close()
 	topic, forever := unique("franz"), "-1"
 	answer, err := kadm.NewClient(client).CreateTopic(s, partitions, -1, map[string]*string{"retention.ms": &forever}, topic)

@@ -120,7 +120,7 @@ func main() {
 		os.Exit(2)
 	}
 	scenarios := map[string]func(session){}
-	for _, some := range []map[string]func(session){kafkaGo(), saramas(), franz()} {
+	for _, some := range []map[string]func(session){kafkaGo(), saramas(), franz(), logIns()} {
 		for name, scenario := range some {
 			scenarios[name] = scenario
 		}

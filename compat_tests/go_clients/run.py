@@ -4,7 +4,8 @@
 
 The program beside this file is compiled once per content into the cache; it needs Go, and the Go
 module proxy the first time. kafka-go always uses old protocol versions, sarama and franz-go those
-of the configured release of Kafka. In addition to the scenarios, the list names every operation of
+of the configured release of Kafka. Some scenarios log in as the user of
+:mod:`compat_tests.harness.logins`. In addition to the scenarios, the list names every operation of
 the libraries' admin clients that no scenario calls.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.listing import find_uncalled
+from compat_tests.harness.logins import LOGINS, start
 from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -72,7 +74,23 @@ def with_acls() -> list[str]:
     return [name for name in _print_names("scenarios") if name.endswith("/acls")]
 
 
-SUITE = Suite("go_clients", FOLDER, run, upstream, variants=[Variant(AUTHORIZING, with_acls)])
+def with_logins() -> list[str]:
+    """Return the scenarios whose clients log in."""
+    names = ("log-in", "delegation-tokens")
+    return [name for name in _print_names("scenarios") if name.partition("/")[2] in names]
+
+
+SUITE = Suite(
+    "go_clients",
+    FOLDER,
+    run,
+    upstream,
+    variants=[
+        Variant(AUTHORIZING, with_acls),
+        Variant(LOGINS, with_logins),
+    ],
+    start=start,
+)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

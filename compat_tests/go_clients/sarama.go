@@ -46,7 +46,11 @@ func saramaConfig(version sarama.KafkaVersion) *sarama.Config {
 }
 
 func (s session) saramaTopic(version sarama.KafkaVersion, partitions int32) string {
-	admin, err := sarama.NewClusterAdmin([]string{s.address}, saramaConfig(version))
+	return s.saramaTopicAs(saramaConfig(version), partitions)
+}
+
+func (s session) saramaTopicAs(config *sarama.Config, partitions int32) string {
+	admin, err := sarama.NewClusterAdmin([]string{s.address}, config)
 	must(err, "admin")
 	defer admin.Close()
 	topic, forever := unique("sarama"), "-1"

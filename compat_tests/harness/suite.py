@@ -128,6 +128,9 @@ class Variant:
     names: Callable[[], Iterable[str]]
     node_count: int = 1
 
+    widens: bool = False
+    """Whether its tests also run where the suite runs with more nodes."""
+
 
 REPLICATED = {
     "default.replication.factor": "3",
@@ -155,7 +158,11 @@ def widen(suite: Suite, node_count: int) -> Suite:
         suite,
         name=f"{suite.name}_{node_count}_nodes",
         settings={**PLAIN_PROFILE, **REPLICATED, **own},
-        variants=[v for v in suite.variants if v.node_count > 1],
+        variants=[
+            attrs.evolve(variant, node_count=node_count) if variant.widens else variant
+            for variant in suite.variants
+            if variant.widens or variant.node_count > 1
+        ],
         node_count=node_count,
         is_widened=True,
     )
