@@ -122,8 +122,12 @@ def counts_of(results: Counts, suite: str, broker: str) -> dict[str, Any] | None
     path = SUITES / suite.removesuffix(SEVERAL) / "tests.txt"
     if counts is None or not path.exists():
         return counts
+    listed = listing.read(path)
+    if suite.endswith(SEVERAL):
+        listed = [listing.for_several(entry) for entry in listed]
     total = counts["passed"] + counts["failed"] + sum(counts["excluded"].values())
-    return counts if total == len(listing.read(path)) else None
+    is_current = counts["excluded"] == listing.tally(listed, broker, {})["excluded"]
+    return counts if is_current and total == len(listed) else None
 
 
 def left_out(name: str, results: Counts) -> str:
