@@ -292,6 +292,11 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
         f"it may name {_join(own)}",
     )
     _require(
+        bool(names),
+        "advertised.listeners has none for clients: all are in controller.listener.names; "
+        f"add {min(own)}://HOST:PORT to it",
+    )
+    _require(
         config.inter_broker_listener in names,
         f"inter.broker.listener.name {config.inter_broker_listener} is not one of "
         f"advertised.listeners; name one of these: {_join(names)}",

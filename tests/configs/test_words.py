@@ -202,6 +202,7 @@ def test_remedies_of_all_settings_are_phrases() -> None:
         ({"process.roles": "controller"}, "remove PLAINTEXT from listeners, or add broker"),
         ({"advertised.listeners": "OTHER://a:1"}, "add OTHER:PLAINTEXT"),
         ({"advertised.listeners": "SASL_SSL://a:1"}, "it may name PLAINTEXT"),
+        ({"advertised.listeners": "CONTROLLER://a:1"}, "add PLAINTEXT://HOST:PORT to it"),
         ({"inter.broker.listener.name": "OTHER"}, "name one of these: PLAINTEXT"),
         ({"inter.broker.listener.name": ""}, "name one of PLAINTEXT, or leave it out"),
         (
