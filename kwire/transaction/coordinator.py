@@ -277,18 +277,25 @@ class TransactionCoordinator:
                 nursery.start_soon(self._dispatch, index)
 
     async def _dispatch(self, index: int) -> None:
-        """Pass the decided transactions of one partition to the sender until none is left."""
+        """Pass the decided transactions of one partition to the sender until none is left.
+
+        A partition that cannot be read is logged only once, until it can be read again.
+        """
+        is_postponed = False
         try:
             while index in self._undispatched:
                 self._undispatched.discard(index)
                 try:
                     self.sender.send(await self._take_unsent(index))
+                    is_postponed = False
                 except CoordinatorLoadInProgress:
                     continue
                 except KafkaError as error:
                     if not self.service.is_led(index):
                         continue
-                    logger.warning("markers postponed index=%d error=%r", index, error)
+                    if not is_postponed:
+                        logger.warning("markers postponed index=%d error=%r", index, error)
+                    is_postponed = True
                     self._undispatched.add(index)
                     await trio.sleep(_RETRY_SECONDS)
         finally:

@@ -80,6 +80,8 @@ class Unwritten:
     """The decided states; only they have the last epochs, which no record holds."""
     deadlines: Mapping[str, float] = attrs.field(factory=dict)
     """The times at which open transactions time out, by transactional id."""
+    timed_out: str | None = None
+    """The transactional id whose open transaction these changes abort because of its timeout."""
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
@@ -149,6 +151,8 @@ class TransactionShard:
         """Adopt the last epochs and the timeouts, which are not written."""
         if state is None:
             return
+        if state.timed_out is not None:
+            logger.info("transaction timed out transactional_id=%s", state.timed_out)
         for transaction in state.transactions:
             self.transactions[transaction.transactional_id] = transaction
         self.ongoing.update(state.deadlines)
@@ -205,14 +209,20 @@ class TransactionShard:
     def _abort_timed_out(self, transactional_id: str, moment: Moment) -> Decision:
         if not self._is_timed_out(transactional_id, moment):
             return NOTHING
-        transaction = self.transactions[transactional_id]
-        logger.info("transaction timed out transactional_id=%s", transactional_id)
         try:
-            after = transitions.fence(transaction, self._change(moment, None))
+            return self._fence(transactional_id, None, moment)
         except ProducerIdNeeded:
             self.on_id_needed(transactional_id)
             return NOTHING
-        return self._write(transaction, after, moment)
+
+    def _fence(
+        self, transactional_id: str, fresh_id: int | None, moment: Moment, ticket: int | None = None
+    ) -> Decision:
+        """Abort a timed-out transaction; :meth:`adopt` logs it, once it could be written."""
+        current = self.transactions[transactional_id]
+        after = transitions.fence(current, self._change(moment, fresh_id))
+        decision = self._write(current, after, moment, ticket)
+        return decision._replace(state=Unwritten((after,), timed_out=transactional_id))
 
     def _expire(self, transactional_ids: list[str]) -> Iterator[Step]:
         for start in range(0, len(transactional_ids), _EXPIRED_AT_ONCE):
@@ -236,9 +246,7 @@ class TransactionShard:
         """Abort a timed-out transaction; afterwards its transactional id has a new producer id."""
         if not self._is_timed_out(transactional_id, moment):
             return Decision(answers=(Answer(ticket, None),))
-        current = self.transactions[transactional_id]
-        after = transitions.fence(current, self._change(moment, fresh_id))
-        return self._write(current, after, moment, ticket)
+        return self._fence(transactional_id, fresh_id, moment, ticket)
 
     # Requests
 

@@ -1,5 +1,6 @@
 """The transaction coordinator under faults: what was decided is finished, and nothing else."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 
@@ -543,6 +544,31 @@ async def test_decision_that_is_not_written_changes_nothing(autojump_clock: obje
         subject.log.failure = None
         assert await subject.state() == before
         assert not subject.brokers.requests
+
+
+async def test_outage_is_logged_once_while_retries_go_on(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The abort of a timed-out transaction is retried each second, its markers twice a second."""
+    caplog.set_level(logging.INFO)
+
+    def lines(event: str) -> int:
+        return sum(message.startswith(event) for message in caplog.messages)
+
+    async with world() as subject:
+        await subject.add(await subject.init(timeout_ms=1000), T0)
+        subject.log.failure = NotEnoughReplicas()
+        await trio.sleep(60)
+        assert lines("step postponed") == 1
+        assert lines("transaction timed out") == 0
+        subject.log.failure = None
+        await trio.sleep(1.5)
+        assert lines("transaction timed out") == 1
+
+        subject.log.lease.end = trio.current_time()
+        subject.coordinator.on_prepared(0)
+        await trio.sleep(60)
+        assert lines("markers postponed") == 1
 
 
 async def test_other_node_is_asked_for_another_coordinator(autojump_clock: object) -> None:
