@@ -113,6 +113,7 @@ def _is_for_tokens(name: str, plain: str) -> bool:
 def check_values(properties: Mapping[str, str]) -> None:
     """Reject invalid values, even of settings without effect, as Kafka does."""
     for name, text in properties.items():
+        _require("\0" not in text, f"{name} contains the character NUL; remove \\u0000 from it")
         key = broker_key(without_listener(name)) or authorizer_key(name)
         if key is not None:
             key.parse(text)

@@ -194,6 +194,7 @@ def test_remedies_of_all_settings_are_phrases() -> None:
             "remove it, and let only networks that you trust reach the node",
         ),
         ({"broker.id": "2"}, "remove broker.id"),
+        ({"log.dirs": "/var/lib/a\0b"}, "remove \\u0000 from it"),
         ({"listeners": "127.0.0.1:9092"}, "write NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://:9092"}, "add CONTROLLER://HOST:PORT to listeners"),
         ({"listeners": "CONTROLLER://:9093"}, "add PLAINTEXT://HOST:PORT to listeners"),
