@@ -523,7 +523,7 @@ def read_properties(path: Path) -> dict[str, str]:
     from kwire.configs.properties import parse_properties
 
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
+        return parse_properties(path.read_text(encoding="utf-8-sig"))  # Editors add a BOM.
     except OSError as error:
         fail(f"cannot read the configuration {path}: {error.strerror}; give a file to --config")
     except UnicodeDecodeError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.cli import read_properties
 from tests.support.command_line.process import CLUSTER_ID, KWIRE, config_file, free_port, run, serve
 
 pytestmark = pytest.mark.slow
@@ -358,6 +359,12 @@ def test_unreadable_configuration_is_refused_with_the_reason(tmp_path: Path, kin
     line = refusal(tmp_path, "--config", str(path), code=1)
     assert f"cannot read the configuration {path}: " in line
     assert "; give a file to --config" in line or "; save it as UTF-8" in line
+
+
+def test_byte_order_mark_of_an_editor_is_no_part_of_the_first_setting(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("node.id=1\nprocess.roles=broker\n", encoding="utf-8-sig")
+    assert read_properties(path) == {"node.id": "1", "process.roles": "broker"}
 
 
 def test_configuration_of_another_user_is_refused(tmp_path: Path) -> None:
