@@ -106,8 +106,9 @@ class Node:
         if self.kind == "kwire":
             command = [str(ROOT / "scripts" / "kwire"), *self._format_options(arguments, features)]
         else:
-            command = kafka.java_command("kafka.tools.StorageTool", "format", "-c")
-            command += [str(self.config), "-t", kafka.CLUSTER_ID, *arguments]
+            kafka.share_classes()
+            command = kafka.java_command(*kafka.performance_options(), "kafka.tools.StorageTool")
+            command += ["format", "-c", str(self.config), "-t", kafka.CLUSTER_ID, *arguments]
             command += [option for name in features for option in _switched_off(name)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -90,8 +90,8 @@ def _start_kafka(
 
 def format_kafka(properties: Path, folder: SecureFolder) -> None:
     """Format the data of an Apache node, with the two users."""
-    command = kafka.java_command("kafka.tools.StorageTool", "format", "-c", str(properties))
-    command += ["-t", kafka.CLUSTER_ID]
+    command = kafka.java_command(*kafka.performance_options(), "kafka.tools.StorageTool")
+    command += ["format", "-c", str(properties), "-t", kafka.CLUSTER_ID]
     for user, password in ((ADMIN, folder.passwords.admin), (NODE, folder.passwords.node)):
         command += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
