@@ -72,8 +72,8 @@ def _pom(version: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from filling a folder of the cache at the same time."""
+def hold_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a cache's folder: only one process at a time fills it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,7 +84,7 @@ def fetch(version: str = VERSION) -> Path:
     """Return the folder of a release's jars; fetch them from Maven first if it lacks any."""
     folder = cache_dir(version)
     if not _is_complete(folder, version):
-        with locked(folder):
+        with hold_lock(folder):
             if not _is_complete(folder, version):
                 _fill(folder, version)
     return folder / "libs"
@@ -174,8 +174,8 @@ def _listener_port(properties: Path) -> int:
 
 def performance_options() -> list[str]:
     """Return the JVM's options for its garbage collector, compiler and shared classes."""
-    given = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
-    return [*QUICK_START.split(), *_sharing()] if given is None else given.split()
+    chosen = os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS")
+    return [*QUICK_START.split(), *_sharing()] if chosen is None else chosen.split()
 
 
 def _sharing() -> list[str]:
@@ -193,7 +193,7 @@ def share_classes() -> None:
     folder = fetch().parent
     if (folder / ARCHIVE).exists() or "KAFKA_JVM_PERFORMANCE_OPTS" in os.environ:
         return
-    with locked(folder), tempfile.TemporaryDirectory() as scratch:
+    with hold_lock(folder), tempfile.TemporaryDirectory() as scratch:
         if (folder / ARCHIVE).exists():
             return
         directory = Path(scratch)
@@ -207,8 +207,8 @@ def share_classes() -> None:
 
 
 def _free_ports() -> tuple[int, int]:
-    with socket.create_server(("", 0)) as one, socket.create_server(("", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.create_server(("", 0)) as first, socket.create_server(("", 0)) as second:
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 def launch(

@@ -52,7 +52,7 @@ def compile_classes(sources: Sequence[Path], name: str, main: str) -> Path:
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     classes = Path(kafka.cache_dir()).parent / f"{name}-{digest}"
     if not (classes / f"{main}.class").exists():
-        with kafka.locked(classes.parent / f"{name}-compiling"):
+        with kafka.hold_lock(classes.parent / f"{name}-compiling"):
             if not (classes / f"{main}.class").exists():
                 _compile(sources, classes)
     return classes

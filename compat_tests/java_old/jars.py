@@ -32,7 +32,7 @@ def jars(name: str, coordinates: Sequence[str]) -> Path:
     folder = cache("java-old", name)
     if (folder / "ok").exists():
         return folder / "jars"
-    with kafka.locked(folder):
+    with kafka.hold_lock(folder):
         if not (folder / "ok").exists():
             _fetch(folder, coordinates)
     return folder / "jars"
@@ -67,7 +67,7 @@ def classpath(libraries: Path, *sources: str, folder: Path = SOURCES) -> str:
     files = [folder / f"{source}.java" for source in sources]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     classes = libraries.parent / f"classes-{digest}"
-    with kafka.locked(libraries.parent):
+    with kafka.hold_lock(libraries.parent):
         if not (classes / "ok").exists():
             compiler = need("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
             command = [compiler, "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*"]
