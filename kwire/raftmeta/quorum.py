@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from kwire.clock import Clock
+from kwire.clock import NodeClock
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Driver
 from kwire.raftmeta.commits import Commit, PendingCommits
@@ -115,7 +115,7 @@ class RaftService:
         config: RaftConfig,
         storage: MetadataStorage,
         *,
-        clock: Clock,
+        clock: NodeClock,
         random: Random,
         configured: VoterSet | None = None,
         peers: Peers | None = None,
@@ -125,6 +125,7 @@ class RaftService:
         self._storage = storage
         self._disk = DiskCalls(storage, clock)
         self._raft = Raft(config, storage.load(configured or VoterSet()), random)
+        self._raft.state.suspended_s = clock.suspended_s
         machine = self._raft if observer is None else _ObservedRaft(self._raft, observer)
         self._driver: Driver[Event, Effect] = Driver(machine, self._perform, clock)
         self._channel = NetworkChannel(peers or NoPeers(), config, self._driver.feed)

@@ -29,6 +29,14 @@ MUTATIONS = (
         test="tests/raftmeta/raft/test_check_quorum.py",
     ),
     Mutation(
+        name="suspended-leader-goes-by-its-own-clock",
+        invariants=(34,),
+        path="kwire/raftmeta/raft/progress.py",
+        old="since = now + state.suspended_s() - state.config.fetch_timeout_s",
+        new="since = now - state.config.fetch_timeout_s",
+        test="tests/raftmeta/raft/test_check_quorum.py",
+    ),
+    Mutation(
         name="count-strangers-in-check-quorum",
         invariants=(44,),
         path="kwire/raftmeta/raft/progress.py",

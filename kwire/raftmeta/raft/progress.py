@@ -202,12 +202,12 @@ def may_be_replaced(state: RaftState, now: float) -> bool:
     That is possible when too few voters have followed lately. A voter that received an answer
     grants no pre-vote until its fetch timeout (KIP-996), which is shorter than the time after which
     the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the leader reads
-    Fetches that were sent long ago.
+    Fetches that were sent long ago. While this machine was suspended, the voters' timeouts went on.
     """
     role = state.role
     if not isinstance(role, Leader) or state.voters.is_only(state.key):
         return False
-    since = now - state.config.fetch_timeout_s
+    since = now + state.suspended_s() - state.config.fetch_timeout_s
     following = _voters_where(state, role, lambda replica: replica.followed_at > since)
     return not state.voters.has_majority(following)
 

@@ -67,7 +67,7 @@ def _reply(state: RaftState, role: Leader, fetch: HeldFetch, response: FetchResp
     state.emit(Reply(fetch.token, response))
     replica = role.replicas.get(_sender(fetch.request))
     if replica is not None:
-        replica.answered_at = state.now
+        replica.answered_at = state.world_now
 
 
 def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:

@@ -92,7 +92,7 @@ class Replica:
     fetched_at: float = -inf
     fetched_at_ms: int = -1
     answered_at: float = -inf
-    """The time of the last answer to a Fetch."""
+    """The time of the last answer to a Fetch, on the clock of ``RaftState.world_now``."""
     followed_at: float = -inf
     """The time of the last answer known to have arrived, because another Fetch followed it."""
     caught_up_at_ms: int = -1

@@ -48,7 +48,7 @@ def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotRes
         key = ReplicaKey(request.replica_id, partition.replica_directory_id)
         replica = progress.replica_of(state, role, key)
         progress.on_fetch_of(state, role, replica)
-        replica.answered_at = state.now
+        replica.answered_at = state.world_now
     limit = max(1, min(request.max_bytes, state.config.snapshot_max_bytes))
     piece = SnapshotSlice(snapshot, partition.position, limit)
     return messages.snapshot_response(state, snapshot, position=partition.position, piece=piece)

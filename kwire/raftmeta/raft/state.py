@@ -27,6 +27,8 @@ from kwire.raftmeta.raft.voters import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kwire.raftmeta.raft.events import OwnRequest
 
 CHECK_QUORUM_FACTOR: Final = 1.5
@@ -151,6 +153,10 @@ class Calls:
         self.fetch_at.pop(node_id, None)
 
 
+def _never_suspended() -> float:
+    return 0.0
+
+
 @attrs.define(eq=False, repr=False)
 class RaftState:
     """The state of one node.
@@ -170,6 +176,8 @@ class RaftState:
     effects: list[Effect] = attrs.field(factory=list)
     now: float = 0.0
     now_ms: int = 0
+    suspended_s: Callable[[], float] = _never_suspended
+    """Returns the seconds of machine suspension, which ``now`` does not count."""
     stopping: bool = False
     installing: SnapshotId | None = None
     """A fetched snapshot being installed: meanwhile no fetching and no candidacy."""
@@ -177,6 +185,11 @@ class RaftState:
     @property
     def key(self) -> ReplicaKey:
         return self.config.key
+
+    @property
+    def world_now(self) -> float:
+        """The time on a clock that continues while the machine is suspended, as for other nodes."""
+        return self.now + self.suspended_s()
 
     @property
     def role(self) -> Role:

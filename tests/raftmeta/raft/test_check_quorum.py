@@ -79,6 +79,23 @@ def test_leader_may_be_replaced_from_the_fetch_timeout_of_its_followers_on() -> 
     assert isinstance(raft.state.role, Leader)
 
 
+def test_leader_may_be_replaced_while_its_machine_was_suspended() -> None:
+    """Invariant 34: its own clock stands still meanwhile, but not those of the other voters."""
+    raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    state, suspended_s = raft.state, 100.0
+    state.suspended_s = lambda: suspended_s
+    assert leads_while_fetched_by(raft, key_of(2))
+    assert not progress.may_be_replaced(state, state.now)
+    suspended_s += 1.1 * FETCH_TIMEOUT_S
+    assert progress.may_be_replaced(state, state.now)
+    raft.step(None, state.now + 0.6, 0)
+    say_fetch(raft, key_of(2), state.now)
+    assert progress.may_be_replaced(state, state.now), "the last answer was before the suspension"
+    raft.step(None, state.now + 0.6, 0)
+    say_fetch(raft, key_of(2), state.now)
+    assert not progress.may_be_replaced(state, state.now)
+
+
 def test_fetch_that_waited_during_a_pause_does_not_vouch_for_the_leader() -> None:
     """Invariant 34: its sender may have elected another leader after it had sent it."""
     raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
