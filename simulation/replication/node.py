@@ -22,10 +22,10 @@ from kwire.replica.partition import Partition
 from kwire.storage_format.directories import directory_id, format_directory
 from simulation.disk import SimDisk
 from simulation.inodes import Directory
-from simulation.raft.quorums import TestClock
+from simulation.raft.quorums import WALL_MS
 from simulation.replication.links import SimNetwork, host_of
 from simulation.replication.metadata_checks import Books, CommitWatch, StepWatch
-from simulation.replication.processes import Gate, start_behind
+from simulation.replication.processes import Gate, own_gate, start_behind, world_time
 from simulation.replication.releases import Features, ReleaseWatch
 from simulation.replication.settings import CLUSTER_ID, METADATA_PATH, data_path
 from simulation.replication.share_links import MemberListeners
@@ -50,14 +50,22 @@ class Cluster:
 
 
 @attrs.define(eq=False)
-class SimClock(TestClock):
-    """The clocks of one machine, whose wall clock can be set."""
+class SimClock:
+    """The clocks of one machine, whose wall clock can be set, and go on in a suspension."""
 
     ahead_ms: int = 0
     """The milliseconds by which the wall clock is ahead of the world's."""
+    gate: Gate = attrs.field(factory=Gate)
+    """The gate of the machine's current or last process."""
+
+    def now(self) -> float:
+        return (own_gate() or self.gate).now()
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
+        return WALL_MS + int(world_time() * 1000) % 1_000_000_000 + self.ahead_ms
+
+    def suspended_s(self) -> float:
+        return (own_gate() or self.gate).suspended_s()
 
 
 @attrs.frozen
@@ -95,7 +103,6 @@ class SimMachine:
     """The number of processes started so far."""
     server: Server | None = None
     is_stopping: bool = False
-    gate: Gate = attrs.field(factory=Gate)
     clock: SimClock = attrs.field(factory=SimClock)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _listeners: MemberListeners = attrs.field(init=False)
@@ -129,6 +136,11 @@ class SimMachine:
     @property
     def is_alive(self) -> bool:
         return self.server is not None
+
+    @property
+    def gate(self) -> Gate:
+        """The gate of the current or last process."""
+        return self.clock.gate
 
     @property
     def is_paused(self) -> bool:
@@ -180,7 +192,7 @@ class SimMachine:
         self.lives += 1
         self.is_stopping = False
         self.features = self.installed
-        self.gate, self._scope = Gate(), trio.CancelScope()
+        self.clock.gate, self._scope = Gate(), trio.CancelScope()
         self.server = server = make_node(self.config, self._environment(), features=self.features)
         quorum, books = server.core.quorum, self.cluster.books
         commits = CommitWatch(books, self.id, self.lives, server.core.publisher)

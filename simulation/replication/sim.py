@@ -37,7 +37,7 @@ from simulation.replication.members import GroupBook, Member
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import Cluster, SimMachine, initial_voters
 from simulation.replication.operators import Operator
-from simulation.replication.processes import SimThreads, simulated_processes
+from simulation.replication.processes import SimThreads, simulated_processes, world_time
 from simulation.replication.releases import Release
 from simulation.replication.settings import (
     CONTROLLERS,
@@ -191,7 +191,7 @@ class ReplicationSim:
 
     def note(self, *words: object) -> None:
         self.events += 1
-        self.trace.append(f"{trio.current_time():9.3f}  " + " ".join(map(str, words)))
+        self.trace.append(f"{world_time():9.3f}  " + " ".join(map(str, words)))
 
     def _on_note(self, node: int, what: str) -> None:
         self.note(f"n{node}", what)
