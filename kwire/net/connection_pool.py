@@ -9,6 +9,7 @@ in the meantime calls fail at once. A cancelled call leaves the connection open 
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -167,6 +168,16 @@ class ConnectionPool:
         if link is not None and link.client is not None:
             link.client = None
             link.scope.cancel()
+
+    def hurry(self, host: str, port: int) -> None:
+        """Let the next call connect at once, although the back-off is not over.
+
+        During the back-off, calls fail without an attempt, so they do not show whether the host
+        refuses connections now.
+        """
+        link = self._links.get((host, port))
+        if link is not None:
+            link.retry_at = -math.inf
 
     def _timeout_error(self, link: _Link) -> OutOfReach:
         return OutOfReach(f"{link.host}:{link.port}: no answer for {self.timeout_s} s")

@@ -194,6 +194,7 @@ class ControllerChannel:
         request = DescribeQuorumRequest(
             topics=[topic(topic_name=METADATA_TOPIC, partitions=[partition])]
         )
+        self._own_requests.hurry(node.host, node.port)
         try:
             answer = await self._own_requests.call(node.host, node.port, request)
         except ConnectionRefused:
@@ -211,6 +212,7 @@ class ControllerChannel:
         from kwire.net.client import SOFTWARE
 
         request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
+        self._own_requests.hurry(node.host, node.port)
         try:
             await self._own_requests.call(node.host, node.port, request)
         except ConnectionRefused:

@@ -29,6 +29,15 @@ MUTATIONS = (
         test="tests/raftmeta/raft/test_check_quorum.py",
     ),
     Mutation(
+        name="questions-to-stopped-controllers-wait-for-the-back-off",
+        invariants=(34,),
+        path="kwire/net/connection_pool.py",
+        old="link.retry_at = -math.inf",
+        new="pass",
+        test="tests/net/test_controller_channel.py"
+        "::test_brokers_learn_at_once_and_again_that_all_controllers_have_stopped",
+    ),
+    Mutation(
         name="suspended-leader-goes-by-its-own-clock",
         invariants=(34,),
         path="kwire/raftmeta/raft/progress.py",

@@ -1,6 +1,8 @@
 """Requests to the active controller: they follow a failover, and end after their time limit."""
 
+import socket
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import attrs
@@ -9,6 +11,7 @@ import trio
 import trio.testing
 
 from kwire import errors
+from kwire.clock import SystemClock
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.codec.messages.alter_partition import AlterPartitionRequest
@@ -20,7 +23,7 @@ from kwire.codec.messages.controller_registration import ControllerRegistrationR
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.describe_quorum import DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.net.connection_pool import ConnectionRefused, OutOfReach
+from kwire.net.connection_pool import ConnectionRefused, Network, OutOfReach
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import Requester
@@ -83,9 +86,19 @@ class ConnectionPool:
     def drop(self, host: str, port: int) -> None:
         self.dropped.append(port)
 
+    def hurry(self, host: str, port: int) -> None:
+        """Do nothing, because there is no back-off."""
+
 
 def time_out() -> Any:
     raise OutOfReach("h")
+
+
+def unused_port() -> int:
+    """Return a port at which nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 def channel_over(pool: ConnectionPool, quorum: RaftService) -> ControllerChannel:
@@ -265,6 +278,28 @@ async def test_no_controller_is_active_if_too_few_run_and_none_of_them_leads(
     pool = ConnectionPool(dict(enumerate(answers, 1)))
     assert await channel_over(pool, RaftService(None)).has_no_active() is expected
     assert trio.current_time() < 1.5
+
+
+async def test_brokers_learn_at_once_and_again_that_all_controllers_have_stopped() -> None:
+    """Decision 21: they serve on, although each question is asked after refused connections."""
+    connections = Network(SystemClock(), Random(1))
+    voters = VoterSet.of(
+        Voter(ReplicaKey(n), (VoterEndpoint("C", "127.0.0.1", unused_port()),)) for n in (1, 2, 3)
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(connections.run)
+        pool = connections.pool("test", 2.0)
+        channel = ControllerChannel(
+            RaftService(None, voters),  # type: ignore[arg-type]
+            registrations=pool,
+            own_requests=pool,
+            isr_proposals=pool,
+            client_requests=pool,
+        )
+        for _ in range(3):
+            assert await channel.has_no_active()
+        assert await channel.is_gone()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("later", [time_out, lambda: None])
