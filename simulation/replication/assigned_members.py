@@ -22,11 +22,9 @@ from kwire.codec.messages.consumer_group_heartbeat import (
 )
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.coordinator.partitioning import partition_for
-from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
-from simulation.replication.clients import SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS, take_committed
+from simulation.replication.clients import Answered, SimClient
+from simulation.replication.consumers import take_committed
 from simulation.replication.history import demand
 
 GROUP: Final = "assigned"
@@ -57,14 +55,20 @@ class AssignedBook:
     """The largest acknowledged commit, by partition."""
     members: list["AssignedMember"] = attrs.field(factory=list)
 
-    def on_owner(self, partition: int, epoch: int, owner: "AssignedMember") -> None:
-        """Record an owner; raise AssertionError if the partition has another one."""
+    def on_owner(
+        self, partition: int, epoch: int, owner: "AssignedMember", *, is_current: bool
+    ) -> None:
+        """Record an owner; raise AssertionError if the partition has another one.
+
+        Without ``is_current``, a coordinator may have answered that is not the group's any more,
+        and does not know to whom the next one has given the partition.
+        """
         former = self.owners.setdefault((partition, epoch), owner.member_id)
         demand(
             former == owner.member_id,
             f"epoch {epoch}: partition {partition} is {former}'s and {owner.member_id}'s",
         )
-        for other in self.members:
+        for other in self.members if is_current else ():
             demand(
                 other is owner or not other.surely_owns(partition),
                 f"partition {partition} is given to {owner.member_id} at epoch {epoch},"
@@ -122,9 +126,6 @@ class AssignedMember(SimClient):
         self._revoked_until = inf
         self._offsets.clear()
 
-    def _coordinator(self) -> int | None:
-        return self.leader_of(CONSUMER_OFFSETS, partition_for(GROUP, GROUP_PARTITIONS))
-
     async def _work(self) -> None:
         """Send heartbeats, commit and move, until the membership ends."""
         while True:
@@ -150,11 +151,11 @@ class AssignedMember(SimClient):
         # Without a response to the last one the member says everything again, as clients do.
         is_full = not self.is_sure or self.random.random() < 0.1
         was_sure, self.is_sure = self.is_sure, False
-        answer = await self._heartbeat(self.epoch, is_full=is_full)
+        answer, is_current = await self._heartbeat(self.epoch, is_full=is_full)
         if answer is None:
             return _UNKNOWN
         if answer.error_code in _NO_MEMBER:
-            self._demand_fenced(was_sure)
+            self._demand_fenced(was_sure and is_current)
             self._give_up()
         if answer.error_code != errors.NONE:
             return int(answer.error_code)
@@ -162,18 +163,16 @@ class AssignedMember(SimClient):
             answer.member_epoch >= self.epoch,
             f"{self.member_id} was at epoch {self.epoch}, is at {answer.member_epoch}",
         )
-        self.is_sure = True
-        self._safe_until = sent_at + SESSION_S
-        await self._on_assigned(answer, sent_at, owned)
+        if is_current:
+            self.is_sure, self._safe_until = True, sent_at + SESSION_S
+        await self._on_assigned(answer, sent_at, owned, is_current=is_current)
         return errors.NONE
 
-    async def _heartbeat(
-        self, epoch: int, *, is_full: bool
-    ) -> ConsumerGroupHeartbeatResponse | None:
+    async def _heartbeat(self, epoch: int, *, is_full: bool) -> Answered:
         numbers = sorted(self.owned)
         topic_id = self._topic_id()
         if topic_id is None:
-            return None
+            return Answered(None, is_current=False)
         owned = [
             ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
         ]
@@ -185,10 +184,7 @@ class AssignedMember(SimClient):
             subscribed_topic_names=[TOPIC] if is_full or epoch == 0 else None,
             topic_partitions=owned if numbers else [],
         )
-        answer: ConsumerGroupHeartbeatResponse | None = await self.call(
-            self._coordinator(), request, version=1
-        )
-        return answer
+        return await self.call_coordinator(GROUP, request, version=1)
 
     def _topic_id(self) -> bytes | None:
         image = self.world.image(self.random)
@@ -200,6 +196,8 @@ class AssignedMember(SimClient):
         answer: ConsumerGroupHeartbeatResponse,
         sent_at: float,
         owned: frozenset[int],
+        *,
+        is_current: bool,
     ) -> None:
         """Take up the epoch, and the assignment if the response has one."""
         is_new = answer.member_epoch != self.epoch
@@ -213,7 +211,7 @@ class AssignedMember(SimClient):
             self._revoked_until = sent_at + _REBALANCE_S
         if is_new or answer.assignment is not None:
             for partition in self.target:
-                self.book.on_owner(partition, self.epoch, self)
+                self.book.on_owner(partition, self.epoch, self, is_current=is_current)
         added = self.target - owned
         if added and not self.owned - self.target and await self._read_offsets(added):
             self.owned |= added & self.target
@@ -233,7 +231,7 @@ class AssignedMember(SimClient):
             demand(code != errors.NONE, f"a commit of {others} in an older epoch is accepted")
             return
         epoch = self.epoch + _LIE
-        answer = await self._heartbeat(epoch, is_full=self.random.random() < 0.5)
+        answer, _ = await self._heartbeat(epoch, is_full=self.random.random() < 0.5)
         if answer is not None:
             demand(answer.error_code != errors.NONE, f"a heartbeat of epoch {epoch} is accepted")
         if self.owned:
@@ -266,8 +264,8 @@ class AssignedMember(SimClient):
             group_id=GROUP, member_id=self.member_id, member_epoch=self.epoch, topics=[topic]
         )
         request = OffsetFetchRequest(groups=[group], require_stable=True)
-        answer = await self.call(self._coordinator(), request, version=_WITH_EPOCHS)
-        if answer is None or answer.groups[0].error_code != errors.NONE:
+        answer, is_current = await self.call_coordinator(GROUP, request, version=_WITH_EPOCHS)
+        if answer is None or not is_current or answer.groups[0].error_code != errors.NONE:
             return False
         return take_committed(answer.groups[0].topics[0].partitions, least, self._offsets, GROUP)
 
@@ -289,7 +287,7 @@ class AssignedMember(SimClient):
             topics=[topic(name=TOPIC, partitions=[committed])],
         )
         self._offsets[partition] = offset
-        answer = await self.call(self._coordinator(), request, version=_WITH_EPOCHS)
+        answer, _ = await self.call_coordinator(GROUP, request, version=_WITH_EPOCHS)
         if answer is None:
             return _UNKNOWN
         code = int(answer.topics[0].partitions[0].error_code)
@@ -311,7 +309,7 @@ class AssignedMember(SimClient):
         request = ConsumerGroupDescribeRequest(
             group_ids=[GROUP], include_authorized_operations=False
         )
-        answer = await self.call(self._coordinator(), request, version=1)
+        answer, _ = await self.call_coordinator(GROUP, request, version=1)
         if answer is None or answer.groups[0].error_code != errors.NONE:
             return False
         (group,) = answer.groups

@@ -6,7 +6,7 @@ broker. Every request has a time limit; a request without a response may have be
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 import trio
@@ -16,14 +16,17 @@ from kwire.codec.frame import Body
 from kwire.codec.messages.delete_records import DeleteRecordsRequest
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.coordinator.partitioning import partition_for
 from kwire.net.connection_pool import OutOfReach
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records.build import New, batch
+from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
 from simulation.replication.history import History, demand
 from simulation.replication.links import FramePool, host_of
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine
+from simulation.replication.settings import GROUP_PARTITIONS
 from simulation.replication.wire import Wire
 
 ANSWER_S: Final = 8.0
@@ -85,6 +88,14 @@ class World:
         return random.choice(brokers).image if brokers else None
 
 
+class Answered(NamedTuple):
+    """A response to a group's request; None without one."""
+
+    response: Body
+    is_current: bool
+    """True if the broker led the group's partition from the request until the response."""
+
+
 @attrs.define(eq=False)
 class SimClient:
     """One client with its connections."""
@@ -130,6 +141,29 @@ class SimClient:
             return await self.pool.call(host_of(node), 9092, request, version=version)
         except OutOfReach:
             return None
+
+    async def call_coordinator(
+        self, group: str, request: Body, *, version: int | None = None
+    ) -> Answered:
+        """Return the response of the broker that the client takes for a group's coordinator.
+
+        A broker that was suspended or cut off while another one was elected answers from its own
+        state until it hears of that or its lease ends, as in Kafka. Clients cannot tell, because no
+        group request has the leader's epoch: Java's and librdkafka's take the epoch and the
+        assignment of such an answer as they are. But it promises nothing for the group: the next
+        coordinator has begun every member's session when it was elected.
+        """
+        partition = CONSUMER_OFFSETS, partition_for(group, GROUP_PARTITIONS)
+        node, before = self.leader_of(*partition), self.world.books.image.partition(*partition)
+        response = await self.call(node, request, version=version)
+        after = self.world.books.image.partition(*partition)
+        is_current = (
+            before is not None
+            and after is not None
+            and (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+            and before.leader == node
+        )
+        return Answered(response, is_current)
 
     def demand_unfenced(self) -> None:
         """Check that the last response came from an unfenced broker (invariant 34)."""

@@ -17,16 +17,13 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.coordinator.partitioning import partition_for
 from kwire.records.control import ControlType, parse_key
 from kwire.records.header import BatchHeader, headers
 from kwire.records.iterate import records
-from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import BEFORE_TOPIC_IDS, SimClient
 from simulation.replication.history import SimTransaction, demand
 
-GROUP_PARTITIONS: Final = 2
 _BEFORE_GROUPS: Final = 7
 """The last version of OffsetFetch for one group."""
 _OUT_OF_RANGE: Final = errors.OffsetOutOfRange.code
@@ -243,11 +240,6 @@ class Committer(SimClient):
             else:
                 await self.check()
 
-    @property
-    def coordinator(self) -> int | None:
-        """The broker that leads the group's partition."""
-        return self.leader_of(CONSUMER_OFFSETS, partition_for(self.group, GROUP_PARTITIONS))
-
     async def _commit(self) -> None:
         self._offset += 1
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -259,7 +251,7 @@ class Committer(SimClient):
             member_id="",
             topics=[topic(name=TOPIC, partitions=[partition])],
         )
-        answer = await self.call(self.coordinator, request, version=9)
+        answer, _ = await self.call_coordinator(self.group, request, version=9)
         if answer is not None and answer.topics[0].partitions[0].error_code == errors.NONE:
             self._acknowledged = self._offset
 
@@ -278,12 +270,14 @@ class Committer(SimClient):
 
 
 async def fetch_offset(client: SimClient, group: str, *, is_stable: bool = False) -> int | None:
-    """Return a group's committed offset of partition 0, -1 without one, or None on an error."""
+    """Return a group's committed offset of partition 0, -1 without one, or None on an error.
+
+    A coordinator that is not the group's any more may not know the newest one, which is an error.
+    """
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
     request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=is_stable)
-    coordinator = client.leader_of(CONSUMER_OFFSETS, partition_for(group, GROUP_PARTITIONS))
-    answer = await client.call(coordinator, request, version=_BEFORE_GROUPS)
-    if answer is None or answer.error_code != errors.NONE:
+    answer, is_current = await client.call_coordinator(group, request, version=_BEFORE_GROUPS)
+    if answer is None or not is_current or answer.error_code != errors.NONE:
         return None
     (result,) = answer.topics[0].partitions
     return int(result.committed_offset) if result.error_code == errors.NONE else None

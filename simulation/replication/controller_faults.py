@@ -1,5 +1,7 @@
 """Faults of the active controller: it resigns, or is cut off until another one is elected."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Final
 
@@ -52,12 +54,18 @@ class ControllerFaults:
 
         Meanwhile it decides on requests, and it loses these decisions with its leadership.
         """
+        async with self.isolation(node):
+            await trio.sleep(self.random.uniform(*CUT_OFF_S))
+
+    @asynccontextmanager
+    async def isolation(self, node: int) -> AsyncIterator[None]:
+        """Cut a controller off from the other controllers inside the context."""
         machines = self.world.machines.values()
         others = [m.id for m in machines if m.config.is_controller and m.id != node]
         pairs = {pair for other in others for pair in ((node, other), (other, node))}
         self.world.note("cut off", node, "from", *others)
         self.world.wire.cut.update(pairs)
-        await trio.sleep(self.random.uniform(*CUT_OFF_S))
+        yield
         self.world.wire.cut.difference_update(pairs)
         self._note_mended(node)
 

@@ -6,7 +6,9 @@ listeners. The dispatcher, the codec and the handlers are those of the product.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
+from enum import Enum, auto
 from functools import partial
+from math import inf
 from typing import Final, Self
 
 import attrs
@@ -18,7 +20,14 @@ from kwire.codec.compile import Part
 from kwire.codec.frame import Body, read_response, request_frame
 from kwire.codec.schema import spec_of
 from kwire.log.region import FileRegion
-from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach
+from kwire.net.connection_pool import (
+    BACKOFF_MAX_S,
+    BACKOFF_S,
+    ConnectionPool,
+    ConnectionRefused,
+    Network,
+    OutOfReach,
+)
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.listener import Address, ConnectionRequests, ForConnection, finish_answer
@@ -29,6 +38,18 @@ from simulation.replication.wire import Serve, Wire
 _SIZE_BYTES = 4
 CONNECTED_S: Final = 0.01
 """The time until a connection to a process is accepted or refused."""
+
+
+class Standing(Enum):
+    """Whether a broker may serve clients, by the committed metadata."""
+
+    SERVING = auto()
+    FENCED = auto()
+    EXCUSED = auto()
+    """Fenced, but a firewall hides that from the broker (decisions 20 and 21).
+
+    Clients of the simulation take no answer then: it may be out of date.
+    """
 
 
 def host_of(node: int) -> str:
@@ -51,10 +72,16 @@ class SentFrame:
 class FramePool(ConnectionPool):
     """The connections of one node or client for one purpose."""
 
-    def __init__(self, wire: Wire, source: int, timeout_s: float) -> None:
+    def __init__(
+        self, wire: Wire, source: int, timeout_s: float, backoff_s: tuple[float, float] = (0, 0)
+    ) -> None:
+        """``backoff_s``: the first and the longest delay after a refused connection."""
         self.wire, self.source, self.timeout_s = wire, source, timeout_s
+        self._backoff_s = backoff_s
+        self._refusals: dict[str, tuple[int, float]] = {}
+        """By host: the number of refused connections in a row, and when the back-off is over."""
         self.was_fenced = False
-        """True if the last response came from a broker that was fenced when it answered."""
+        """True if the last response came from a broker that must not have served."""
 
     async def call(
         self, host: str, port: int, request: Body, *, version: int | None = None
@@ -65,12 +92,34 @@ class FramePool(ConnectionPool):
         version = BY_KEY[key].stable if version is None else version
         frame = request_frame(key, version, 0, "sim", request)[_SIZE_BYTES:]
         with trio.move_on_after(self.timeout_s):
-            request_sent = SentFrame(self.source, frame)
-            answer = await self.wire.carry(self.source, address_of(host, port), request_sent)
+            answer = await self._carry(address_of(host, port), SentFrame(self.source, frame))
             assert isinstance(answer, Answer)
-            self.was_fenced = answer.was_fenced
+            if answer.standing is Standing.EXCUSED and self.source < 0:
+                raise OutOfReach(f"{host}: fenced, but a firewall hides that")
+            self.was_fenced = answer.standing is Standing.FENCED
             return read_response(key, version, answer.frame)[1]
         raise OutOfReach(f"{host}: no answer for {self.timeout_s} s")
+
+    async def _carry(self, host: str, frame: SentFrame) -> object:
+        """Deliver a request; fail at once during the back-off, as the product's pool does."""
+        count, retry_at = self._refusals.get(host, (0, -inf))
+        if trio.current_time() < retry_at:
+            raise OutOfReach(f"{host}: no attempt until the back-off is over")
+        try:
+            answer = await self.wire.carry(self.source, host, frame)
+        except ConnectionRefused:
+            first_s, longest_s = self._backoff_s
+            delay_s = min(first_s * 2 ** min(count, 16), longest_s)
+            self._refusals[host] = count + 1, trio.current_time() + delay_s
+            raise
+        self._refusals.pop(host, None)
+        return answer
+
+    def hurry(self, host: str, port: int) -> None:
+        """Let the next call be sent at once, although the back-off is not over."""
+        address = address_of(host, port)
+        if address in self._refusals:
+            self._refusals[address] = self._refusals[address][0], -inf
 
     def drop(self, host: str, port: int) -> None:
         """Do nothing, because requests do not share connections."""
@@ -83,31 +132,44 @@ class SimNetwork(Network):
         super().__init__(clock, random)
         self.wire, self.node = wire, node
 
-    def pool(self, client_id: str, timeout_s: float, **_: object) -> FramePool:
-        return FramePool(self.wire, self.node, timeout_s)
+    def pool(
+        self,
+        client_id: str,
+        timeout_s: float,
+        *,
+        backoff_s: float = BACKOFF_S,
+        backoff_max_s: float = BACKOFF_MAX_S,
+        **_: object,
+    ) -> FramePool:
+        return FramePool(self.wire, self.node, timeout_s, (backoff_s, backoff_max_s))
 
     async def connect_idle(
         self, host: str, port: int, *, is_numeric: bool, **_: object
     ) -> "SimIdleConnection":
         await trio.sleep(CONNECTED_S)
-        if self.wire.is_cut(self.node, int(host.removeprefix(host_of(0)[:-1]))):
+        link = self.node, int(host.removeprefix(host_of(0)[:-1]))
+        if self.wire.is_cut(*link):
             await trio.sleep_forever()
         server = self.wire.servers.get(address_of(host, port))
-        if server is None:
+        if server is None or link in self.wire.refused:
             raise ConnectionRefusedError(host)
-        return SimIdleConnection(Address(host, port), self.wire, server)
+        return SimIdleConnection(Address(host, port), self.wire, link, server)
 
 
 @attrs.frozen
 class SimIdleConnection:
-    """A connection that ends with the process of the other node."""
+    """A connection that ends with the process of the other node, or is reset by a firewall."""
 
     address: Address
     wire: Wire
+    link: tuple[int, int]
+    """The node that connected, and the other one."""
     server: tuple[int, Serve]
 
     async def wait_end(self) -> None:
-        while self.wire.servers.get(address_of(*self.address)) is self.server:
+        while self.wire.servers.get(
+            address_of(*self.address)
+        ) is self.server and not self.wire.resets(*self.link):
             await self.wire.closed.wait()
 
     async def __aenter__(self) -> Self:
@@ -123,8 +185,8 @@ class SimListeners:
 
     wire: Wire
     node: int
-    is_fenced: Callable[[], bool]
-    """Returns whether this broker is fenced in the committed metadata."""
+    find_standing: Callable[[], Standing]
+    """Returns whether this broker may serve now."""
     _addresses: dict[str, Address] = attrs.field(factory=dict)
     _served: dict[str, Serve] = attrs.field(factory=dict)
     _nursery: trio.Nursery | None = None
@@ -180,7 +242,7 @@ class SimListeners:
             raise OutOfReach(self.node)
         assert isinstance(frame, SentFrame)
         wait_writable = partial(self.wire.wait_writable, (self.node, frame.source, name))
-        answer = Answer(self.is_fenced, wait_writable)
+        answer = Answer(self.find_standing, wait_writable)
         requests = for_connection(name, "127.0.0.1", 0)
         serve = partial(answer.make, requests, frame.data)
         self._context.run(self._nursery.start_soon, serve)
@@ -194,17 +256,17 @@ class SimListeners:
 class Answer:
     """A process's response to one request; the frame is empty without a response."""
 
-    is_fenced: Callable[[], bool]
+    find_standing: Callable[[], Standing]
     wait_writable: Callable[[], Awaitable[None]]
     """Waits until the socket accepts the response."""
     done: trio.Event = attrs.field(factory=trio.Event)
     frame: bytes = b""
-    was_fenced: bool = False
+    standing: Standing = Standing.SERVING
 
     async def make(self, requests: ConnectionRequests, frame: bytes) -> None:
         try:
             parts = await finish_answer(requests.answer_now(memoryview(frame)))
-            self.was_fenced = self.is_fenced()
+            self.standing = self.find_standing()
             self.frame = (await self._send(parts or ()))[_SIZE_BYTES:]
         except (Disconnect, OSError):
             self.frame = b""  # The connection is closed, even if the records cannot be read.

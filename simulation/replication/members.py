@@ -20,11 +20,9 @@ from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from kwire.coordinator.partitioning import partition_for
-from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS, take_committed
+from simulation.replication.consumers import take_committed
 from simulation.replication.history import demand
 
 GROUP: Final = "members"
@@ -83,9 +81,6 @@ class Member(SimClient):
                 await self._work()
             self.assignment = None
 
-    def _coordinator(self) -> int | None:
-        return self.leader_of(CONSUMER_OFFSETS, partition_for(GROUP, GROUP_PARTITIONS))
-
     def _demand_current(self, newest: int, what: str) -> None:
         """Check that no request of a generation before ``newest`` was accepted."""
         demand(
@@ -106,7 +101,7 @@ class Member(SimClient):
             protocol_type=_PROTOCOL,
             protocols=[protocol],
         )
-        answer = await self.call(self._coordinator(), request, version=5)
+        answer, _ = await self.call_coordinator(GROUP, request, version=5)
         if answer is None:
             return False
         if answer.error_code == errors.MemberIdRequired.code:
@@ -125,7 +120,7 @@ class Member(SimClient):
             member_id=self._member_id,
             assignments=self._assign(joined) if joined.leader == self._member_id else [],
         )
-        answer = await self.call(self._coordinator(), request, version=3)
+        answer, _ = await self.call_coordinator(GROUP, request, version=3)
         if answer is None or answer.error_code != errors.NONE:
             if answer is not None and answer.error_code in _NO_MEMBER:
                 self._member_id = ""
@@ -157,8 +152,10 @@ class Member(SimClient):
             name=TOPIC, partition_indexes=list(self.assignment)
         )
         request = OffsetFetchRequest(group_id=GROUP, topics=[topic], require_stable=True)
-        answer = await self.call(self._coordinator(), request, version=7)
+        answer, is_current = await self.call_coordinator(GROUP, request, version=7)
         if answer is None or answer.error_code != errors.NONE or not answer.topics:
+            return False
+        if not is_current:
             return False
         return take_committed(answer.topics[0].partitions, least, self._offsets, GROUP)
 
@@ -183,7 +180,7 @@ class Member(SimClient):
         dice = self.random.random()
         if dice < 0.3:
             request = LeaveGroupRequest(group_id=GROUP, member_id=self._member_id)
-            await self.call(self._coordinator(), request, version=2)
+            await self.call_coordinator(GROUP, request, version=2)
         if dice < 0.6:
             self._member_id = ""
             await trio.sleep(self.random.uniform(0, _SESSION_MS / 1000))
@@ -196,10 +193,10 @@ class Member(SimClient):
         request = HeartbeatRequest(
             group_id=GROUP, generation_id=self.generation, member_id=self._member_id
         )
-        answer = await self.call(self._coordinator(), request, version=3)
+        answer, is_current = await self.call_coordinator(GROUP, request, version=3)
         if answer is None:
             return _UNKNOWN
-        if answer.error_code == errors.NONE:
+        if answer.error_code == errors.NONE and is_current:
             self._demand_current(newest, "a heartbeat")
         return int(answer.error_code)
 
@@ -220,7 +217,7 @@ class Member(SimClient):
             topics=[topic(name=TOPIC, partitions=[committed])],
         )
         self._offsets[partition] = offset
-        answer = await self.call(self._coordinator(), request, version=7)
+        answer, _ = await self.call_coordinator(GROUP, request, version=7)
         if answer is None:
             return _UNKNOWN
         code = int(answer.topics[0].partitions[0].error_code)

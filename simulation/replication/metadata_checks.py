@@ -39,6 +39,7 @@ from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.records.header import headers
 from simulation.disk import SimDisk
 from simulation.raft.checks import Checks
+from simulation.replication.processes import world_time
 from simulation.scheduler import Violation
 
 
@@ -92,6 +93,8 @@ class Books:
     committed_end: int = 0
     reference: ImageLoader = attrs.field(factory=ImageLoader)
     """The metadata image replayed from the committed log."""
+    fenced_at: dict[int, float] = attrs.field(factory=dict)
+    """The world's time at which each fenced broker was fenced."""
     changes: list[Change] = attrs.field(factory=list)
     """The committed changes of topics, in log order."""
     failures: list[Violation] = attrs.field(factory=list)
@@ -171,7 +174,15 @@ class Books:
         applied = Applied(batch.last_offset, batch.epoch, batch.timestamp_ms)
         if self.reference.load(batch.records, applied) is not None:
             self._images[batch.last_offset] = digest(self.image)
+            self._note_fenced()
         self.note(node_id, f"committed {batch.base_offset}..{batch.last_offset} {kinds(batch)}")
+
+    def _note_fenced(self) -> None:
+        for broker in self.image.brokers.values():
+            if not broker.fenced:
+                self.fenced_at.pop(broker.id, None)
+            elif broker.id not in self.fenced_at:
+                self.fenced_at[broker.id] = world_time()
 
     def _check_records(self, batch: CommittedBatch) -> None:
         image = self.image

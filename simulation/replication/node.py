@@ -23,15 +23,23 @@ from kwire.storage_format.directories import directory_id, format_directory
 from simulation.disk import SimDisk
 from simulation.inodes import Directory
 from simulation.raft.quorums import WALL_MS
-from simulation.replication.links import SimNetwork, host_of
+from simulation.replication.links import SimNetwork, Standing, host_of
 from simulation.replication.metadata_checks import Books, CommitWatch, StepWatch
 from simulation.replication.processes import Gate, own_gate, start_behind, world_time
 from simulation.replication.releases import Features, ReleaseWatch
-from simulation.replication.settings import CLUSTER_ID, METADATA_PATH, data_path
+from simulation.replication.settings import (
+    CLUSTER_ID,
+    METADATA_PATH,
+    SESSION_MS,
+    WITHOUT_CONTROLLERS_S,
+    data_path,
+)
 from simulation.replication.share_links import MemberListeners
 from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
+_NOTICED_S: Final = 1.0
+"""The time in which a controller takes refused connections for the end of a process."""
 _ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)
 """Errors that end a process: a lost registration, or no working log directory."""
 
@@ -161,11 +169,31 @@ class SimMachine:
         """The metadata in force on the node if its process runs."""
         return None if self.server is None else self.server.services.current.image
 
-    def is_fenced(self) -> bool:
-        """Return whether this incarnation of the broker is fenced in the committed metadata."""
+    def find_standing(self) -> Standing:
+        """Return whether this incarnation of the broker may serve clients."""
         if self.is_stopping or not self.is_registered:
-            return False
-        return self.cluster.books.image.brokers[self.id].fenced
+            return Standing.SERVING
+        if not self.cluster.books.image.brokers[self.id].fenced:
+            return Standing.SERVING
+        return Standing.EXCUSED if self._is_excused() else Standing.FENCED
+
+    def _is_excused(self) -> bool:
+        """Return whether a firewall hides from the broker that it is fenced.
+
+        Its lease lasts longer than a session only while it is refused by so many controllers that
+        the others are no majority, and each of the others can answer that it does not lead. A
+        controller whose connections are refused and reset may fence it early.
+        """
+        wire, books, now = self.cluster.wire, self.cluster.books, world_time()
+        others = [voter for voter in books.voters if voter != self.id]
+        fenced_at = books.fenced_at.get(self.id, now)
+        since = now - SESSION_MS / 1000
+        refused = [v for v in others if wire.was_refused(self.id, v, since)]
+        hears_all = not any(wire.is_cut(self.id, v) or wire.is_cut(v, self.id) for v in others)
+        if hears_all and 2 * (len(books.voters) - len(refused)) <= len(books.voters):
+            return now < fenced_at + WITHOUT_CONTROLLERS_S
+        is_early = any(wire.was_refused(v, self.id, fenced_at - _NOTICED_S) for v in others)
+        return is_early and now < fenced_at + SESSION_MS / 1000
 
     @property
     def is_registered(self) -> bool:
@@ -205,7 +233,7 @@ class SimMachine:
         """Return the outside of the next process."""
         wire, books = self.cluster.wire, self.cluster.books
         random = Random(f"{self.cluster.seed}-{self.id}-{self.lives}")
-        listeners = self._listeners = MemberListeners(wire, self.id, self.is_fenced)
+        listeners = self._listeners = MemberListeners(wire, self.id, self.find_standing)
         return Environment(
             disks=SimDisks(self),
             network=SimNetwork(self.clock, random, wire, self.id),

@@ -10,12 +10,12 @@ trio, whose loop looks at sockets first. A process can be stopped in two ways:
 """
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from math import inf, nextafter
 from random import Random
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 from unittest.mock import patch
 
 import attrs
@@ -44,23 +44,23 @@ class Gate:
     has_ended: bool = False
     _suspended_at: float = inf
     """The time of the world at which the machine was suspended; infinite while it runs."""
-    _lost_s: float = 0.0
+    lost_s: float = 0.0
     """The length of all earlier suspensions."""
     _waiting: list[tuple[_run.Runner, _run.Task]] = attrs.field(factory=list)
     """The tasks that are ready but must not run yet."""
 
     def now(self) -> float:
         """Return the time on the machine's monotonic clock."""
-        return min(world_time(), self._suspended_at) - self._lost_s
+        return min(world_time(), self._suspended_at) - self.lost_s
 
     def suspended_s(self) -> float:
         """Return for how long the machine has been suspended since the process began."""
-        return self._lost_s + max(0.0, world_time() - self._suspended_at)
+        return self.lost_s + max(0.0, world_time() - self._suspended_at)
 
     def to_world(self, time: float) -> float:
         """Return when the clock of a running machine reaches ``time``, never too early."""
-        world = time + self._lost_s
-        return world if world - self._lost_s >= time else nextafter(world, inf)
+        world = time + self.lost_s
+        return world if world - self.lost_s >= time else nextafter(world, inf)
 
     def shut(self) -> None:
         """Pause the process."""
@@ -73,7 +73,7 @@ class Gate:
     def open(self) -> None:
         """Resume the process, whether it was paused or its machine was suspended."""
         if self._suspended_at != inf:
-            self._lost_s, self._suspended_at = self.suspended_s(), inf
+            self.lost_s, self._suspended_at = self.suspended_s(), inf
         self.is_shut = False
         for runner, task in self._waiting:
             runner.runq.append(task)
@@ -156,17 +156,28 @@ class MachineDeadlines(_run.Deadlines):
         has_expired = False
         for gate, deadlines in list(self._by_gate.items()):
             if gate is None:
-                has_expired |= deadlines.expire(now)
-            elif not gate.is_shut:
-                has_expired |= deadlines.expire(gate.now())
-            if gate is not None and gate.has_ended and deadlines.next_deadline() == inf:
+                own_now = now
+            elif gate.is_shut:
+                continue
+            else:
+                own_now = now - gate.lost_s
+            if deadlines._heap and deadlines._heap[0][0] <= own_now:
+                has_expired |= deadlines.expire(own_now)
+            elif gate is not None and gate.has_ended and deadlines.next_deadline() == inf:
                 del self._by_gate[gate]
         return has_expired
 
 
-def _set_up(*arguments: Any, **options: Any) -> _run.Runner:
+def _set_up(
+    clock: trio.abc.Clock | None,
+    instruments: Sequence[trio.abc.Instrument],
+    restrict_keyboard_interrupt_to_checkpoints: bool,
+    strict_exception_groups: bool,
+) -> _run.Runner:
     """Set up a run of trio whose tasks have the deadlines of their machines."""
-    runner = _set_up_runner(*arguments, **options)
+    runner = _set_up_runner(
+        clock, instruments, restrict_keyboard_interrupt_to_checkpoints, strict_exception_groups
+    )
     runner.deadlines = MachineDeadlines()
     return runner
 

@@ -83,11 +83,13 @@ class Scene:
             )
             await self.client().call(node, request, version=BEFORE_TOPIC_IDS)
 
-    async def reassign(self, node: int, index: int, replicas: Sequence[int]) -> None:
-        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-        partition = topic.ReassignablePartition(partition_index=index, replicas=list(replicas))
+    async def reassign(
+        self, node: int, index: int, replicas: Sequence[int], *, topic: str = TOPIC
+    ) -> None:
+        each = AlterPartitionReassignmentsRequest.ReassignableTopic
+        partition = each.ReassignablePartition(partition_index=index, replicas=list(replicas))
         request = AlterPartitionReassignmentsRequest(
-            topics=[topic(name=TOPIC, partitions=[partition])], timeout_ms=3_000
+            topics=[each(name=topic, partitions=[partition])], timeout_ms=3_000
         )
         await self.client().call(node, request)
 

@@ -10,11 +10,14 @@ CONTROLLERS: Final = (1, 2, 3)
 MORE_CONTROLLERS: Final = (1, 2, 3, 4, 105)
 """The controllers of a dynamic quorum, each of which may become a voter."""
 REPLICAS: Final = 3
+GROUP_PARTITIONS: Final = 2
 TRANSACTION_PARTITIONS: Final = 2
 TIMEOUT_MS: Final = 6_000
 """The timeout of transactions."""
 TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1")
 SESSION_MS: Final = 3_000
+WITHOUT_CONTROLLERS_S: Final = 12.0
+"""The longest time for which a broker serves without an answer from a controller."""
 METADATA_PATH: Final = "/metadata"
 """The directory of the metadata log."""
 SNAPSHOT_BYTES: Final = 6000

@@ -16,7 +16,7 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.schema import Request, spec_of
 from kwire.net.connection_pool import OutOfReach
 from kwire.net.listener import ConnectionRequests, ForConnection
-from simulation.replication.links import Answer, SimListeners, address_of, host_of
+from simulation.replication.links import Answer, SimListeners, Standing, address_of, host_of
 from simulation.replication.wire import Wire
 
 R = TypeVar("R")
@@ -86,7 +86,9 @@ class MemberConnection:
         with trio.move_on_after(self.timeout_s):
             answer = await self._carry(MemberFrame(self, data, on_answered))
             assert isinstance(answer, Answer)
-            self.was_fenced = answer.was_fenced
+            if answer.standing is Standing.EXCUSED:
+                raise OutOfReach(self.node)
+            self.was_fenced = answer.standing is Standing.FENCED
             return made[0]
         raise OutOfReach(f"{self.node}: no answer for {self.timeout_s} s")
 
@@ -130,7 +132,7 @@ class MemberListeners(SimListeners):
             self._context.run(self._nursery.start_soon, end.close)
             return None
         wait_writable = partial(self.wire.wait_writable, (self.node, frame.connection.source, name))
-        answer = WitnessedAnswer(self.is_fenced, wait_writable, on_answered=frame.on_answered)
+        answer = WitnessedAnswer(self.find_standing, wait_writable, on_answered=frame.on_answered)
         self._context.run(self._nursery.start_soon, end.answer, answer, frame.data)
         await answer.done.wait()
         if not answer.frame:

@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Sequence
 from random import Random
 from typing import Final
+from unittest.mock import patch
 
 import attrs
 import trio
 import trio.testing
 
 from kwire.configs.load import broker_config
+from kwire.raftmeta.broker import session_lease
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION
@@ -44,6 +46,7 @@ from simulation.replication.settings import (
     MORE_CONTROLLERS,
     NODES,
     TRANSACTIONAL_IDS,
+    WITHOUT_CONTROLLERS_S,
     settings_of,
 )
 from simulation.replication.share_groups import (
@@ -202,7 +205,10 @@ class ReplicationSim:
         """Run the simulation; raise ReplicationSimFailure, which names the seed, if it fails."""
         clock = trio.testing.MockClock(autojump_threshold=0)
         try:
-            with simulated_processes(self.seed, self.threads):
+            with (
+                simulated_processes(self.seed, self.threads),
+                patch.object(session_lease, "WITHOUT_CONTROLLERS_MAX_S", WITHOUT_CONTROLLERS_S),
+            ):
                 trio.run(self.run, steps, clock=clock)
         except Exception as error:
             story = "\n".join(self.trace)

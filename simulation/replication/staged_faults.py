@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from simulation.replication.disk_stages import fill_slow_disk, return_without_log
+from simulation.replication.machine_stages import suspend_controller, suspend_coordinator
 from simulation.replication.network_stages import (
     fence_in_vain,
     lose_decisions,
@@ -27,6 +28,8 @@ STAGES: Final[Mapping[str, Callable[[Scene, trio.Nursery], Awaitable[None]]]] = 
     "move-during-verification": move_during_verification,
     "read-late": read_late,
     "return-without-log": return_without_log,
+    "suspend-controller": suspend_controller,
+    "suspend-coordinator": suspend_coordinator,
 }
 """The staged faults by name."""
 DRAWN: Final = ("fence-in-vain", "move-during-verification", "read-late")
@@ -50,4 +53,6 @@ class StagedFaults:
             await STAGES[self.scene.random.choice(self.names)](self.scene, nursery)
         finally:
             world.wire.calm()
+            for machine in world.machines.values():
+                machine.gate.open()
             world.is_quiet = self.is_running = False

@@ -6,10 +6,14 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS
 from simulation.replication.history import demand
 from simulation.replication.links import host_of
-from simulation.replication.settings import NODES, REPLICAS, TRANSACTION_PARTITIONS
+from simulation.replication.settings import (
+    GROUP_PARTITIONS,
+    NODES,
+    REPLICAS,
+    TRANSACTION_PARTITIONS,
+)
 
 _CONFIGS: Final = {
     "min.insync.replicas": "2",

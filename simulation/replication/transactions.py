@@ -24,10 +24,10 @@ from kwire.codec.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire.coordinator.partitioning import partition_for
 from kwire.records.build import New, batch
 from kwire.storage_format.format import TRANSACTION_VERSION
-from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.types import TRANSACTION_STATE
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import RETRIABLE, TIME_MS, VALUE_BYTES, SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS, fetch_offset
+from simulation.replication.consumers import fetch_offset
 from simulation.replication.fencing import Beginning, LastBatch, check_refusal
 from simulation.replication.history import Outcome, SimTransaction, demand
 from simulation.replication.settings import TIMEOUT_MS, TRANSACTION_PARTITIONS
@@ -221,11 +221,10 @@ class TransactionalProducer(SimClient):
             producer_epoch=epoch,
             topics=[topic(name=TOPIC, partitions=[partition])],
         )
-        index = partition_for(self.group, GROUP_PARTITIONS)
 
         async def attempt() -> int:
-            node = self.leader_of(CONSUMER_OFFSETS, index)
-            answer = await self.call(node, request, version=5 if self._is_new else 3)
+            version = 5 if self._is_new else 3
+            answer, _ = await self.call_coordinator(self.group, request, version=version)
             return _UNKNOWN if answer is None else answer.topics[0].partitions[0].error_code
 
         await self._insist(attempt)

@@ -42,7 +42,8 @@ def range_of(key: int) -> ApiVersionsResponse.ApiVersion:
 async def test_raft_connection_without_answers_is_replaced() -> None:
     """TCP itself would end it only after 15 minutes; no request would arrive until then."""
     other, config = Mute(), config_of(2, request_timeout_s=0.05, retry_backoff_max_s=0.02)
-    network = Network(SystemClock(), Random(1))
+    clock = SystemClock()
+    network = Network(clock, Random(1))
     pool = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
@@ -55,7 +56,7 @@ async def test_raft_connection_without_answers_is_replaced() -> None:
         quorum = RaftService(
             config,
             storage,
-            clock=network.clock,
+            clock=clock,
             random=network.random,
             configured=VoterSet.of([voter, Voter(ReplicaKey(2), config.endpoints)]),
             peers=RaftPeers(pool),

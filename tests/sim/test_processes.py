@@ -81,7 +81,7 @@ def test_clock_of_a_suspended_machine_stands_still():
 def test_what_waits_in_a_socket_arrives_before_a_timer_that_has_passed(
     stop: Callable[[Gate], None],
 ) -> None:
-    """As in trio, whose loop looks at sockets before deadlines when a process resumes."""
+    """The loop of trio looks at sockets before deadlines when a process resumes."""
     gate, answer, received = Gate(), trio.Event(), list[bool]()
 
     async def process() -> None:

@@ -203,6 +203,8 @@ def may_be_replaced(state: RaftState, now: float) -> bool:
     grants no pre-vote until its fetch timeout (KIP-996), which is shorter than the time after which
     the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the leader reads
     Fetches that were sent long ago. While this machine was suspended, the voters' timeouts went on.
+    A firewall that refuses the voters' connections to this node is not noticed: they take it for
+    ended, and vote at once.
     """
     role = state.role
     if not isinstance(role, Leader) or state.voters.is_only(state.key):
