@@ -100,7 +100,7 @@ class Ask:
 
 @attrs.define(eq=False)
 class ShareBook:
-    """What the members of the group got and sent."""
+    """The grants to the members of the group, and their acknowledgements."""
 
     world: World
     is_committed: bool
@@ -118,7 +118,7 @@ class ShareBook:
     def record(self, index: int, offset: int) -> Record:
         return self.records[index].setdefault(offset, Record())
 
-    def led(self, node: int, index: int) -> LedShare | None:
+    def find_led(self, node: int, index: int) -> LedShare | None:
         """Return the share partition of a broker, if it leads the partition and has loaded it."""
         server, topic = self.world.machines[node].server, self.world.books.image.topic(TOPIC)
         if server is None or server.broker is None or topic is None:
@@ -138,7 +138,7 @@ class ShareBook:
         sent_at: float,
     ) -> None:
         """Check a leader's response with acquired records: the offsets with their counts."""
-        led = self.led(node, index)
+        led = self.find_led(node, index)
         for offset, count in offsets:
             record = self.record(index, offset)
             where = f"{index}/{offset}: delivery {count} to {member_id}"
@@ -181,7 +181,7 @@ class ShareBook:
 
     def ask(self, member_id: str, node: int, index: int, kinds: Mapping[int, int]) -> Ask:
         """Record an acknowledgement that is about to be sent; ``kinds``: the types by offset."""
-        led, places, now = self.led(node, index), {}, trio.current_time()
+        led, places, now = self.find_led(node, index), {}, trio.current_time()
         records = {offset: self.record(index, offset) for offset in kinds}
         grants = {offset: record.last for offset, record in records.items()}
         is_sure = all(
@@ -210,7 +210,7 @@ class ShareBook:
 
     def on_answered(self, ask: Ask, node: int, code: int) -> None:
         """Check a leader's response to an acknowledgement, which may not arrive."""
-        index, led = ask.index, self.led(node, ask.index)
+        index, led = ask.index, self.find_led(node, ask.index)
         is_sure = ask.is_sure and led is ask.led and trio.current_time() < ask.lock_end
         what = f"{index}: {ask.member_id} acknowledges {dict(ask.kinds)}, answer {code}"
         if code != errors.NONE:
@@ -263,7 +263,7 @@ class ShareBook:
         demand(start >= least, f"{index}: the start offset is {start}, was {least}")
         former = self.starts.get(index, 0)
         if start > former:
-            for offset in self._promised(index):
+            for offset in self._list_promised(index):
                 if former <= offset < start:
                     demand(
                         self._may_be_complete(index, offset),
@@ -272,7 +272,7 @@ class ShareBook:
                     )
             self.starts[index] = start
 
-    def _promised(self, index: int) -> Iterator[int]:
+    def _list_promised(self, index: int) -> Iterator[int]:
         """Yield the offsets of records that the group must have got before it passes them."""
         history = self.world.history
         for offset, value in history.acknowledged[index].items():
@@ -283,7 +283,7 @@ class ShareBook:
 
     def is_complete(self, index: int, end: int) -> bool:
         """Return whether nothing before ``end`` has to be delivered any more."""
-        return all(self._may_be_complete(index, o) for o in self._promised(index) if o < end)
+        return all(self._may_be_complete(index, o) for o in self._list_promised(index) if o < end)
 
     def check_end(self, ends: Mapping[int, int]) -> None:
         """Check that the group got everything before these offsets (invariant 75)."""
@@ -292,8 +292,8 @@ class ShareBook:
         written: dict[Place, bytes] = {}
         for index, records in enumerate(self.records):
             values = self.world.history.acknowledged[index]
-            promised = (offset for offset in self._promised(index) if offset < ends[index])
-            written |= {((TOPIC, index), offset): values[offset] for offset in promised}
+            due_offsets = (offset for offset in self._list_promised(index) if offset < ends[index])
+            written |= {((TOPIC, index), offset): values[offset] for offset in due_offsets}
             for offset, record in records.items():
                 is_checked = self.world.history.delete_end[index] <= offset < ends[index]
                 is_lost = 0 < self.lost_count >= DELIVERY_LIMIT - record.highest

@@ -1,7 +1,7 @@
 """The share group (KIP-932) of some runs: its topic, settings, members, and the end of the run.
 
-A run has share members only if its release has share groups, and then only in half of the runs, so
-that the others stay as fast as they are.
+A third of the runs of the newest release have share members, so that the others stay as fast as
+they are. Runs with the stage "sharing" have no other members.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ SHARING: Final = "sharing"
 """The name of runs in a small cluster whose clients are producers and share members."""
 MEMBERS: Final = 3
 STATE_PARTITIONS: Final = 2
-_DRAWN: Final = 0.5
+_DRAWN: Final = 1 / 3
 """The part of the runs of the newest release that have share members."""
 
 

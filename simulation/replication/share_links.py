@@ -75,12 +75,12 @@ class MemberConnection:
         """
         key = spec_of(type(request)).api_key
         assert key is not None
-        made: list[R] = []
+        responses: list[R] = []
 
         def on_answered(frame: bytes) -> None:
             if frame:
-                made.append(cast("R", read_response(key, version, frame)[1]))
-            witness(made[0] if made else None)
+                responses.append(cast("R", read_response(key, version, frame)[1]))
+            witness(responses[0] if responses else None)
 
         data = request_frame(key, version, 0, "sim", request)[_SIZE_BYTES:]
         with trio.move_on_after(self.timeout_s):
@@ -89,7 +89,7 @@ class MemberConnection:
             if answer.standing is Standing.EXCUSED:
                 raise OutOfReach(self.node)
             self.was_fenced = answer.standing is Standing.FENCED
-            return made[0]
+            return responses[0]
         raise OutOfReach(f"{self.node}: no answer for {self.timeout_s} s")
 
     async def close(self) -> None:

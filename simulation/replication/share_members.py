@@ -80,7 +80,8 @@ class Session:
     connection: MemberConnection
     epoch: int = _NEW
     partitions: set[int] = attrs.field(factory=set)
-    held: list[Held] = attrs.field(factory=list)
+    batches: list[Held] = attrs.field(factory=list)
+    """The acquired batches that the member has not acknowledged."""
 
 
 @attrs.define(eq=False)
@@ -309,13 +310,13 @@ class ShareMember(Membership):
         if session is None:
             connection = MemberConnection(self.world.wire, self.id, node, _TIMEOUT_S)
             session = self._sessions[node] = Session(connection)
-        wanted = {index for index, leader in leaders.items() if leader == node}
+        own_indexes = {index for index, leader in leaders.items() if leader == node}
         is_new = session.epoch == _NEW
         batches = {} if is_new else self._choose(session)
         is_renewal = renews(batches)
         asks = self._asks(session, batches)
-        added = wanted if is_new else wanted - session.partitions
-        forgotten = set() if is_new else session.partitions - wanted
+        added = own_indexes if is_new else own_indexes - session.partitions
+        forgotten = set() if is_new else session.partitions - own_indexes
         request = ShareFetchRequest(
             group_id=GROUP,
             member_id=self.member_id,
@@ -334,7 +335,7 @@ class ShareMember(Membership):
             if forgotten
             else [],
         )
-        session.partitions = (session.partitions | wanted | batches.keys()) - forgotten
+        session.partitions = (session.partitions | own_indexes | batches.keys()) - forgotten
         answer = await self._ask(session, request, asks)
         if isinstance(answer, ShareFetchResponse):
             self._take(session, answer)
@@ -348,14 +349,14 @@ class ShareMember(Membership):
                 f"{self.member_id} gets records of a fenced leader",
             )
             for first, last, _ in acquired:
-                session.held = [
+                session.batches = [
                     each
-                    for each in session.held
+                    for each in session.batches
                     if each.index != index or each.last < first or each.first > last
                 ]
                 has_record = frozenset(o for o in values if first <= o <= last)
-                held = Held(index, first, last, has_record, trio.current_time())
-                session.held.append(held)
+                batch = Held(index, first, last, has_record, trio.current_time())
+                session.batches.append(batch)
 
     def _advance(self, session: Session, code: int) -> None:
         if code == errors.NONE:
@@ -368,26 +369,26 @@ class ShareMember(Membership):
     def _choose(self, session: Session) -> Batches:
         """Take some of the records that the member got, and decide what to do with them."""
         chosen: dict[int, list[tuple[int, int, Sequence[int]]]] = {}
-        kept: list[Held] = []
+        rest: list[Held] = []
         is_renewal = not self.is_ending and self.random.random() < 0.1
-        for held in sorted(session.held, key=lambda held: (held.index, held.first)):
-            is_late = trio.current_time() > held.arrived_at + LOCK_S
+        for batch in sorted(session.batches, key=lambda batch: (batch.index, batch.first)):
+            is_late = trio.current_time() > batch.arrived_at + LOCK_S
             keeps = 0.1 if is_late else 0.3
             if not self.is_ending and self.random.random() < keeps:
-                kept.append(held)
+                rest.append(batch)
                 continue
-            batches = chosen.setdefault(held.index, [])
+            batches = chosen.setdefault(batch.index, [])
             if is_renewal:
-                batches.append((held.first, held.last, [RENEW]))
-                kept.append(held)
+                batches.append((batch.first, batch.last, [RENEW]))
+                rest.append(batch)
             else:
-                batches += self._decide(held)
-        session.held = kept
+                batches += self._decide(batch)
+        session.batches = rest
         return {index: batches for index, batches in chosen.items() if batches}
 
-    def _decide(self, held: Held) -> list[tuple[int, int, Sequence[int]]]:
+    def _decide(self, batch: Held) -> list[tuple[int, int, Sequence[int]]]:
         """Return what the member acknowledges of a batch, as one batch or record by record."""
-        first, last = held.first, held.last
+        first, last = batch.first, batch.last
         if self.is_ending:
             return [(first, last, [ACCEPT])]
         dice = self.random.random()
@@ -396,7 +397,7 @@ class ShareMember(Membership):
             return [(first, last, [kind])]
         types = [
             self.random.choices((ACCEPT, RELEASE, REJECT), (6, 2, 1))[0]
-            if offset in held.has_record
+            if offset in batch.has_record
             else GAP
             for offset in range(first, last + 1)
         ]

@@ -106,7 +106,7 @@ def acquired_of(
     """Return the acquired batches of each partition, and the values of their records by offset."""
     if isinstance(answer, ShareAcknowledgeResponse):
         return []
-    found = []
+    answers = []
     for topic in answer.responses:
         for partition in topic.partitions:
             acquired = [
@@ -115,10 +115,12 @@ def acquired_of(
             ]
             if acquired:
                 values = _values(bytes(partition.records or b""))
-                held = {offset for offset, _ in offsets_of(acquired)}
-                own = {offset: value for offset, value in values.items() if offset in held}
-                found.append((partition.partition_index, acquired, own))
-    return found
+                acquired_offsets = {offset for offset, _ in offsets_of(acquired)}
+                own = {
+                    offset: value for offset, value in values.items() if offset in acquired_offsets
+                }
+                answers.append((partition.partition_index, acquired, own))
+    return answers
 
 
 def _values(data: bytes) -> dict[int, bytes]:

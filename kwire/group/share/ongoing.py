@@ -5,9 +5,12 @@ persister retries. If two of them were under way, members could get a partition 
 when the first one ends; the second one, whose epoch may be higher, would then replace the state.
 """
 
+from typing import TYPE_CHECKING
+
 import attrs
 
-from kwire.group.share.shard import Initialization
+if TYPE_CHECKING:
+    from kwire.group.share.shard import Initialization
 
 
 @attrs.define(eq=False, repr=False)
@@ -16,7 +19,7 @@ class Initializations:
 
     _partitions: set[tuple[str, bytes, int]] = attrs.field(factory=set, init=False)
 
-    def begin(self, work: Initialization) -> Initialization:
+    def begin(self, work: "Initialization") -> "Initialization":
         """Return the part of the work that is not in progress; it is in progress from now on."""
         group_id, numbers = work.group_id, {}
         for topic_id, each in work.numbers.items():
@@ -26,7 +29,7 @@ class Initializations:
                 self._partitions.update((group_id, topic_id, n) for n in new)
         return work._replace(numbers=numbers)
 
-    def end(self, work: Initialization) -> None:
+    def end(self, work: "Initialization") -> None:
         """Note that the work, which :meth:`begin` returned, is over."""
         for topic_id, each in work.numbers.items():
             self._partitions.difference_update((work.group_id, topic_id, n) for n in each)
