@@ -1,8 +1,8 @@
 """The progress of a log's compaction, and the removals that invalidate a running pass.
 
 Rules: the log itself reports every removal of records here, so a pass that missed a removal cannot
-replace segments. After a cut, records that are appended next count as dirty: a tombstone among them
-must not be removed before a pass has read it.
+replace segments. Records appended after a truncation count as dirty: a tombstone among them must
+not be removed before a pass has read it.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Schedules compaction over all directories: finds the logs that are due, and runs the workers.
 
-Rules: the dirtiest log comes first, in whichever directory it is; ``log.cleaner.threads`` logs are
-cleaned concurrently. A log is assessed after a change (a closed segment, new settings, the end of a
-pass) or when one of its lags expires; changes are collected for ``log.cleaner.backoff.ms``. So a
-node without changes does not wake. A failed pass leaves its log unchanged: a disk error takes the
+Rules: the dirtiest log of all directories comes first; ``log.cleaner.threads`` logs are cleaned
+concurrently. A log is assessed after a change (a closed segment, new settings, the end of a pass)
+or when one of its lags expires; changes are collected for ``log.cleaner.backoff.ms``. So a node
+without changes does not wake. A failed pass leaves its log unchanged: a disk error takes the
 directory offline, damage excludes the log until a restart, and after any other failure the pass is
 retried. Changed settings abort the running passes, as in Kafka, which restarts its cleaner threads.
 """
@@ -184,7 +184,7 @@ class LogCleaner:
         return None
 
     async def _work(self, stats: WorkerStats) -> None:
-        """Clean one log after another; without a log to clean, the worker's process ends."""
+        """Clean one log after another; stop the worker's process while no log is due."""
         runner = self.make_runner()
         try:
             while True:
@@ -237,13 +237,13 @@ class LogCleaner:
     # -- metrics
 
     def uncleanable(self) -> Iterator[tuple[LogDirectory, list[PartitionLog]]]:
-        """Yield each directory with its logs that are not cleaned until a restart."""
+        """Yield each directory with its logs that cannot be cleaned until a restart."""
         for service in self.services.values():
             logs = service.busy.cleaning.uncleanable.values()
             yield service.directory, [log for log in logs if service.directory.holds(log)]
 
     def uncleanable_bytes(self, logs: Iterable[PartitionLog]) -> int:
-        """Return how many bytes of these logs could be cleaned, by their latest assessments."""
+        """Return how many bytes of these logs could be cleaned, by their last assessments."""
         assessments = (self._assessments.get(log) for log in logs)
         return sum(a.cleanable_bytes for a in assessments if a is not None)
 

@@ -1,8 +1,8 @@
-"""Lookups that would wait for the disk, and the reads that a thread makes for them first.
+"""Lookups that would block on the disk: a thread first reads the data into the page cache.
 
-A lookup on the event loop reads only the page cache, and raises :class:`WouldWait` if a page is
-missing there. A thread then makes the same reads and discards most of the data. Finally the lookup
-is repeated on the loop, with reads that may wait but normally find every page cached. The log may
+A lookup on the event loop reads only the page cache, and raises :class:`WouldWait` if a page is not
+cached. A thread then performs the same reads and discards most of the data. Finally, the lookup is
+repeated on the loop, with reads that may block but normally find every page cached. The log may
 change in between, because no result of the first lookup is used.
 """
 
@@ -47,7 +47,7 @@ def reader(file: File, *, wait: bool) -> ReadAt:
 
 
 def run_all(jobs: Sequence[Job]) -> None:
-    """Run jobs in a thread, ignoring bad or missing files, which the lookup on the loop reports."""
+    """Run jobs in a thread, ignoring bad or missing files: the lookup on the loop reports them."""
     for job in jobs:
         with suppress(OSError, ValueError, struct.error):
             job()

@@ -63,9 +63,9 @@ class LogConfig:
         return self.segment_ms
 
     def roll_jitter_ms(self, random_below: Callable[[int], int]) -> int:
-        """Return how much earlier than at :attr:`max_segment_ms` one new segment is rolled.
+        """Return by how much one new segment is rolled earlier than :attr:`max_segment_ms`.
 
-        Always less than that age, so that each segment has some. ``random_below`` returns a number
+        The result is always less than :attr:`max_segment_ms`. ``random_below`` returns a number
         from 0 to below its argument; it is called only if the topic has a jitter.
         """
         limit_ms = min(self.segment_jitter_ms, self.max_segment_ms)
@@ -80,7 +80,7 @@ class LogConfig:
         """Raise the error for a batch that a leader must not append with these settings.
 
         The order is Kafka's. ``from_client`` is false for a coordinator's batch, whose timestamps
-        are not checked. Followers check nothing: the leader's settings may have been others.
+        are not checked. Followers do not check: the leader may have had different settings.
         """
         if from_client:
             if self.log_append_time:
@@ -99,7 +99,7 @@ DEFAULTS: Final = LogConfig()
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class LogSettings:
-    """The broker's own settings; the defaults are Kafka's."""
+    """The broker's settings for all logs; the defaults are Kafka's."""
 
     high_watermark_checkpoint_ms: int = 5_000
     """``replica.high.watermark.checkpoint.interval.ms``"""
@@ -147,7 +147,7 @@ class CleanerSettings:
 
     @property
     def worker_buffer_bytes(self) -> int:
-        """The size of one worker's buffer for reads, and of that for writes."""
+        """The size of each of a worker's two buffers, for reads and for writes."""
         return self.buffer_bytes // max(self.threads, 1) // 2
 
     @property

@@ -1,11 +1,11 @@
 """The files that one node keeps open, shared by all its log directories.
 
 Rules: if too many files are open, the least recently used file is closed. A file with unsynced data
-is closed only if there is no other: the system reports a failed write to the descriptors that are
-open at that time, and to later descriptors only while it remembers the file. A pinned file is in
-use and is not counted. Only the event loop's thread closes files to make room. A worker thread
-could close a descriptor, and the system could reuse its number, after the loop has decided to write
-to it and before the write.
+is closed only as a last resort: the system reports a failed write to the descriptors that are open
+at that time, and to later descriptors only while it remembers the file. A pinned file is in use and
+is not counted. Only the event loop's thread closes files to make room. A worker thread could close
+a descriptor, and the system could reuse its number, after the loop has decided to write to it and
+before the write.
 """
 
 from collections import OrderedDict
@@ -89,10 +89,7 @@ class Descriptors:
             self._synced.pop(file, None)
 
     def shed(self) -> bool:
-        """Close half of the files if the process is out of descriptors; return whether any was.
-
-        The less recently used files are closed, files with unsynced data last.
-        """
+        """Close half of the files if the process is out of descriptors; return True if any was."""
         if get_ident() != self._thread or not len(self):
             return False
         self._close_until(len(self) // 2)

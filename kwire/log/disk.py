@@ -1,8 +1,8 @@
 """The file protocols that the log uses, and the real disk.
 
-Rules of this file: it is the only one of the package that calls the operating system. Paths are
-relative to the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its
-``slow`` and ``failed`` apply to all partitions in it.
+Rules of this file: only this file of the package calls the operating system. Paths are relative to
+the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its ``slow`` and
+``failed`` apply to all partitions in it.
 
 A file is opened when it is used and may be closed between two uses (see
 :mod:`kwire.log.descriptors`), unless it is pinned. Another thread may call its methods only while
@@ -81,12 +81,12 @@ class File(Protocol):
         """Return whether the first and last page of this range can be read without waiting."""
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
-        """Read like :meth:`read`, or return None if that would, or might, wait for the disk."""
+        """Read like :meth:`read`; return None if that would, or might, wait for the disk."""
 
     def read_stored(self, position: int, size: int) -> bytes:
-        """Read like :meth:`read`, from the disk itself; leave the page cache as it was.
+        """Read like :meth:`read`, but from the disk itself; leave the page cache unchanged.
 
-        Where the system cannot drop synced pages from the cache, this is :meth:`read`.
+        If the system cannot drop synced pages from the cache, this is the same as :meth:`read`.
         """
 
     def pin(self) -> None:
@@ -119,7 +119,7 @@ class Disk(Protocol):
         """Decide what an error means for the directory (see :mod:`kwire.log.disk_health`)."""
 
     def fail(self, error: OSError) -> None:
-        """Mark the directory as failed, whatever the error is."""
+        """Mark the directory as failed, whatever the kind of error."""
 
     def keep_room(self) -> None: ...
 
@@ -138,7 +138,7 @@ class Disk(Protocol):
         """Write a whole small file in place, for files whose content may be lost in a crash."""
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
-        """Replace a file: readers find the old or new content; with ``sync``, after a crash too."""
+        """Replace a file atomically; with ``sync``, the old or new content survives a crash."""
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -254,7 +254,7 @@ class RealFile:
 
     @staticmethod
     def _write_rest(fd: int, parts: Sequence[Buffer], position: int) -> None:
-        """Write all of ``parts`` from the start, after a single call did not write all of them."""
+        """Write all of ``parts`` from the start, after a first call wrote only some of them."""
         for first in range(0, len(parts), PARTS_MAX):
             rest = memoryview(b"".join(parts[first : first + PARTS_MAX]))
             while rest:
@@ -405,7 +405,7 @@ class RealDisk(DiskHealth):
             os.close(fd)
 
     def write(self, path: str, data: Buffer) -> None:
-        """Overwrite the file, then cut it: ext4 flushes a file that is emptied first (2 ms)."""
+        """Overwrite the file, then truncate it: ext4 flushes a file that is emptied first."""
         with self.failing():
             self._with_reserve(lambda: self._overwrite(path, data))
 
@@ -509,7 +509,7 @@ class RealDisk(DiskHealth):
     def allocate(self, fd: int, position: int, size: int) -> None:
         """Reserve blocks ahead on Linux, which makes an append into them much cheaper.
 
-        Only EIO counts as an error; after any other refusal, the write that follows decides.
+        Only EIO counts as an error; any other failure is left to the write that follows.
         """
         fallocate = _fallocate() if self.can_allocate else None
         while fallocate is not None:

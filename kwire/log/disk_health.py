@@ -1,10 +1,10 @@
 """Decides what an operating system error means for a log directory; only this module does.
 
-A process out of descriptors and a volume out of room are temporary: the call fails, the directory
-stays online. A missing name concerns only that name. Every other error, and every failed fsync
-whatever its reason, takes the directory offline until the broker is restarted: the content of the
-page cache is then unknown, so no later sync proves that the data is on disk. The directory then
-gets a mark for the next start (:mod:`kwire.log.directories.rewriting`).
+Lack of descriptors and lack of space are temporary: the call fails, the directory stays online. A
+missing name concerns only that name. Every other error, and every failed fsync, whatever its
+reason, takes the directory offline until the broker is restarted: the content of the page cache is
+then unknown, so no later sync proves that the data is on disk. The directory then gets a mark for
+the next start (:mod:`kwire.log.directories.rewriting`).
 """
 
 import enum
@@ -50,24 +50,24 @@ _DISK_ERRORS: Final = frozenset(
 
 
 def classify(error: OSError) -> DiskErrorKind:
-    """Return the kind of an error; a directory whose fsync failed is broken whatever the kind."""
+    """Return the kind of an error; after a failed fsync, it is always a broken directory."""
     return _KINDS.get(error.errno or 0, DiskErrorKind.BROKEN)
 
 
 def is_disk_error(error: OSError) -> bool:
-    """Return whether an error is due to the disk, not to kwire; a failing node reports that."""
+    """Return whether an error comes from the disk, and not from kwire."""
     return error.errno in _DISK_ERRORS
 
 
 def lacks_descriptors(error: BaseException) -> bool:
-    """Return whether an error, or its cause, is that too many files are open."""
+    """Return whether an error, or its cause, means that too many files are open."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and classify(cause) is DiskErrorKind.NO_DESCRIPTORS
 
 
 @contextmanager
 def ignore_no_room() -> Iterator[None]:
-    """Suppress the error inside the context if the volume has no room, but no other error."""
+    """Suppress an error inside the context if it means that the volume is full."""
     try:
         yield
     except OSError as error:
@@ -78,9 +78,10 @@ def ignore_no_room() -> Iterator[None]:
 class DiskHealth:
     """The health of a log directory; the base of the real disk and of the simulated one.
 
-    A directory reserves :data:`RESERVE_BYTES` of its volume in a file. The first call that finds no
-    room releases them, for the metadata log, checkpoints and deletions. After that, records are not
-    appended until the reserve can be allocated again with as much room left over.
+    A directory reserves :data:`RESERVE_BYTES` of its volume in a file. The first call that finds
+    the volume full releases this space, for the metadata log, checkpoints and deletions. After
+    that, records are not appended until the reserve can be allocated again with as much room left
+    over.
     """
 
     failed: OSError | None = None
@@ -108,7 +109,7 @@ class DiskHealth:
             self._give_back(str(error))
 
     def fail(self, error: OSError) -> None:
-        """Mark the directory as failed, for an error in a change that only a start can complete."""
+        """Mark the directory as failed, after an error in a change that a start must complete."""
         self.failed = self.failed or error
 
     def keep_room(self) -> None:
@@ -129,7 +130,7 @@ class DiskHealth:
     def take_reserve(self, free: int) -> bool:
         """Allocate the reserve if ``free`` bytes are available; return whether it is allocated.
 
-        A complete reserve left by a killed process is kept as it is.
+        A complete reserve left by a killed process is kept unchanged.
         """
         raise NotImplementedError
 

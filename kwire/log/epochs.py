@@ -110,7 +110,7 @@ class LeaderEpochs:
         self.on_change()
 
     def replace(self, other: "LeaderEpochs") -> None:
-        """Adopt the entries of ``other``, read from the file, without writing the file."""
+        """Adopt the entries of ``other``, which come from the file, without rewriting the file."""
         self._epochs, self._starts = list(other._epochs), list(other._starts)
 
     def to_text(self) -> bytes:

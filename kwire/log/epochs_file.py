@@ -36,9 +36,10 @@ class EpochsFile:
     def write(self) -> None:
         """Write the epochs; the flush that covers the epoch's batches syncs the file.
 
-        It is written in place as long as a crash cannot tear it, because a rename over the old file
-        makes ext4 flush, which costs 2 ms per partition at each start. If the disk has no room for
-        it, the file is removed; recovery then rebuilds the epochs from the batches.
+        The file is written in place if it is small enough that a crash cannot tear it, because a
+        rename over the old file makes ext4 flush, which costs 2 ms per partition at each start. If
+        the disk has no room for it, the file is removed; recovery then rebuilds the epochs from the
+        batches.
         """
         disk, path, text = self._segments.disk, self._path(), self._epochs.to_text()
         unsynced = self._flush_state.unsynced

@@ -8,7 +8,7 @@ from kwire.log.log_changes import LogChanges
 
 
 def storage_error(changes: LogChanges, error: OSError) -> KafkaStorageError:
-    """Return the storage error of a log, after notifying its service to check the disk."""
+    """Return the storage error of a log, and have the log's service check the disk."""
     changes.on_change()
     return KafkaStorageError(f"{changes.partition}: {error}")
 

@@ -1,10 +1,10 @@
 """Checks batches that a follower has fetched, before its log appends them.
 
-A leader sends records from its file when the socket accepts them, perhaps long after it has
-answered the fetch. If it was deposed meanwhile, it may have truncated the file and copied batches
-of the next leader to the same positions. Such a batch has the expected offset and a valid CRC. But
-after batches of the fetched epoch it would produce a log that no leader has, and that does not look
-diverged.
+A leader sends records from its file when the socket accepts them, perhaps long after it has handled
+the fetch. If it was deposed meanwhile, it may have truncated the file and copied batches of the
+next leader to the same positions. Such a batch has the expected offset and a valid CRC. But
+appended after batches of the fetched epoch, it would produce a log that no leader has, and that
+does not look diverged.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ Refusal = UnexpectedOffset | CorruptMessage | FencedLeaderEpoch
 def sound_batches(
     records: Buffer, end_offset: int, epochs: LeaderEpochs, leader_epoch: int
 ) -> tuple[list[tuple[int, BatchHeader]], Refusal | None]:
-    """Return position and header of each batch that continues a log, and why the rest does not.
+    """Return position and header of each batch that continues a log, and why the next does not.
 
     The log ends at ``end_offset`` and has ``epochs``; the records were fetched in ``leader_epoch``.
     An incomplete last batch is left out.

@@ -17,7 +17,7 @@ from kwire.log.segments.segment import Segment
 
 @attrs.define(eq=False, repr=False)
 class UnsyncedWrites:
-    """Writes of a log that are not synced, or not even made, besides the segments' records."""
+    """The writes of a log that are unsynced or still to be made, except the segments' records."""
 
     closed: list[Segment] = attrs.Factory(list)
     """Closed segments whose indexes are only in memory."""
@@ -59,7 +59,7 @@ class UnsyncedWrites:
 
 @attrs.define(eq=False, repr=False)
 class Flush:
-    """Segments to make durable up to ``end_offset``; their files stay pinned until ``close``."""
+    """Segments to make durable up to ``end_offset``, whose files stay pinned until ``close``."""
 
     _disk: Disk
     _directory: str
@@ -77,7 +77,7 @@ class Flush:
     def run(self) -> None:
         """Write and sync everything; raises OSError.
 
-        After an error it can never again be certain which of the data is durable.
+        After an error, it is impossible to tell which data is durable.
         """
         unsynced = self.unsynced
         for segment in self._segments:

@@ -1,4 +1,4 @@
-"""The durability of a log: what is synced, and what its next flush has to sync.
+"""The durability of a log: which writes are synced, and which the next flush has to sync.
 
 Rules: a log has one flush at a time; while it runs, the log is not truncated and no segment is
 removed. A failed flush leaves its work to the next one. Recovery trusts the indexes of segments
@@ -57,9 +57,9 @@ class FlushState:
     def stored_recovery_point(self, log_end_offset: int) -> int:
         """Return the recovery point for the checkpoint.
 
-        Segments that end below it, or at it, have their indexes on disk. Until a cut is synced it
-        is below the cut. The segment before the cut will be appended to again, or end there, and a
-        power loss can bring back the segments after it.
+        Segments that end at or below the recovery point have their indexes on disk. Until a cut is
+        synced, the recovery point is below the cut: new records will be appended to the segment
+        before the cut, or it ends there, and a power loss can bring back the segments after it.
         """
         segments = self._segments
         index = segments.index_of(self.indexed_end)
@@ -70,7 +70,7 @@ class FlushState:
 
     @property
     def _all_unsynced(self) -> tuple[UnsyncedWrites, ...]:
-        """The unsynced writes, with those of the running flush."""
+        """The unsynced writes, including those of the running flush."""
         running = self.running
         return (self.unsynced,) if running is None else (self.unsynced, running.unsynced)
 
@@ -86,11 +86,11 @@ class FlushState:
 
     @property
     def name_unsynced(self) -> bool:
-        """Return whether a power loss can remove the log's own directory."""
+        """Return whether a power loss can remove the log's directory itself."""
         return any(writes.has_new_directory for writes in self._all_unsynced)
 
     def unwritten(self, name: str) -> Callable[[], bytes] | None:
-        """Return what encodes the content that a flush has yet to write to a file; else None."""
+        """Return a function that encodes content still to be written to a file, or None."""
         running = {} if self.running is None else self.running.unsynced.files
         return self.unsynced.files.get(name) or running.get(name)
 
@@ -193,12 +193,12 @@ class FlushState:
             self._segments.remove(segment)
 
     def start_cut(self) -> None:
-        """Record a cut. No flush may run: it would count removed data as durable and index it."""
+        """Record a cut; no flush may be running, because it would treat removed data as durable."""
         assert self.running is None, "a flush is running"
         self.unsynced.has_cut = True
 
     def end_cut(self) -> None:
-        """Let checkpoints contain the log's own start again."""
+        """Let checkpoints contain the log's actual start again."""
         self.cut_offset = None
         self.ended_cut_count += 1
 
@@ -225,7 +225,7 @@ class FlushState:
         unsynced.closed.clear()
 
     def close(self, log_end_offset: int) -> None:
-        """Write what the next flush would write; nothing may be appended to the log afterwards."""
+        """Write all pending files as the next flush would; nothing may be appended afterwards."""
         segments = self._segments
         for name, encode in self.unsynced.files.items():
             if encode is not None:

@@ -33,9 +33,9 @@ def _zero(limit: int) -> int:
 def following_base(end_offset: int, header: BatchHeader) -> int:
     """Return the base offset of a new segment whose first batch has this ``header``.
 
-    The log ends at ``end_offset``, and the segment begins there even if the batch leaves a gap, so
-    that a gap between segments shows that the end of the first one is lost. Only a gap that is too
-    wide for a segment's indexes stays between two segments.
+    The log ends at ``end_offset``, and the segment begins there even if the batch starts higher, so
+    that a gap between two segments means that the end of the first one was lost. The exception is a
+    gap that is too wide for a segment's indexes.
     """
     is_too_wide = header.last_offset - end_offset > INT32_MAX
     return header.base_offset if is_too_wide else end_offset
@@ -84,7 +84,7 @@ class LogSegments(Sequence[Segment]):
     def should_roll(
         self, size: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Return whether a batch needs a new segment: the active one is too full or too old.
+        """Return whether a batch needs a new segment, because the active one is too full or old.
 
         ``size`` and ``last_offset`` are the batch's, ``timestamp`` is its largest timestamp.
         """
@@ -127,7 +127,7 @@ class LogSegments(Sequence[Segment]):
         return segment
 
     def replace(self, replaced: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Replace neighbours by the segments made from them; the active one is not replaced."""
+        """Replace neighbouring segments by new ones; the active segment is never replaced."""
         first = self.ordered.index(replaced[0])
         stop = first + len(replaced)
         assert self.ordered[first:stop] == list(replaced), "the segments have changed"
@@ -191,7 +191,7 @@ class LogSegments(Sequence[Segment]):
 
         The readable batches of the log end at ``written_offset``; ``end_offset`` is not above it.
         With ``at_least_one`` the first batch is returned even if it is larger than ``max_bytes``.
-        If ``wait`` is false, it raises :class:`WouldWait` if finding the bytes would wait for the
+        If ``wait`` is false, raises :class:`WouldWait` if finding the bytes would wait for the
         disk. The bytes end before a known damaged range; a read that would begin in one raises
         CorruptMessage or KafkaStorageError.
         """

@@ -65,7 +65,7 @@ class LogWriter:
         self.written_offset = next_offset
 
     def need_room(self) -> None:
-        """Raise KafkaStorageError if the disk is full and still has no room."""
+        """Raise KafkaStorageError if the disk was full and still has no room."""
         if not self.has_room():
             raise KafkaStorageError(f"{self.partition}: no room for records")
 
@@ -116,6 +116,6 @@ class LogWriter:
         self.written_offset = min(self.written_offset, cut.end_offset)
 
     def continue_at(self, offset: int) -> None:
-        """Drop all queued writes, because the log was emptied; it continues at ``offset``."""
+        """Drop all queued writes, because the log was emptied, and continue at ``offset``."""
         self.queue.forget(offset)
         self.written_offset = offset

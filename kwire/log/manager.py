@@ -216,8 +216,8 @@ class LogManager:
 
         ``is_new``: the replica was assigned to this broker after its start, so it has no log yet.
         Raises KafkaStorageError if no directory can hold it, or if its log may be in a failed
-        directory: in ``directory_id``, which the metadata names, or in any directory that could not
-        be read.
+        directory: the one assigned in the metadata (``directory_id``), or any directory that could
+        not be read.
         """
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
@@ -252,7 +252,7 @@ class LogManager:
 
     @property
     def unread_directories(self) -> Sequence[str]:
-        """The directories that failed before all their logs were opened; they may hold more."""
+        """The directories that failed before all logs were opened, and so may hold more logs."""
         return _unread(self.directories)
 
     async def delete(self, topic: str, partition: int) -> None:
@@ -264,7 +264,7 @@ class LogManager:
         self._retire(TopicPartition(topic, partition), names.DELETE_DIRECTORY)
 
     def delete_soon(self, log: PartitionLog) -> None:
-        """Delete a log without waiting: now, or once the thread that is working on it has ended.
+        """Delete a log without waiting: now, or once the thread working on it has ended.
 
         From now on :meth:`create` does not return the log, even before the thread has ended.
         """
@@ -302,7 +302,7 @@ class LogManager:
     async def flush(
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
     ) -> None:
-        """Return once everything that has been written is durable (:meth:`LogFlusher.flush`)."""
+        """Wait until everything that has been written is durable (:meth:`LogFlusher.flush`)."""
         await self.services[log.disk].flusher.flush(log, end_offset, indexes=indexes)
 
     async def truncate(
@@ -322,7 +322,7 @@ class LogManager:
         return await self.services[log.disk].retention.retain(log)
 
     async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Return once the log starts of these logs are on disk, so that deletions are durable.
+        """Wait until the log starts of these logs are on disk, so that deletions are durable.
 
         Raises KafkaStorageError if that is not possible.
         """
@@ -375,7 +375,7 @@ def _retire_rejected(
 def _retire(
     service: DirectoryService, partition: TopicPartition, unique: bytes, suffix: str
 ) -> None:
-    """Retire a log at a start; an error is logged, and takes at most its log directory offline."""
+    """Retire a log during startup; an error is logged, and at worst fails its log directory."""
     try:
         service.retire(partition, unique, suffix)
     except OSError as error:
@@ -386,7 +386,7 @@ def _retire(
 def _retire_unwritten(logs: LogManager) -> None:
     """Retire empty logs of partitions whose records are in another directory.
 
-    The creation of a log may have failed before it was created in the other directory.
+    The log's creation here may have failed before it was created in the other directory.
     """
     for partition in find_duplicates(logs.directories):
         holders = [s for s in logs.services.values() if partition in s.directory.logs]
@@ -449,7 +449,8 @@ def _choose_directory(
 ) -> LogDirectory:
     """Return the assigned directory, or else the online one with the fewest partitions.
 
-    ``preferred``: the directory that a client has requested, which counts more than the assignment.
+    ``preferred``: the directory that a client has requested, which takes precedence over the
+    assignment.
     """
     online = [d for d in directories if d.online]
     candidates = [d for d in online if d is preferred]

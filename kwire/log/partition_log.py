@@ -1,10 +1,10 @@
 """One partition's log: Produce appends to it and Fetch reads from it.
 
-One directory, one owner, synchronous. Rules: a batch is bytes that are stamped, written once and
-accounted for; no code here reads a record. State changes only after the write that it describes, so
-an error leaves the log unchanged. ``end_offset`` is the next batch's offset; reads and the high
-watermark stop at ``writer.written_offset``. The two differ only while a slow directory has queued
-writes.
+One directory, one owner, synchronous. Rules: a batch is bytes, which are stamped, written once and
+accounted for; no code here reads individual records. State changes only after the corresponding
+write, so an error leaves the log unchanged. ``end_offset`` is the next batch's offset; reads and
+the high watermark stop at ``writer.written_offset``. The two differ only while a slow directory has
+queued writes.
 
 Most batches of clients are appended by :mod:`kwire.replica.usual_append`, which does the same as
 :meth:`PartitionLog.append_leader` in fewer steps. Here a batch takes 3 us (4 us from an idempotent
@@ -60,7 +60,7 @@ class LogAppendInfo(NamedTuple):
 
 
 class Elsewhere(Exception):
-    """The records to read are part of the log, but only remote storage has them."""
+    """The records to read are part of the log, but exist only in remote storage."""
 
 
 def _ignore(log: "PartitionLog") -> None: ...
@@ -110,7 +110,7 @@ class PartitionLog:
 
     @property
     def local_start(self) -> int:
-        """The offset of the first record on this broker's disk; :attr:`log_start`, or above it.
+        """The offset of the first record on this broker's disk; :attr:`log_start` or higher.
 
         It is above the log start only if remote storage has the records between the two.
         """
@@ -129,7 +129,7 @@ class PartitionLog:
     ) -> LogAppendInfo:
         """Assign offsets to a validated batch and write it.
 
-        With ``from_client``, check the batch's sequence and not only its producer epoch.
+        With ``from_client``, check the batch's sequence, not only its producer epoch.
         """
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
@@ -174,7 +174,7 @@ class PartitionLog:
         return LogAppendInfo(base_offset, next_offset - 1, timestamp, self.log_start)
 
     def append_follower(self, records: Buffer, now_ms: int = 0, epoch: int = ANY_EPOCH) -> None:
-        """Append batches with their existing offsets, fetched in leader epoch ``epoch``.
+        """Append batches fetched in leader epoch ``epoch``, keeping their offsets.
 
         An incomplete last batch is ignored. Raises CorruptMessage, UnexpectedOffset or
         FencedLeaderEpoch at a damaged or unsuitable batch, after appending the batches before it.
@@ -308,7 +308,7 @@ class PartitionLog:
 
         The log start advances with the local start, unless remote storage has copied the records.
         Raises KafkaStorageError if the disk refuses to rename a segment. That segment and those
-        after it stay in the log: otherwise its records would disappear, but be back after a
+        after it stay in the log: otherwise its records would disappear, but reappear after a
         restart.
         """
         paths: list[str] = []
@@ -337,7 +337,7 @@ class PartitionLog:
         return self.end_offset - self.flush_state.recovery_point >= self.config.flush_messages
 
     def on_written(self) -> None:
-        """Make what the write queue's finished job has written readable."""
+        """Make the data written by the write queue's last job readable."""
         if self.writer.end_job():  # A flush that began before the cut has not synced the cut.
             self.flush_state.unsynced.has_cut = True
         self.changes.mark()
@@ -350,7 +350,7 @@ class PartitionLog:
                 self.on_written()
 
     def finish(self) -> None:
-        """Write all files for a clean shutdown, which is valid once the next flush has synced them.
+        """Write all files for a clean shutdown, which is valid after the next flush syncs them.
 
         Nothing may be appended afterwards.
         """
@@ -362,7 +362,7 @@ class PartitionLog:
             self.flush_state.close(self.end_offset)
 
     def close(self) -> None:
-        """Write and close all files as at a clean shutdown, but without a sync."""
+        """Write and close all files as in a clean shutdown, but without a sync."""
         self.finish()
         self.segments.release()
 
@@ -370,7 +370,7 @@ class PartitionLog:
 def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
     """Write batches to the active segment in a single call and account for them.
 
-    Their producers are included, because a roll writes a producer snapshot and the index of aborted
+    This includes producer state, because a roll writes a producer snapshot and the index of aborted
     transactions, which must cover every batch before the roll.
     """
     if not run:
@@ -400,7 +400,7 @@ def _append_run(log: PartitionLog, records: Buffer, run: list[tuple[int, BatchHe
 def _cut_at(log: PartitionLog, offset: int, producers: ProducerStates | None) -> None:
     """Remove everything from ``offset`` onwards, which is inside the log.
 
-    All that needs a descriptor comes first: without one, nothing is removed.
+    Steps that need a descriptor come first: without one, nothing is removed.
     """
     end = log.segments.last_below(offset) + 1
     new_last = log.segments[end - 1]

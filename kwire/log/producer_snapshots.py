@@ -1,4 +1,4 @@
-"""The producer snapshots of a log: one per base offset of a segment, and one for the end."""
+"""The producer snapshots of a log: one per segment's base offset, and one for the end."""
 
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator
@@ -62,8 +62,7 @@ class ProducerSnapshots:
     def take_at_flush(self, offset: int) -> None:
         """Let the next flush write a snapshot of the current producers.
 
-        The flush's thread encodes them, which an append that begins a segment should not have to
-        do.
+        The flush's thread encodes the snapshot, so that the append that begins a segment need not.
         """
         producers = self._producers.freeze()
         if offset not in self.offsets:
@@ -90,18 +89,18 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def forget(self, offset: int) -> None:
-        """Remove a snapshot from the list if it is there; its segment's files take it along."""
+        """Remove a snapshot from the list, if listed; it is removed with its segment's files."""
         if offset in self.offsets:
             self.offsets.remove(offset)
             self._flush_state.unsynced.files.pop(_name(offset), None)
 
     def replay(self, end_offset: int) -> None:
-        """Set the producers to their state after all batches below ``end_offset``, in one go."""
+        """Set the producers to their state after all batches below ``end_offset``, at once."""
         for _ in self.replaying(end_offset):
             pass
 
     def replaying(self, end_offset: int, high_watermark: int = 0) -> Iterator[None]:
-        """Do the same as :meth:`replay` in slices, with the reads in the calling thread.
+        """Do the same as :meth:`replay` in slices; reads happen in the calling thread.
 
         Transactions that ended below ``high_watermark`` are dropped.
         """
@@ -204,7 +203,7 @@ def _warm(segment: Segment, offset: int) -> Generator[Read | None, bytes | None,
 def _read(
     segment: Segment, position: int, size: int
 ) -> Generator[Read | None, bytes | None, bytes]:
-    """Read from a segment's file, which is pinned meanwhile."""
+    """Read from a segment's file, pinning it meanwhile."""
     file = segment.file
     file.pin()
     try:

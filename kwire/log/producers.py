@@ -1,8 +1,8 @@
 """The producer state of one partition: sequences, transactions, and the snapshot file.
 
 Pure state, changed only by :meth:`ProducerStates.update` with batches in log order, so that a
-replay of the log gives the same state. Rules: the last five batches of a producer are recognised
-when they are resent. A new epoch starts at sequence 0; an unknown producer may start at any. A
+replay of the log gives the same state. Rules: a producer's last five batches are recognised when
+they are resent. A new epoch starts at sequence 0; an unknown producer may start at any sequence. A
 transaction is open from its first batch to its marker. The last stable offset is the start of the
 first transaction that is open, or whose marker is not yet below the high watermark. Producers
 expire by the timestamps of their own records, never by the time when they were loaded.
@@ -175,10 +175,11 @@ class ProducerStates:
         return None
 
     def find_next(self, header: BatchHeader) -> Producer | None:
-        """Return the producer to which a batch only needs to be added, or None.
+        """Return the producer if a batch simply continues its sequence, or None.
 
         The batch has the producer's next sequence, and no frozen state shares the producer. The
-        caller checks that a batch of a transaction continues an open one, and no other batch does.
+        caller checks that a transactional batch continues an open transaction, and that other
+        batches do not.
         """
         producer = self._producers.get(header.producer_id)
         if (
@@ -199,7 +200,7 @@ class ProducerStates:
             producer.behind_refused = BEHIND_REFUSED
 
     def is_behind_refused(self, producer_id: int) -> bool:
-        """Return whether an out-of-order batch was sent behind a rejected one.
+        """Return whether an out-of-order batch may have been sent behind a rejected one.
 
         This is true only for as many batches as may have been in flight.
         """
@@ -304,7 +305,7 @@ class ProducerStates:
         return first_ended if first_open is None else min(first_ended, first_open)
 
     def drop_replicated(self, high_watermark: int) -> None:
-        """Drop the ended transactions whose markers are below the high watermark."""
+        """Drop ended transactions whose markers are below the high watermark."""
         unreplicated = self.unreplicated
         while unreplicated and unreplicated[0].last_offset < high_watermark:
             unreplicated.popleft()
@@ -417,7 +418,7 @@ class ProducerStates:
         self.open_starts.update(sorted(starts))
 
     def replace(self, other: "ProducerStates") -> None:
-        """Adopt a state that was built beside this one, and that nothing else uses."""
+        """Adopt a state that was built separately and is used nowhere else."""
         self._producers, self.open_starts = other._producers, other.open_starts
         self.unreplicated = other.unreplicated
 

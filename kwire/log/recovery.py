@@ -147,7 +147,7 @@ def opening(
 
 
 def _defer_write() -> None:
-    """Do nothing: the epochs file is written once, when the log is open."""
+    """Do nothing: the epochs file is written once, after the log is opened."""
 
 
 def _create_empty(
@@ -204,7 +204,8 @@ def _swap_in(disk: Disk, directory: str, files: Plan) -> Iterator[None]:
 def _clean_end(active: Segment, sizes: dict[str, int]) -> Generator[None, None, int | None]:
     """Return the end offset of a cleanly closed log; None if its files contradict that.
 
-    Then the log is recovered, because appends would otherwise follow bytes that are not a batch.
+    In that case the log is recovered, because appends would otherwise follow bytes that are not a
+    batch.
     """
     if not active.size:
         return active.base_offset
@@ -317,9 +318,9 @@ def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> Iterat
 
 
 def _overlap(segment: Segment, end_offset: int) -> int:
-    """Return the position of what is certainly at or past ``end_offset``; the size if nothing is.
+    """Return the position of data that is certainly at or past ``end_offset``; else the size.
 
-    Only a valid batch is certain, and whatever follows a batch that ends there. Damage is kept.
+    Only a valid batch is certain, and everything after a batch that ends there. Damage is kept.
     """
     located = segment.locate(end_offset - 1)
     if located is None:
@@ -339,9 +340,9 @@ def _misplacement(
 
     Compaction leaves gaps between segments too, but only after synced segments. A closed segment
     gets its indexes once it is synced. Each pass stores a recovery point before it leaves a gap; so
-    if only that of the cleaner is here, files were lost, and the indexes may be among them. A log
-    without a high watermark, which is stored within seconds, was copied here, and maybe without
-    its indexes.
+    if there is only a cleaner checkpoint, files were lost, perhaps including indexes. A log without
+    a high watermark, which is normally stored within seconds, was copied here, perhaps without its
+    indexes.
     """
     before, segment = log.segments[index - 1 : index + 1]
     if segment.base_offset < end_offset:
@@ -374,7 +375,7 @@ def _refuse_damage(
 def _cut(
     log: PartitionLog, index: int, size: int, end_offset: int, point: int, problem: str
 ) -> Iterator[None]:
-    """Drop the segments from ``index`` onwards and log the loss; ``size`` was cut before.
+    """Drop the segments from ``index`` onwards and log the loss; ``size`` is already cut off.
 
     The last segment is removed first, and the damage before them last. So a crash in between leaves
     the damage to the next recovery, and no gap that could be mistaken for compaction.
@@ -485,11 +486,11 @@ def _good_batches(
 
 
 def _is_refuted(segment: Segment, following: int, end_offset: int, header: BatchHeader) -> bool:
-    """Return whether the batch after a gap has a wrong base offset, as the batch after it shows.
+    """Return whether the next batch proves that the batch after a gap has a wrong base offset.
 
     The CRC does not cover the base offset. A torn base offset has lost its upper bytes, so it is
-    below ``end_offset``. A larger one counts as a gap, unless the batch at ``following`` continues
-    the log before the gap.
+    below ``end_offset``. A larger base offset counts as a gap, unless the batch at ``following``
+    continues the log before the gap.
     """
     successor = next(segment.scan(following, following + HEADER_SIZE), None)
     return (
@@ -522,7 +523,7 @@ def _has_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
-    """Return whether an index is empty though batches need an entry: a crash can empty a file."""
+    """Return whether an index is empty although batches need an entry, as after a crash."""
     if index_size and times_size:
         return False
     for position, header in segment.scan():
@@ -592,7 +593,7 @@ def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
     """Return whether the epochs file covers all batches of the segments that are not reread.
 
     The file is written as soon as a log's start or end moves. A power loss can undo that move but
-    keep the file. Then old batches are back whose epochs are no longer in the file.
+    keep the file. Then old batches reappear whose epochs are no longer in the file.
     """
     filled = [segment for segment in segments if segment.size]
     if not filled:

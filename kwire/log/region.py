@@ -1,4 +1,4 @@
-"""The result of a read: a range of a segment file that stays readable until it is closed."""
+"""The result of a read: a range of a segment's file, readable until it is closed."""
 
 from collections.abc import Callable
 from typing import Final
@@ -73,7 +73,7 @@ class _NoFile:
 
 
 def empty() -> FileRegion:
-    """Return an empty region, as for a read at the end of the log."""
+    """Return an empty region, as read at the end of the log."""
     return FileRegion(NO_FILE, 0, 0, lambda position, size: True, NO_FILE)  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
 
 
 def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
-    """Return the number of segments before the first with a record within ``retention_ms``."""
+    """Return the number of segments before the first one with a record within ``retention_ms``."""
     if retention_ms < 0:
         return 0
     last = len(segments) - 1

@@ -63,7 +63,7 @@ class LogScrubber:
         return await self._scrub_of(log).restore(log, damaged, data, end_offset)
 
     def copying_prefix(self, log: PartitionLog) -> AbstractAsyncContextManager[PrefixCopy]:
-        """Return a context to replace the log's closed segments (:func:`copying_prefix`)."""
+        """Return a context for replacing the log's closed segments (:func:`copying_prefix`)."""
         return copying_prefix(self.services, log)
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class LogScrubber:
         return sum(scrub.restored_count for scrub in self.scrubs)
 
     def damage_counts(self) -> tuple[int, int]:
-        """Return the numbers of damaged segments, and of damaged ranges in them."""
+        """Return the numbers of damaged segments and of damaged ranges."""
         segments = [segment for scrub in self.scrubs for segment in scrub.damaged_segments()]
         return len(segments), sum(len(segment.damage) for segment in segments)
 
@@ -109,7 +109,7 @@ def make_scrubber(
     make_checker: Callable[[], SegmentChecker],
     settings: ScrubSettings,
 ) -> LogScrubber:
-    """Return the scrub of these directories; there is at least one."""
+    """Return the scrub of these directories, of which there must be at least one."""
     services = list(services)
     scrubs = [
         LogScrub(

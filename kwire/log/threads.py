@@ -1,7 +1,7 @@
 """Calls that wait for a disk, made in threads: a few at a time for each log directory.
 
-Rule: the directories share no limit. A disk that hangs may block its own threads forever, but never
-a call of another directory.
+Rule: each directory has its own limit. A disk that hangs may block its own threads forever, but
+never a call for another directory.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ class DiskThreads:
     _limiters: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
 
     async def run(self, disk: Disk, call: Callable[[], T]) -> T:
-        """Make a call in a thread of this disk and return what it returns."""
+        """Make a call in a thread of this disk and return its result."""
         limiter = self._limiters.get(disk)
         if limiter is None:
             limiter = self._limiters[disk] = trio.CapacityLimiter(THREADS)

@@ -1,8 +1,7 @@
-"""The search for the offset of a timestamp, which reads more than an index.
+"""The search for the offset of a timestamp, which has to read more than an index.
 
-It is not on the path of Produce or Fetch. It reads the records in batches, whose content clients
-choose: therefore it runs in slices, leaves decompression to a thread, and does not decompress
-payloads above a limit.
+It is not on the path of Produce or Fetch. It reads records, whose content clients choose: therefore
+it runs in slices, leaves decompression to a thread, and does not decompress payloads above a limit.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -40,7 +39,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A call for a thread, whose result is sent back into the search."""
+    """A call to make in a thread, whose result is sent back to the search."""
 
     call: Callable[[], bytes | None]
     disk: Disk | None
@@ -121,9 +120,9 @@ def _largest_timestamp(
 def position_of(segment: Segment, timestamp: int) -> Generator[None, bytes | None, int]:
     """Return a position before which every batch is older than ``timestamp``.
 
-    It is 0 if the entries of the indexes contradict the batches: a time index entry must have the
-    largest timestamp of the batch that it names. If the offset index is wrong, the next lookup of
-    an offset rebuilds both.
+    It is 0 if the entries of the indexes contradict the batches: the timestamp of a time index
+    entry must be the largest of its batch. If the offset index is wrong, the next lookup of an
+    offset rebuilds both.
     """
     entry = segment.indexes.before(timestamp)
     if entry is None:
@@ -165,7 +164,7 @@ def _in_batch(
 def _times(
     log: PartitionLog, segment: Segment, position: int, header: BatchHeader
 ) -> Generator[Job | None, bytes | None, Iterator[tuple[int, int]]]:
-    """Return offsets and timestamps of a batch's records; BadRecords if it cannot be decompressed.
+    """Return offsets and timestamps of a batch's records; BadRecords if undecodable.
 
     Keys, values and headers are skipped: a single record can have millions of headers.
     """

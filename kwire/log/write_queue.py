@@ -84,7 +84,7 @@ class WriteQueue:
         return self.running
 
     def put_back(self) -> None:
-        """Return the running job to the queue; a repetition is safe: its writes have positions."""
+        """Return the running job to the queue; repeating it is safe, as writes have positions."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
         self.queue.extendleft(reversed(operations))
@@ -112,8 +112,8 @@ class WriteQueue:
     def truncate(self, segment: Segment, position: int, offset: int) -> None:
         """Drop the queued writes from ``position`` onwards, and queue a cut after the others.
 
-        Operations on later segments are dropped, because those segments are removed. If a write
-        spans the position, its front still counts; the cut removes the rest.
+        Operations on later segments are dropped, because those segments are removed. A write that
+        spans the position stays, because its first part is needed; the cut removes the rest.
         """
         self.queue = deque(
             op

@@ -1,9 +1,9 @@
-"""Decides when a log directory counts as slow, and when as fast again.
+"""Decides when a log directory is considered slow, and when it is fast again.
 
-A single slow write makes it slow, because the event loop has waited for it. While the kernel
-throttles writers of dirty pages, slow and fast writes alternate, so one fast write proves nothing.
-A directory is fast again after a run of fast writes; the length of the run doubles each time the
-directory soon becomes slow again.
+After a single slow write, the directory is slow, because the event loop has waited for the write.
+While the kernel throttles writers of dirty pages, slow and fast writes alternate, so one fast write
+proves nothing. A directory is fast again after a run of fast writes; the length of the run doubles
+each time the directory soon becomes slow again.
 """
 
 from typing import Final

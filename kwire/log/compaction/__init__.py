@@ -1,4 +1,4 @@
-"""Compaction: rewrites a log's closed segments so that only the last record of each key is kept.
+"""Compaction: rewrites a log's closed segments to keep only the last record of each key.
 
 Rules of the package: a :class:`kwire.log.compaction.job.CleaningJob` describes a pass, and
 :func:`kwire.log.compaction.clean.clean` runs it. The pass reads segments, writes new files beside

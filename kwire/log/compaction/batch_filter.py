@@ -35,7 +35,7 @@ class KeptBatch(NamedTuple):
 
 
 class BatchFilter:
-    """The filter of a pass, and its counts."""
+    """The filter of a pass, with its counters."""
 
     __slots__ = (
         "_job",
@@ -135,7 +135,7 @@ class BatchFilter:
 
 
 def _whole(header: BatchHeader, payload: Buffer) -> Retained:
-    """Return that all records of a control batch are kept."""
+    """Return a verdict that keeps all records of a control batch."""
     delta = header.max_timestamp - header.base_timestamp
     return Retained([(0, len(payload))], header.record_count, 0, False, delta)
 

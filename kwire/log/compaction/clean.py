@@ -35,8 +35,8 @@ def clean(
 ) -> Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]:
     """Clean a log group by group; each step writes one group's files and yields their description.
 
-    ``pace`` is called with the size of each read and write, and may wait. A value that is sent to
-    the generator replaces the job's active producers for the next group. Raises
+    ``pace`` is called with the size of each read and write, and may wait. A value sent to the
+    generator replaces the job's active producers for the next group. Raises
     :class:`kwire.log.compaction.job.CleaningFailed` for damaged segments, and OSError.
     """
     keys = map_keys(disk, job, pace)

@@ -1,6 +1,6 @@
 """The description of a cleaning pass, and its results.
 
-Rule: this file contains only values that can be pickled, because a pass may run in another process.
+Rule: all values in this module can be pickled, because a pass may run in another process.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ class CleaningJob:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class NewSegment:
-    """The files of a segment that is to replace others, all written as ``.cleaned`` and synced."""
+    """The files of a segment that will replace others, all written as ``.cleaned`` and synced."""
 
     base_offset: int
     size: int
@@ -93,7 +93,7 @@ class NewSegment:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CleanedGroup(NewSegment):
-    """The segment that replaces a group of segments; it begins where the first of them does.
+    """The segment that replaces a group of segments, with the base offset of the first of them.
 
     A source that an old release of Kafka wrote may span more offsets than the indexes can hold; it
     is replaced by several segments.

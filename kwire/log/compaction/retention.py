@@ -1,10 +1,10 @@
-"""The decision which batches of a log stay, and whether their records do.
+"""Decides which batches of a log stay, and whether their records do.
 
 Rules: no I/O; decided by the header alone. Data of an aborted transaction goes at once. A marker
 goes once all data of its transaction is gone and ``delete.retention.ms`` has passed since a pass
 noticed that (KIP-534): until then a slow reader may have read the data. A batch without records
-stays where its header alone carries something: an active producer's last sequence or epoch, or the
-last offset of the pass.
+stays if its header carries information: an active producer's last sequence or epoch, or the last
+offset of the pass.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,9 @@
 """The logs of one directory that are being cleaned, must not be cleaned now, or cannot be cleaned.
 
 Rules: a partition has at most one pass, and a new pass starts only once the processes and files of
-the last one are gone. Code that cuts, moves or removes a log pauses it first: this aborts its pass
-and lets none start until the last pause has ended. A log that a pass could not read is excluded
-until a restart, or until its damage is repaired.
+the last one are gone. Code that truncates, moves or removes a log pauses its cleaning first: this
+aborts the current pass, and no pass starts until the last pause has ended. A log that a pass could
+not read is excluded until a restart, or until its damage is repaired.
 
 The same holds for the check of a log's segment by a scrub. The check only reads, so it also gives
 way to cleaning, and nothing waits for its end.
@@ -50,7 +50,7 @@ class CleaningStates:
         self.uncleanable[log.partition] = log
 
     def note_cleanable(self, log: PartitionLog) -> None:
-        """Let a log be cleaned again, because its damage is repaired."""
+        """Allow a log to be cleaned again, because its damage is repaired."""
         if self.is_uncleanable(log):
             del self.uncleanable[log.partition]
             log.clean_state.on_change()
@@ -97,8 +97,9 @@ class CleaningStates:
         """Return a context in which no pass over a log starts; a running pass is aborted.
 
         The pass may still be ending inside the context, but it can no longer replace a segment,
-        because the caller holds the log's claim or has found the log idle. A check of retention
-        calls :meth:`abort_scrub` only if it removes a segment: it would abort each slow scrub.
+        because the caller holds the log's claim or has found the log idle. A retention check calls
+        :meth:`abort_scrub` only if it removes a segment; otherwise the periodic checks would abort
+        every slow scrub.
         """
         self._pauses[log] = self._pauses.get(log, 0) + 1
         self._abort_pass(log)
@@ -115,7 +116,7 @@ class CleaningStates:
                     log.clean_state.on_change()
 
     def abort(self, log: PartitionLog) -> None:
-        """Ask the pass over a log, or the check of it, to end, if there is one."""
+        """Ask the running pass over a log, or its check, to end."""
         self.abort_scrub(log)
         self._abort_pass(log)
 

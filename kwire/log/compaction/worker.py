@@ -5,8 +5,8 @@ on Linux, as a batch process. It exits when its stdin ends, even in the middle o
 may close the pipe or die at any time, and the worker has only written ``.cleaned`` files. It
 ignores a Ctrl-C, which a terminal also sends to it, because the node ends it. It does not import
 trio. While it cleans a log, it locks the partition's directory: the worker of a killed node may
-briefly coexist with that of the next node, and both would write the same files. The messages are in
-:mod:`kwire.log.compaction.messages`.
+briefly outlive it and run beside the restarted node's worker, and both would write the same files.
+The messages are in :mod:`kwire.log.compaction.messages`.
 """
 
 import os
@@ -35,7 +35,7 @@ class Closed(Exception):
 
 
 class Throttle:
-    """Limits the rate of bytes read and written, and notices when the node is gone."""
+    """Limits the rate of bytes read and written, and notices when the node has gone away."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Worker:
                 os.close(lock)
 
     def _check(self, root: str, job: SegmentJob) -> None:
-        """Check one segment; a failed check does not end the worker."""
+        """Check one segment and report the result; a failed check does not end the worker."""
         throttle = self._throttle("check", job.bytes_per_second)
         disk = RealDisk(root)
         disk.full = True
@@ -191,7 +191,7 @@ class Worker:
 
 
 def lower_priority() -> None:
-    """Give other processes priority for the CPU, if the system supports that."""
+    """Give other processes precedence for the CPU, if the system supports that."""
     with suppress(AttributeError, OSError):
         os.nice(NICENESS)
     with suppress(AttributeError, OSError):

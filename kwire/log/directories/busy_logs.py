@@ -2,10 +2,10 @@
 
 Rules: a log is not truncated, closed, renamed or removed while a thread works on it. A log has at
 most one flush and one write of queued batches at a time; both may run concurrently. A task that
-waits for these threads precedes the log's next flush and next write; otherwise a log that is
-constantly flushed or written would keep it waiting forever. Before a cut, its task claims the log:
-from then on only flushes and writes continue, and everything else waits. A claim aborts the log's
-compaction, unless compaction itself claims the log to replace segments.
+waits for these threads takes precedence over the log's next flush and next write; otherwise it
+would wait forever for a log that is constantly flushed or written. Before a task cuts a log, it
+claims the log: from then on, only flushes and writes continue, and everything else waits. A claim
+aborts the log's compaction, unless compaction itself claims the log to replace segments.
 """
 
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from kwire.log.partition_log import PartitionLog
 
 @attrs.frozen(eq=False, repr=False)
 class RunningFlush:
-    """A flush in a thread."""
+    """A flush that runs in a thread."""
 
     flush: Flush
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -73,7 +73,7 @@ class BusyLogs:
 
     @asynccontextmanager
     async def hold(self, log: PartitionLog) -> AsyncIterator[None]:
-        """Block until no thread works on a log; none starts to until the context ends."""
+        """Block until no thread works on a log; no thread starts to until the context ends."""
         waiters = self._waiters.setdefault(log, Waiters())
         waiters.count += 1
         try:
@@ -88,7 +88,7 @@ class BusyLogs:
                 waiters.ended.set()
 
     async def wait_turn(self, log: PartitionLog) -> bool:
-        """Block while tasks wait for a log's threads; return whether there were any.
+        """Block while other tasks wait for a log's threads; return whether there were any.
 
         Call it before starting a flush or a write; after a wait the log may have changed.
         """

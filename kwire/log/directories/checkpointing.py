@@ -80,7 +80,7 @@ class Checkpointer:
             await self.write(names.HIGH_WATERMARKS)
 
     async def _clean_changed(self) -> None:
-        """Reset the changed logs; the task that waits for changes must not refer to any log."""
+        """Reset the changed logs; the task that waits for changes must not refer to a log."""
         changed_logs, self._changed_logs = self._changed_logs, set()
         slices = Slices(self.clock.now)
         for log in changed_logs:

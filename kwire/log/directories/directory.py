@@ -91,13 +91,13 @@ class LogDirectory:
         return True
 
     def holds(self, log: PartitionLog) -> bool:
-        """Return whether a log is still in this directory; if not, its files may be gone."""
+        """Return whether a log is still in this directory; otherwise its files may be gone."""
         partition = log.partition
         return self.logs.get(partition) is log or self.futures.get(partition) is log
 
     @property
     def all_logs(self) -> list[PartitionLog]:
-        """The open logs, with those that are being copied here."""
+        """The open logs, including logs that are being copied to this directory."""
         return [*self.logs.values(), *self.futures.values()]
 
     def lock(self) -> None:
@@ -221,7 +221,7 @@ class LogDirectory:
         return log
 
     def adopt(self, log: PartitionLog, topic_id: bytes) -> None:
-        """Assign a log that is older than topic ids to this topic."""
+        """Assign a log from before topic ids were introduced to this topic."""
         path = f"{log.segments.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
         log.topic_id = topic_id
@@ -262,7 +262,7 @@ class LogDirectory:
         return checkpoints.offsets_text([line for line in self.lines(name) if line])
 
     def is_named_again(self, partition: TopicPartition) -> bool:
-        """True if checkpoints may still hold the offsets of an earlier log of this name."""
+        """Return whether checkpoints may still hold the offsets of an earlier log of this name."""
         return partition in self.retired and self.find(partition) is not None
 
     def find(self, partition: TopicPartition) -> PartitionLog | None:
@@ -284,7 +284,7 @@ class LogDirectory:
         return markers
 
     def remove_markers(self, markers: Iterable[str]) -> None:
-        """Remove marker files. Not in a thread, because another log might have the name by then."""
+        """Remove marker files; not in a thread, because a new log might take the name meanwhile."""
         for marker in markers:
             self.disk.remove(marker)
 
@@ -379,8 +379,8 @@ def sync_removed_markers(disk: Disk, markers: Iterable[str]) -> None:
 def set_aside(log: PartitionLog, marked: str) -> None:
     """Rename the directory of a log that its log directory no longer holds, and close its files.
 
-    The indexes of its last segment are written, because Kafka warns of a segment without them. This
-    is given up for lack of room or descriptors. Raises OSError.
+    The indexes of its last segment are written if there is enough space and a descriptor, because
+    Kafka warns about a segment without indexes. Raises OSError.
     """
     log.disk.rename(log.segments.directory, marked)
     log.segments.move(marked)
@@ -420,7 +420,7 @@ def _topic_id(disk: Disk, directory: str) -> bytes | None:
 
 
 def _is_foreign(disk: Disk, directory: str) -> bool:
-    """Return whether a directory without a topic id holds files but no segment."""
+    """Return whether a directory without a topic id contains files but no segment."""
     files = [entry.name for entry in disk.entries(directory)]
     return bool(files) and not any(map(_of_a_segment, files))
 
@@ -433,10 +433,9 @@ def _log_start(log: PartitionLog) -> int | None:
     """Return the log start, or None if the name of the first segment already gives it.
 
     The log start is below the first segment if remote storage has the records between the two. It
-    is also returned from the beginning of a cut, or of the removal of old segments, until that is
-    synced: a power loss can bring their files back, or take the name of the new segment. It is
-    never above the offset of a cut that is about to be made: recovery would remove records that are
-    appended there.
+    is also returned from the start of a cut, or of a removal of old segments, until the change is
+    synced: a power loss can bring the removed files back, or lose the new segment's name. It is
+    never above the offset of a pending cut: recovery would remove records that are appended there.
     """
     cut_offset = log.flush_state.cut_offset
     log_start = log.log_start if cut_offset is None else min(log.log_start, cut_offset)

@@ -1,7 +1,7 @@
-"""One log directory in operation: watches its logs, runs its tasks, and shuts down cleanly.
+"""One log directory in operation: watches its logs, runs its tasks, and closes it cleanly.
 
 Rules: each directory has one service, with its own tasks and threads, so that a directory that
-hangs does not hold up another. Without changes only retention wakes up.
+hangs does not hold up another. If nothing changes, only the retention task wakes up.
 """
 
 import logging
@@ -129,7 +129,7 @@ class DirectoryService:
     async def _write_again(self) -> None:
         """Rewrite data that a failed sync of an earlier run has left only in the page cache.
 
-        The mark stays if some partitions could not be opened.
+        The mark of the failed sync stays if some partitions could not be opened.
         """
         from kwire.log.directories import rewriting  # Almost no start needs it.
 
@@ -142,7 +142,7 @@ class DirectoryService:
             await self.in_thread(disk, partial(disk.remove, FAILED_SYNC))
 
     def is_of(self, log: PartitionLog, topic_id: bytes) -> bool:
-        """Return whether a log holds the records of a topic, and is not being deleted."""
+        """Return whether a log holds the records of this topic and is not being deleted."""
         return log not in self.deleted_logs and log.topic_id in (topic_id, ZERO_UUID)
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
@@ -171,7 +171,7 @@ class DirectoryService:
             self.removals.add(self.directory.disk, [path], delay_ms, segments)
 
     async def keep_starts(self, logs: Sequence[PartitionLog]) -> None:
-        """Return once the log starts of these logs are on disk; raises KafkaStorageError.
+        """Wait until the log starts of these logs are on disk; raises KafkaStorageError.
 
         A write during a cut may store the cut's offset instead. So if a log was being cut at any
         time during the write, its log start is rewritten after the cut.
@@ -215,7 +215,7 @@ class DirectoryService:
     def _remove_later(
         self, log: PartitionLog, segments: Sequence[Segment], paths: list[str]
     ) -> None:
-        """Remove the files of segments that were cut off later, because this takes a while."""
+        """Remove the files of segments that were cut off; later, because this takes a while."""
         self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, segments)
 
     def _on_change(self, log: PartitionLog) -> None:

@@ -1,10 +1,10 @@
 """The flushes of one directory's logs: on request, after ``flush.ms``, and after a roll.
 
 Rules: a log has one flush at a time, and one fsync serves every caller that waits for it. A caller
-waits for no flush beyond the one that serves it. Tasks that wait for the log to become idle precede
-the next flush, so that a log that is flushed constantly does not keep them waiting forever. A flush
-cannot be cancelled once its thread runs. A flush that fails for lack of descriptors is retried.
-A task that waits for work refers to no log, so that deleted logs are freed.
+waits only for the flush that serves it. Tasks that wait for the log to become idle take precedence
+over the next flush, so that a log that is flushed constantly does not keep them waiting forever. A
+flush cannot be cancelled once its thread runs. A flush that fails for lack of descriptors is
+retried. A task that waits for work holds no reference to a log, so that deleted logs are freed.
 """
 
 import logging
@@ -50,7 +50,7 @@ class LogFlusher:
     async def flush(
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
     ) -> None:
-        """Return once everything that has been written by now is durable.
+        """Wait until everything that has been written so far is durable.
 
         If the directory is slow, this waits for queued writes below ``end_offset``. ``indexes``
         includes the index files of closed segments, which recovery could rebuild. Raises

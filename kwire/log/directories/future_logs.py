@@ -1,8 +1,8 @@
-"""The directory of a future replica: created, made the current replica, or removed (KIP-113).
+"""Creates, promotes and removes the directories of future replicas (KIP-113).
 
 A move of a log copies it to a future replica in another log directory, in a directory whose name
 ends with ``-future``. Rules: the future replica's directory gets the partition's own name in one
-rename. Before that, a file in it names the log directory that the log leaves
+rename. Before that, a file in it records the log directory that the log leaves
 (:data:`names.MOVED_HERE`). So after a crash between this rename and that of the old directory, a
 start finds two directories of the partition, and knows that the old one is outdated. The file is
 removed once the old directory has its ``-delete`` name on disk.
@@ -60,7 +60,7 @@ def forget(service: DirectoryService, log: PartitionLog) -> None:
 def remove(service: DirectoryService, log: PartitionLog, unique: bytes) -> None:
     """Remove a future replica's files later; no thread may be working on it.
 
-    An error is only logged: the next start finds what is left.
+    An error is only logged, because the next start finds the remaining files.
     """
     directory = service.directory
     if directory.futures.get(log.partition) is log:
@@ -118,13 +118,13 @@ def _remove_later(service: DirectoryService, log: PartitionLog, unique: bytes) -
 
 
 def identity(directory: LogDirectory) -> bytes:
-    """Return what names a log directory in the file :data:`names.MOVED_HERE`."""
+    """Return the identity of a log directory, as stored in the file :data:`names.MOVED_HERE`."""
     is_named = directory.directory_id != ZERO_UUID
     return (directory.directory_id.hex() if is_named else directory.name).encode()
 
 
 def mark_moved(log: PartitionLog, source: LogDirectory) -> None:
-    """Name the directory that a future replica's log leaves; synced by the next flush."""
+    """Record the directory that a future replica's log leaves; synced by the next flush."""
     log.disk.write(f"{log.segments.directory}/{names.MOVED_HERE}", identity(source))
     unsynced = log.flush_state.unsynced
     unsynced.files[names.MOVED_HERE] = None
@@ -146,8 +146,8 @@ def unmark_moved(log: PartitionLog) -> None:
 def unmark_durably(log: PartitionLog) -> None:
     """Remove the file :data:`names.MOVED_HERE` of an earlier move, in a thread.
 
-    Otherwise, two files could each name the other's directory as the outdated one: the file is left
-    if the end of the earlier move failed, and may be back after a power loss.
+    Otherwise, two files could each declare the other's directory outdated: the file remains if the
+    end of the earlier move failed, and may reappear after a power loss.
     """
     unmark_moved(log)
     log.disk.sync_directory(log.segments.directory)

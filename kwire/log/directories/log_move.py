@@ -1,16 +1,17 @@
-"""The move of one log to another log directory: the copy, and the switch to it (KIP-113).
+"""The move of one log to another log directory: the copy, and the switch to the copy (KIP-113).
 
 Rules:
 
-* The future replica is a log like any other. It gets the current log's batches as they are, in
-  slices that threads read, with segments that begin at the same offsets. Cleaning of the current
-  log is paused meanwhile.
-* Whatever happens to the current log, the future replica follows before the next slice: it is
-  truncated to what its leader epochs say is common, and starts where the current log starts.
-* The switch is made in one piece on the event loop, so no append or read comes between: the future
-  replica gets what is left, the rest of the current log's state, and its final name. At that time
-  the future replica must be at least as durable as the current log. For that, the current log is
-  claimed, and no flush of it starts while the last sync of the future replica runs.
+* The future replica is a log like any other. It receives the current log's batches unchanged, in
+  slices that threads read, and its segments begin at the same offsets. Cleaning of the current log
+  is paused meanwhile.
+* Before each slice, the future replica adopts changes of the current log: it is truncated to the
+  records that the two have in common according to their leader epochs, and gets the same log start.
+* The switch is one synchronous step on the event loop, so no append or read can interfere: the
+  future replica gets the remaining records, the rest of the current log's state, and its final
+  name. At that time the future replica must be at least as durable as the current log. For that,
+  the current log is claimed, and no flush of it starts while the last sync of the future replica
+  runs.
 * The old directory is marked ``-delete`` once the new name is on disk. A crash at any step leaves
   either the current log, or two directories of which :mod:`kwire.log.directories.future_logs` knows
   the outdated one.
@@ -135,7 +136,7 @@ class LogMove:
             await self._copy_slice(removal_count)
 
     async def _copy_slice(self, removal_count: int) -> None:
-        """Copy what comes next, unless records were removed since ``removal_count`` was read."""
+        """Copy the next slice, unless records were removed since ``removal_count`` was read."""
         log, future = self.log, self.future
 
         def has_changed() -> bool:
@@ -166,7 +167,7 @@ class LogMove:
             self._skip_to(log.segments.active.base_offset)
 
     def _locate(self, max_bytes: int, *, wait: bool) -> tuple[Segment | None, FileRegion]:
-        """Return what comes next, and the segment that the future replica has to begin first."""
+        """Return the next slice, and the segment that the future replica must begin first."""
         log, offset = self.log, self.future.end_offset
         written = log.writer.written_offset
         region = log.segments.read(offset, max_bytes, written, written, True, wait)
@@ -213,7 +214,7 @@ class LogMove:
             raise storage_error(self.log.changes, error) from error
 
     async def _wait_written(self) -> None:
-        """Wait until a slow target has written the slices before."""
+        """Wait until a slow target has written the previous slices."""
         while self.future.writer.written_offset < self.future.end_offset:
             self._check()
             event = self.target.busy.queues.get(self.future)
@@ -229,7 +230,7 @@ class LogMove:
     # -- what happens to the current log
 
     async def _follow_cuts(self) -> None:
-        """Remove what the current log no longer has, and adopt its settings."""
+        """Remove records that the current log no longer has, and adopt its settings."""
         log, future, truncation = self.log, self.future, self.target.truncation
         self._adopt_config()
         common_end = self._common_end()
@@ -249,7 +250,7 @@ class LogMove:
         future.high_watermark = min(log.high_watermark, future.end_offset)
 
     def _cannot_cut(self, offset: int) -> None:
-        """Raise after a cut that was not made; batches of the next epoch would hide that."""
+        """Raise an error after a failed cut, which batches of the next epoch would hide."""
         self._check()
         raise KafkaStorageError(f"{self.target.directory.name}: cannot truncate to {offset}")
 
@@ -338,7 +339,7 @@ class LogMove:
         )
 
     def _adopt_state(self) -> None:
-        """Adopt what batches do not tell: settings, epochs without records, the cleaned part."""
+        """Adopt state that batches do not carry: settings, empty epochs, the cleaned part."""
         log, future = self.log, self.future
         self._adopt_config()
         future.clean_state.clean_end = log.clean_state.clean_end

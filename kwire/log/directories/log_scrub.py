@@ -1,10 +1,10 @@
-"""The scrub of one directory's logs, and the repair of what it found.
+"""The scrub of one directory's logs, and the repair of the damage that it found.
 
 Rules: a scrub only reads: closed segments below the recovery point, one at a time. It gives way to
-everything that cuts, removes, moves or compacts the log, and is repeated afterwards. Its result
-counts only if nothing was removed from the log meanwhile. A repair overwrites damaged bytes in
-place, with bytes that the caller has verified; so positions and indexes stay valid, and a crash
-leaves at worst the damage that was there before. The log is claimed meanwhile.
+everything that cuts, removes, moves or compacts the log, and is repeated afterwards. Its result is
+used only if nothing was removed from the log meanwhile. A repair overwrites damaged bytes in place,
+with bytes that the caller has verified; so positions and indexes stay valid, and a crash leaves at
+worst the damage that was there before. The log is claimed meanwhile.
 """
 
 import logging
@@ -73,8 +73,8 @@ class LogScrub:
         """Check every closed segment of the directory once.
 
         The pass begins at a random log, so that frequent restarts do not always check the same
-        logs. A log that is busy is checked at the end of the pass. If the worker keeps ending, so
-        does the pass.
+        logs. A log that is busy is checked at the end of the pass. If the worker ends repeatedly,
+        the pass ends too.
         """
         self._ended_count = 0
         logs = list(self.directory.logs.values())
@@ -132,7 +132,7 @@ class LogScrub:
     def _is_unchanged(
         self, log: PartitionLog, segment: Segment, removal_count: int, report: SegmentReport
     ) -> bool:
-        """Return whether a report is still about the log's own segment."""
+        """Return whether a segment has not changed since the check, so that its report is valid."""
         return (
             self.directory.holds(log)
             and log.clean_state.removal_count == removal_count
@@ -170,7 +170,7 @@ class LogScrub:
         return [segment for log in list(self._damaged) for segment in self._segments_of(log)]
 
     def damage_of(self, log: PartitionLog) -> list[DamagedRange]:
-        """Return the known damage of a log, but not that of deleted records."""
+        """Return the known damage of a log, without the damage of deleted records."""
         return [
             damaged
             for segment in self._segments_of(log)
@@ -179,7 +179,7 @@ class LogScrub:
         ]
 
     def _segments_of(self, log: PartitionLog) -> list[Segment]:
-        """Return the segments of a log with known damage, and forget those without.
+        """Return a log's segments with known damage; forget segments that no longer have any.
 
         A log without damage may be compacted again.
         """
@@ -194,7 +194,7 @@ class LogScrub:
         return list(segments)
 
     async def read_damaged(self, log: PartitionLog, damaged: DamagedRange) -> bytes:
-        """Return the bytes of a damaged range as they are; raises KafkaStorageError."""
+        """Return the bytes of a damaged range unchanged; raises KafkaStorageError."""
         segment = _segment_at(log, damaged.first_offset)
         read = list[bytes]()
         file, position, size = segment.file, damaged.position, damaged.size

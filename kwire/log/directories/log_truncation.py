@@ -2,10 +2,11 @@
 
 Rules: a log is claimed for its whole truncation. First the producer state is rebuilt in slices,
 beside the state in use; meanwhile the log serves reads, accepts flushes and, if its broker becomes
-the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself is made in one
-piece, and only if it is still wanted at that time. A cut across many segments is made in steps,
-each of which leaves a valid log. If the cut is no longer wanted, the checkpoints get the log's own
-offsets back: a lower log start would undo an acknowledged DeleteRecords at the next crash.
+the leader, appends. Then the offsets in the checkpoints are lowered. The cut itself is one
+synchronous step, and happens only if it is still wanted at that time. A cut across many segments is
+made in steps, each of which leaves a valid log. If the cut is no longer wanted, the checkpoints get
+the log's own offsets back: a lower log start would undo an acknowledged DeleteRecords at the next
+crash.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +40,7 @@ def _always() -> bool:
 
 @attrs.define(eq=False, repr=False)
 class LogTruncation:
-    """Cuts the logs of one directory."""
+    """Truncates the logs of one directory."""
 
     directory: LogDirectory
     clock: Clock

@@ -75,7 +75,7 @@ class MoveRequests:
             self._load().request(log, directory)
 
     def prefer(self, partition: TopicPartition, directory: LogDirectory) -> None:
-        """Create the log of a partition in a directory, should it be created later."""
+        """Record in which directory the log of a partition should be created, if it ever is."""
         self.preferred[partition] = directory
 
     def take_preferred(self, partition: TopicPartition) -> LogDirectory | None:
@@ -90,7 +90,7 @@ class MoveRequests:
     def recover(
         self, partition: TopicPartition, topic_id: bytes, directory_id: bytes | None
     ) -> PartitionLog | None:
-        """Make a future replica the current one if the metadata assign its directory (KIP-858)."""
+        """Make a future replica current if the metadata assign its directory to it (KIP-858)."""
         for service in self.services.values() if is_directory(directory_id) else ():
             log, directory = service.directory.futures.get(partition), service.directory
             is_assigned = directory.directory_id == directory_id and directory.online

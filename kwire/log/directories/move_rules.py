@@ -1,4 +1,4 @@
-"""The rules of moves between directories that a node sets: limits, and whom to notify."""
+"""The rules that a node sets for moves between directories: limits, and whom to notify."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol

@@ -132,7 +132,7 @@ class LogMoves:
                 future_logs.remove(service, future, self.unique())
 
     def recover(self, future: PartitionLog) -> PartitionLog:
-        """Make a future replica, whose log is gone, the current replica; return its log."""
+        """Make a future replica whose current replica is gone the current one; return its log."""
         service = self.services[future.disk]
         logger.info("recovering abandoned future replica partition=%s", future.partition)
         try:
@@ -168,7 +168,7 @@ class LogMoves:
             future_logs.forget(self.services[directory.disk], future)
 
     def assigned_directory(self, log: PartitionLog) -> LogDirectory | None:
-        """Return the directory that the controller is told instead of the log's own, if any."""
+        """Return the directory that the controller is told in place of the log's own, if any."""
         running = self._moves.get(log.partition)
         is_assigned = running is not None and running.is_assigned and running.move.log is log
         return running.move.target.directory if running is not None and is_assigned else None

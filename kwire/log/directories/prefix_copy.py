@@ -1,18 +1,18 @@
 """Replaces all closed segments of a log by another replica's batches for the same offsets.
 
 This repairs a compacted log whose damaged batches no other replica has in the same form. Rules: the
-copy ends where the active segment begins, so nothing that compaction has removed here lies after
-it: each value that the copy still has is followed by its later values and tombstones. The copy is
-written beside the log, and swapped in as a whole, as the segments of a cleaning pass are. Before
-that, the cleaner's checkpoint is lowered to the start of the log, because the other replica may
-have cleaned less. The copy is dropped if records were removed from the log meanwhile. It is also
-dropped if it took longer than ``delete.retention.ms``: the other replica may then have removed a
-tombstone after it has supplied the value.
+copy ends where the active segment begins. Compaction has removed nothing after that point, so the
+later values and tombstones of each key in the copy are still there. The copy is written beside the
+log, and swapped in as a whole, like the segments of a cleaning pass. Before that, the cleaner's
+checkpoint is lowered to the start of the log, because the other replica may have cleaned less. The
+copy is dropped if records were removed from the log meanwhile. It is also dropped if it took longer
+than ``delete.retention.ms``: the other replica may then have removed a tombstone after it has
+supplied the value.
 
 No copy is made during a move of the log, or while a directory that may have its future replica is
-offline: a future replica that has copied a value would never get the tombstone that the copy lacks.
-Before each segment the volume must have room for it and for the producers, because a full volume
-stops them all.
+offline: a future replica that has already copied a value would never get the tombstone that the
+copy lacks. Before each segment, the volume must have room for the segment and for producers,
+because a full volume stops all producers.
 
 No compaction pass runs meanwhile: both write ``.cleaned`` files.
 """
@@ -62,7 +62,7 @@ class CopyVoid(Exception):
 
 @attrs.define(eq=False, repr=False)
 class PrefixCopy:
-    """The copy of one log's closed segments, of which ``append`` writes the next batches."""
+    """The copy of one log's closed segments; ``append`` writes the next batches."""
 
     services: Mapping[Disk, DirectoryService]
     log: PartitionLog
@@ -179,7 +179,7 @@ class PrefixCopy:
         self.next_offset = header.next_offset
 
     async def _fill(self) -> None:
-        """End the copy with an empty batch, because the other replica has removed its end."""
+        """End the copy with an empty batch, because the other replica lacks the last batches."""
         last_offset = self.end_offset - 1
         epoch = self.log.epochs.at(last_offset)
         header = BatchHeader(
@@ -201,7 +201,7 @@ class PrefixCopy:
         await self._append(data, header._replace(length=len(data) - header.size))
 
     async def _open_segment(self) -> GroupWriter:
-        """Begin a segment where the batches so far end, so that no source lies between."""
+        """Begin a segment at the end of the last batch, so that no source lies between the two."""
         opened = list[GroupWriter]()
         log = self.log
         new = partial(GroupWriter, log.disk, log.segments.directory, log.config, self.next_offset)
@@ -258,7 +258,7 @@ async def copying_prefix(
 
 
 async def _begin(services: Mapping[Disk, DirectoryService], log: PartitionLog) -> PrefixCopy:
-    """Make the closed segments durable, so that recovery need not judge the gaps of the copy."""
+    """Make the closed segments durable, so that recovery need not judge gaps in the copy."""
     service = services[log.disk]
     removal_count, end_offset = log.clean_state.removal_count, log.segments.active.base_offset
     closed = log.segments[:-1]

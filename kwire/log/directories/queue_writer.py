@@ -2,8 +2,8 @@
 
 Rules: a log with queued batches has one task, which gives a thread one job at a time. A job that
 fails while the directory stays online is retried after a delay, even if nothing is appended: a
-follower fetches nothing before its queue is written, and idempotent producers only resend batches
-that are queued. Without queued batches nothing wakes up. Before and after
+follower fetches nothing until its queue is written, and idempotent producers only resend batches
+that are already queued. Without queued batches, no task wakes up. Before and after
 :meth:`DirectoryService.run` there are no tasks; batches are then written synchronously.
 """
 

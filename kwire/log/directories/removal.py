@@ -1,9 +1,9 @@
 """The delayed removal of renamed files and directories: ``file.delete.delay.ms``.
 
-Each log directory has one timer and one removal at a time: the file system needs a while for a
-file of a gigabyte, and a thread that removes thousands of names takes the interpreter from the
-event loop. A removal that fails while the directory stays online, as without descriptors, is
-retried.
+Each log directory has one timer and one removal at a time: the file system needs a while to remove
+a file of a gigabyte, and a thread that removes thousands of names competes with the event loop for
+the interpreter. A removal that fails while the directory stays online, for example for lack of
+descriptors, is retried.
 """
 
 import logging
@@ -49,7 +49,7 @@ class Removal:
 
 @attrs.define(eq=False, repr=False)
 class Removals:
-    """The removals of one log directory. The next start does those that a stop interrupts."""
+    """The removals of one log directory; the next start completes interrupted ones."""
 
     clock: Clock
     in_thread: InThread
@@ -69,7 +69,7 @@ class Removals:
             self._timers.arm(removal, due)
 
     async def run(self) -> None:
-        """Remove what is due, until cancelled.
+        """Remove files when they are due, until cancelled.
 
         The mark in a directory's name is synced before its files are removed: a partition that
         reappears after a power loss, under its old name and without its topic id, could be taken

@@ -1,9 +1,9 @@
 """Rewrites data that a failed fsync may have left only in the page cache.
 
 The kernel reports a failed fsync once and then considers the pages clean: a later fsync succeeds
-without writing them, so a process that finds the data intact in the cache must not trust it. Rules:
-a start that finds the mark (:data:`kwire.log.disk_health.FAILED_SYNC`) rewrites and syncs
-everything that no earlier fsync covers, before the logs are used. The mark is removed last.
+without writing them, so a process must not trust data that it finds intact in the cache. Rules: a
+start that finds the mark (:data:`kwire.log.disk_health.FAILED_SYNC`) rewrites and syncs everything
+that no earlier fsync covers, before the logs are used. The mark is removed last.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ READ_BYTES: Final = 1 << 20
 
 
 async def write_again(log: PartitionLog, in_thread: InThread) -> None:
-    """Rewrite a recovered log's bytes above its recovery point, which its next flush then syncs.
+    """Rewrite a recovered log's bytes above its recovery point; the next flush syncs them.
 
     Recovery has already rewritten the indexes, and the producer snapshots of later segments. Raises
     OSError.

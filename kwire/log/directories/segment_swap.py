@@ -2,18 +2,19 @@
 
 Rules: a crash leaves no mixture of old and new files, and no reader sees one. The ``.cleaned``
 files are renamed to ``.swap`` and the directory is synced; from then on every start completes the
-swap. Of several new segments the first is renamed last: while one of its files is ``.cleaned``, a
-start ignores them all. Each ends at the offset where the next begins, and the last where the
-sources end, because a start computes from its batches which sources it replaces. The sources are
-renamed to ``.deleted``, in ascending order, so that a crash leaves the newest of them: a value
-never outlives its tombstone. Then the ``.swap`` files get their final names, and the directory is
-synced. Reads that hold a source continue with its renamed files until the files are removed.
+swap. If there are several new segments, the first is renamed last: while one of its files is
+``.cleaned``, a start ignores all of them. Each new segment ends where the next one begins, and the
+last one where the sources end, because a start determines from a segment's batches which sources it
+replaces. The sources are renamed to ``.deleted`` in ascending order, so that a crash leaves the
+newest sources: a value never outlives its tombstone. Then the ``.swap`` files get their final
+names, and the directory is synced. Reads that are using a source continue with its renamed files
+until these are removed.
 
 An error after the first and before the last of these renames takes the directory offline: the log
 lacks files, and anything written to it before a start completes the swap would be overwritten.
 
 The log is claimed meanwhile, so nothing cuts or removes it. The sources are renamed on the event
-loop, a few at a time, because the names in memory must change in the same moment; the other
+loop, a few at a time, because the names in memory must change at the same moment; the other
 renames, and the syncs, run in a thread of the directory. The list of segments changes in one step.
 """
 
@@ -83,10 +84,11 @@ class _Renames:
             raise
 
     def _undo(self) -> None:
-        """Remove the ``.swap`` files; if one stays, fail the directory: a start would use it.
+        """Remove the ``.swap`` files; if one remains, fail the directory: a start would use it.
 
-        A segment's log file is removed last: without it, another ``.swap`` file would count as a
-        source's. The first of several segments is voided before the others are removed.
+        A segment's log file is removed last: without it, another ``.swap`` file would be taken for
+        a source's. If there are several segments, the first is invalidated before the others are
+        removed.
         """
         first = f"{self.directory}/{self.segments[0][0]}"
         try:

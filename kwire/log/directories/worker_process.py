@@ -1,8 +1,8 @@
 """A child process of low priority that works on closed segments for its node.
 
 Rules: a request and its answer are messages of :mod:`kwire.log.compaction.messages`. A process that
-is no longer needed, or whose answer nobody waits for, is killed and waited for, so that it cannot
-write anything afterwards.
+is no longer needed, or whose answer is no longer awaited, is killed and waited for, so that it
+cannot write anything afterwards.
 """
 
 import os
@@ -28,7 +28,7 @@ class WorkerEnded(Exception):
 
 @attrs.define(eq=False, repr=False)
 class WorkerProcess:
-    """A child process that is started for its first request, and again after it has ended."""
+    """A child process that is started for its first request and restarted after it has ended."""
 
     command: tuple[str, ...] = COMMAND
     _process: trio.Process | None = attrs.field(init=False, default=None)
@@ -52,7 +52,7 @@ class WorkerProcess:
     async def ask(self, request: "Request") -> "Answer":
         """Return the answer to a request; raises :class:`WorkerEnded`.
 
-        After a cancellation the process must be closed, because its answer may still come.
+        After a cancellation the process must be closed, because its answer may still arrive.
         """
         from kwire.log.compaction import messages
 

@@ -24,7 +24,7 @@ def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
 
 
 def before(read: Read, count: int, timestamp: int) -> tuple[int, int] | None:
-    """Return the last entry older than ``timestamp``: all records up to its offset are older."""
+    """Return the last entry older than ``timestamp``; all records up to its offset are older."""
     return last_before(read, count, ENTRY, timestamp.__gt__)
 
 

@@ -2,7 +2,7 @@
 
 Each abort marker has one entry of 34 bytes, in the segment that holds the marker and in the order
 of the markers. ``last_stable_offset`` is the last stable offset after the marker was written: a
-reader that stays below it needs no later entry.
+reader that stays below that offset needs no later entry.
 """
 
 import struct
@@ -140,7 +140,7 @@ class PackedEntries(Sequence[AbortedTxn]):
         return entries
 
     def summarize(self) -> None:
-        """Compute all block minima; a thread can do this before another thread uses the entries."""
+        """Compute all block minima, for example in a thread before another one uses the entries."""
         for block in range(len(self) // BLOCK):
             self.minima.of(self, block)
 

@@ -2,9 +2,8 @@
 
 It only reads, and holds one batch and the indexes of one segment in memory. Rules: a damaged batch
 does not hide the batches after it, unless its length is impossible. An index is compared with the
-batches that it points to. The torn end that a crash leaves, which recovery would cut off, is
-reported too. An index entry may name a later batch than the one at its position, as in Kafka up to
-4.0.
+batches that it points to. A torn end left by a crash, which recovery would cut off, is reported
+too. An index entry may name a later batch than the one at its position, as in Kafka up to 4.0.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -214,7 +213,7 @@ class _Indexes:
             self._note(names.TXN_INDEX, "the file is missing")
 
     def compare(self, position: int, header: BatchHeader) -> Iterator[Damage]:
-        """Compare a batch with the entries that concern it."""
+        """Compare a batch with the index entries that concern it."""
         while self._offset is not None and self._offset[1] <= position:
             offset, at = self._offset
             self._offset = next(self._offsets, None)

@@ -1,16 +1,16 @@
-"""The check of one segment: reads every batch, and names the ranges that hold no intact batch.
+"""The check of one segment: reads every batch, and reports the ranges without an intact batch.
 
 Rules: a batch is intact if its checksum matches, its offsets lie between the batch before it and
 the batch after it, and its leader epoch is that of the log. The checksum covers neither the offset,
-the length nor the epoch. What clients have produced is not judged: records that cannot be read but
-have a valid checksum are stored as they were sent.
+the length nor the epoch. The content of records is not judged: unreadable records with a valid
+checksum are stored as clients sent them.
 
 After a damaged batch the check continues at the next intact one. If the length is damaged too, the
 segment's offset index shows where batches begin. Messages of the formats before record batches are
 checked by their own checksum.
 
-A leader epoch that differs from the log's list of epochs counts as damaged, unless that of an
-intact neighbour differs too and epochs still grow: then the list may be wrong.
+A leader epoch that differs from the log's list of epochs counts as damage, unless an intact
+neighbour's epoch differs too and the epochs still increase: then the list may be wrong.
 """
 
 import zlib
@@ -56,7 +56,7 @@ def check_segment(disk: Disk, job: SegmentJob, pace: Pace) -> SegmentReport:
 
 
 def _index_positions(disk: Disk, path: str, job: SegmentJob) -> list[int]:
-    """Return the positions that the offset index names, in order; none if there is no index."""
+    """Return the positions in the offset index, in order; none if there is no index."""
     try:
         data = disk.read(path + names.INDEX)
     except FileNotFoundError:
@@ -133,7 +133,7 @@ class _Check:
         )
 
     def _old_problem(self, position: int, header: BatchHeader) -> str | None:
-        """Check a message of magic 0 or 1; the offset of a compressed one is that of its last."""
+        """Check a message of magic 0 or 1; if compressed, its offset is that of its last record."""
         if not self._end_offset <= header.base_offset < self._job.end_offset:
             return f"offset {header.base_offset} is out of order"
         stored = int.from_bytes(self._read(position + _OLD_CRC_POS, MAGIC_POS - _OLD_CRC_POS))
@@ -148,7 +148,7 @@ class _Check:
     ) -> int:
         """Return the checksum of a batch from ``begin`` onwards, read in pieces.
 
-        A damaged length may be that of most of the file.
+        A damaged length may cover most of the file.
         """
         checksum = 0
         for at in range(position + begin, position + header.size, READ_BYTES):
@@ -157,7 +157,7 @@ class _Check:
         return checksum
 
     def _offset_problem(self, position: int, header: BatchHeader) -> str | None:
-        """Check offsets; a base offset that is too high shows at the batch after it."""
+        """Check offsets; a base offset that is too high is noticed at the next batch."""
         is_inside = header.next_offset <= self._job.end_offset
         if not header.can_follow(self._end_offset) or not is_inside:
             return f"offsets {header.base_offset} to {header.last_offset} are out of order"
@@ -197,7 +197,7 @@ class _Check:
     def _next_intact(
         self, position: int, header: BatchHeader | None
     ) -> tuple[int, BatchHeader | None]:
-        """Return the first intact batch after a damaged one; the file's end if there is none."""
+        """Return the first intact batch after a damaged one, or the end of the file."""
         chained = self._next_by_length(position, header)
         positions = self._index_positions()
         first, stop = bisect_right(positions, position), bisect_left(positions, chained)
@@ -208,7 +208,7 @@ class _Check:
         return chained, self._header_at(chained) if chained < self._job.size else None
 
     def _next_by_length(self, position: int, header: BatchHeader | None) -> int:
-        """Return the first intact batch that the lengths of damaged ones lead to, or the end."""
+        """Return the first intact batch reached by the lengths of damaged batches, or the end."""
         while header is not None and header.length >= MIN_LENGTH:
             position += header.size
             if position >= self._job.size:

@@ -69,7 +69,7 @@ class AbortedIndex:
         self.replace([])
 
     def load(self) -> None:
-        """Prepare to append."""
+        """Prepare for appends."""
         if self.has_no_file and self._memory is None:
             self._memory = MemoryEntries()
 
@@ -110,7 +110,7 @@ class AbortedIndex:
             self._files.remove(names.TXN_INDEX, names.ABORTED)
 
     def pack(self) -> dict[str, Buffer]:
-        """Return the files to write, by suffix, in the order of their writes; in any thread.
+        """Return the files to write, by suffix, in write order; may run in any thread.
 
         Meanwhile the event loop may load the entries of the file.
         """

@@ -1,9 +1,9 @@
-"""The limits within which a leader may append to a segment without asking what else is due.
+"""The limits within which a leader may append to a segment without any further checks.
 
-Rules: the limits are computed once for many batches. They are too strict rather than too wide: a
+Rules: the limits are computed once for many batches. They may be too strict but never too wide: a
 batch outside them takes the general path (:meth:`PartitionLog.append_leader`), which decides. They
-hold for one object of settings, which the caller compares. Appends cannot make them wrong; whatever
-else changes the segment, or queues a write for it, sets ``Segment.limits`` to None. A flush only
+are valid for one settings object, which the caller compares. Appends do not invalidate them; any
+other change of the segment, or a queued write for it, sets ``Segment.limits`` to None. A flush only
 raises the recovery point, so it makes ``end_offset`` stricter than necessary.
 """
 
@@ -36,10 +36,10 @@ class AppendLimits(NamedTuple):
 def append_limits(
     segment: "Segment", config: LogConfig, recovery_point: int
 ) -> AppendLimits | None:
-    """Return the limits for the next batches of an active segment; None if all are unusual.
+    """Return the limits for the next batches of a segment; None if all need the general path.
 
-    There are none for an empty segment, for one whose first batch has no timestamp or an unknown
-    one, and in topics whose timestamps the broker sets.
+    There are no limits for an empty segment, for a segment whose first batch has a missing or
+    unknown timestamp, and for topics whose timestamps the broker sets.
     """
     first_timestamp = segment.first_timestamp
     if first_timestamp < 0 or not segment.size or config.log_append_time:

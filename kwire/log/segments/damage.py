@@ -36,8 +36,8 @@ class DamagedRange:
     def error(self) -> KafkaError:
         """Return the error for a read that reaches this range.
 
-        During a repair it is the one that makes clients refresh their metadata and retry. Otherwise
-        it is the one that consumers report to the application, which can then skip the records.
+        During a repair, this error makes clients refresh their metadata and retry. Otherwise,
+        consumers report the error to the application, which can then skip the records.
         """
         text = f"offsets {self.first_offset} to {self.end_offset - 1} are damaged: {self.reason}"
         if self.is_under_repair:
@@ -48,7 +48,7 @@ class DamagedRange:
 
 
 class Damage(tuple[DamagedRange, ...]):
-    """The damaged ranges of a segment, in order; the intact segments have ``()`` instead."""
+    """The damaged ranges of a segment, in order; an intact segment has ``()`` instead."""
 
     __slots__ = ()
 
@@ -67,5 +67,5 @@ class Damage(tuple[DamagedRange, ...]):
         return None
 
     def before_cut(self, position: int) -> "Damage":
-        """Return the ranges that are left after the file was cut at ``position``."""
+        """Return the ranges that remain after the file was cut at ``position``."""
         return Damage(damaged for damaged in self if damaged.end_position <= position)

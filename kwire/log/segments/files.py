@@ -89,7 +89,7 @@ class SegmentFiles:
     def _find(self, suffix: str, look: Callable[[str], T], discard: Callable[[T], None]) -> T:
         """Call ``look`` with the path of a file of this segment, which may be renamed meanwhile.
 
-        A result is used only if the name still belongs to this segment afterwards, because a new
+        The result is used only if the name still belongs to this segment afterwards, because a new
         segment may take the unmarked name after the rename. Other results are passed to
         ``discard``. Raises FileNotFoundError.
         """
@@ -147,7 +147,7 @@ class SegmentFiles:
         return paths
 
     def _remove_or_leave(self, path: str, error: OSError) -> None:
-        """Remove a file that could not be renamed; unlike a rename, a removal needs no room."""
+        """Remove a file that could not be renamed; unlike renaming, this needs no disk space."""
         try:
             self.disk.remove(path)
         except OSError:

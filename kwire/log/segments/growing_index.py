@@ -57,7 +57,7 @@ class GrowingIndex:
         return offset_index.memory(self.tail, size), len(self.tail) // size
 
     def open(self, files: SegmentFiles) -> File:
-        """Open the file with the older entries; raises FileNotFoundError if there is none."""
+        """Open the file with the older entries; raises FileNotFoundError if it does not exist."""
         if self.is_new:
             file = files.open(self.suffix + GROWING)
             try:

@@ -62,7 +62,7 @@ class SegmentIndexes:
         self.aborted.start()
 
     def load(self) -> None:
-        """Prepare to append: only the last time index entry is read; all entries stay on disk."""
+        """Prepare to append: reads only the last time index entry; all entries stay on disk."""
         if self.offsets is None:
             last_time, _ = self.last_timestamp()
             self._grow(self._file_bytes(names.INDEX), self._file_bytes(names.TIME_INDEX), last_time)
@@ -87,7 +87,7 @@ class SegmentIndexes:
             file.close()
 
     def adopt(self, other: "SegmentIndexes") -> None:
-        """Replace the offset and time index by those of ``other``, a copy of this segment."""
+        """Replace the offset and time index with those of ``other``, a copy of this segment."""
         self.load()
         self.offsets, self.times, self._last_time = other.offsets, other.times, other._last_time
         self.has_surplus, self._spill_size = other.has_surplus, other._spill_size
@@ -168,7 +168,7 @@ class SegmentIndexes:
     # -- appending
 
     def free_entries(self, index_bytes: int) -> int:
-        """Return how many entries fit before an append has to spill, or to begin a new segment.
+        """Return how many entries fit before an append must spill or begin a new segment.
 
         ``index_bytes``: ``segment.index.bytes``.
         """
@@ -256,7 +256,7 @@ class SegmentIndexes:
     def has_lost_time_index(self) -> bool:
         """Return whether the log file exists, but no time index in memory or on disk.
 
-        A removed segment, which a paused search may still use, has lost both files.
+        A removed segment, which a paused search may still use, has neither file.
         """
         exists = self._files.exists
         return self.times is None and not exists(names.TIME_INDEX) and exists(names.LOG)

@@ -1,7 +1,7 @@
 """The disk blocks that are reserved for a segment's log file before batches need them.
 
 An append into unreserved blocks takes several times as long. Small files reserve no blocks, because
-those of thousands of idle partitions would fill the disk.
+reserved blocks of thousands of idle partitions would fill the disk.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ class ReservedSpace:
         """True while no blocks are reserved after the last batch."""
 
     def extend(self, file: File, position: int, size: int, config: LogConfig) -> None:
-        """Reserve blocks for ``size`` bytes at ``position`` and for some later appends."""
+        """Reserve blocks for ``size`` bytes at ``position``, and for some later appends."""
         end = position + size
         if config.preallocate:
             reserved_end = max(config.segment_bytes, end)

@@ -2,8 +2,8 @@
 
 Rules: batches are appended only to the active segment, whose newest index entries are in memory.
 Its index files are completed when it is closed for good (roll, clean stop), because recovery
-rebuilds them for any segment that may hold unsynced data. The other segments' indexes stay on disk
-(:mod:`kwire.log.segments.indexes`).
+rebuilds the indexes of any segment that may hold unsynced data. The other segments' indexes stay on
+disk (:mod:`kwire.log.segments.indexes`).
 
 ``size`` is the position of the next batch, ``written`` the end of what readers may see. They differ
 only while a slow directory has queued writes.
@@ -56,7 +56,7 @@ class WrongIndex(Exception):
 
 
 class SegmentCut(NamedTuple):
-    """A planned cut of a segment, and the largest timestamp of what stays."""
+    """A planned cut of a segment, and the largest timestamp of the remaining batches."""
 
     position: int
     end_offset: int
@@ -261,7 +261,7 @@ class Segment:
         self.reindex()
 
     def cut(self, cut: SegmentCut) -> None:
-        """Forget what a cut removes; the caller cuts the file."""
+        """Discard the state of what a cut removes; the caller cuts the file."""
         position = cut.position
         self.repair = self.limits = None
         self.damage = self.damage and self.damage.before_cut(position)
@@ -316,7 +316,7 @@ class Segment:
     def scan_from_entry(
         self, position: int, last_offset: int | None, *, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Scan like :meth:`scan`, from the position of an index entry (see :meth:`floor`).
+        """Do the same as :meth:`scan`, from the position of an index entry (see :meth:`floor`).
 
         Raises :class:`WrongIndex`.
         """
@@ -339,7 +339,7 @@ class Segment:
         return self.max_timestamp
 
     def load_first_timestamp(self) -> int:
-        """Return the timestamp from which ``segment.ms`` counts; -1 for an empty segment."""
+        """Return the timestamp from which the age for ``segment.ms`` is measured; -1 if empty."""
         if self.first_timestamp < 0 < self.size:
             for _, header in islice(self.scan(), 1):
                 self.first_timestamp = header.max_timestamp
@@ -365,8 +365,8 @@ class Segment:
 def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:
     """Plan to cut at ``position``, the start of the batch that contains ``end_offset``.
 
-    All reads of files happen here, so that an error leaves the segment's size unchanged. Then
-    the offset index may lack its last entries, without which searches only take longer.
+    All reads of files happen here, so that an error leaves the segment's size unchanged. In that
+    case the offset index may lack its last entries, which only makes searches slower.
     """
     segment.activate()
     segment.indexes.truncate(end_offset, end_offset - segment.base_offset, position)
@@ -497,7 +497,7 @@ def _check(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield batches from an index entry's position onwards; raise if they contradict the entry.
 
-    ``last_offset``, the entry's offset, may belong to a later batch than the first: up to 4.0.0,
+    ``last_offset``, the entry's offset, may belong to a batch after the first one: up to 4.0.0,
     Kafka wrote one entry per append, and an append may have several batches.
     """
     if last_offset is None:

@@ -35,7 +35,7 @@ def _start(segment: Segment, offset: int) -> int | None:
 
 
 def lookups(segment: Segment, *offsets: int) -> Job:
-    """Return a job that reads what :meth:`Segment.locate` needs for these offsets.
+    """Return a job that reads the data :meth:`Segment.locate` needs for these offsets.
 
     If the segment's indexes are wrong, the job also builds their replacements.
     """
@@ -77,7 +77,7 @@ def headers(segment: Segment, position: int, end: int) -> Job:
 
 
 def end_before(segment: Segment, position: int) -> Job:
-    """Return a job that reads what :func:`kwire.log.segments.segment.end_before` needs."""
+    """Return a job that reads the data :func:`kwire.log.segments.segment.end_before` needs."""
     shadow, entry = _shadow(segment), None
     if segment.has_indexes:
         with suppress(WouldWait):
@@ -96,7 +96,7 @@ def end_before(segment: Segment, position: int) -> Job:
 
 
 def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Job:
-    """Return a job that reads what a read_committed fetch of this range needs.
+    """Return a job that reads the data a read_committed fetch of this range needs.
 
     The range starts in the first segment. The job also covers the lookup of the range's end, which
     has not been tried yet, and of the end that it has if too many transactions end in it.
@@ -143,6 +143,6 @@ def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
 
 
 def ages(segment: Segment) -> Job:
-    """Return a job after which :meth:`Segment.largest_timestamp` need not read any batches."""
+    """Return a job after which :meth:`Segment.largest_timestamp` does not need to read batches."""
     repair = segment.repair
     return partial(run_all, [] if repair is None else [repair.build])
