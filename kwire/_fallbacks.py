@@ -200,7 +200,7 @@ def find_retained(
 def latest_records(
     buf: Buffer, pos: int, offset: int, latest: dict[bytes, bytes | None], limit: int
 ) -> tuple[int, int]:
-    """Put the last value of each key of the plain batches from ``pos`` on into ``latest``.
+    """Put the last value of each key of the plain batches from ``pos`` onwards into ``latest``.
 
     ``latest`` is ordered by the last write. Batches below ``offset`` are skipped. The walk ends
     after ``limit`` bytes, or before a batch that is compressed, transactional, a control batch, of
@@ -264,7 +264,7 @@ def rewrite(payload: Buffer, ranges: Sequence[tuple[int, int]], timestamp_shift:
 
 
 def _shift_record(data: bytes, pos: int, limit: int, shift: int, out: bytearray) -> int:
-    """Append a record with its timestamp delta shifted; return the position after it."""
+    """Append a record with a shifted timestamp delta; return the position after it."""
     try:
         length, at = _varint(data, pos, 5)
         if length <= 0 or length > limit - at:
@@ -359,7 +359,7 @@ def _skip_headers(data: bytes, pos: int) -> int:
 
 
 def _varint(data: bytes, pos: int, bytes_max: int) -> tuple[int, int]:
-    """Return the number of at most ``bytes_max`` (5 or 10) bytes, and the position after it."""
+    """Return a varint of at most ``bytes_max`` (5 or 10) bytes, and the position after it."""
     if (byte := data[pos]) < 0x80:
         return _ZIGZAG[byte], pos + 1
     if (following := data[pos + 1]) < 0x80:

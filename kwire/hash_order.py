@@ -43,10 +43,10 @@ def listing(
     *,
     is_computed: bool = False,
 ) -> Generator[None, None, list[K]]:
-    """Return the keys, given in the order of their addition, in the order of a table of Java.
+    """Return the keys in the order of a Java table to which they were added in the given order.
 
     ``buckets`` is the table's size when it is created. ``is_computed``: the keys were added with
-    `computeIfAbsent`, which also lets the table grow one key later. Yields after each few keys.
+    `computeIfAbsent`, which also lets the table grow one key later. Yields after every few keys.
     """
     added = list(keys)
     if len(added) < 2:

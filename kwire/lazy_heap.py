@@ -1,8 +1,8 @@
 """A heap from which any item can be removed.
 
-A removed item, and one whose key has changed, leaves a stale entry behind. Stale entries are
-dropped when they come first, and all together when most entries are stale. So each operation takes
-amortized logarithmic time, and few references to removed items remain.
+An item that is removed, or whose key changes, leaves a stale entry behind. Stale entries are
+dropped when they reach the top, or all together once most entries are stale. So each operation
+takes amortized logarithmic time, and few references to removed items remain.
 """
 
 import sys
@@ -18,7 +18,7 @@ STALE_MIN: Final = 16
 
 
 class LazyHeap(Generic[T]):
-    """Items by ascending key; items with equal keys are in the order of their pushes."""
+    """Items by ascending key; items with equal keys are in insertion order."""
 
     __slots__ = ("_count", "_entries", "_live")
 

@@ -45,10 +45,10 @@ def flat_decoder(
     """Return a function that reads a message of a version at a position.
 
     It returns the values in the order of the table, or None if the message is damaged or does not
-    have the usual shape: one element in the arrays named ``ones``, whose values stand in its place,
+    have the usual shape: one element in the arrays named ``ones``, whose values replace the array,
     and up to :data:`ELEMENTS_MAX` in those named ``few``, which become lists of tuples. The texts
     named ``texts`` may be null or not. The fields named ``optional`` have their defaults in
-    versions without them; where they are tagged, a structure may have one.
+    versions without them; if they are tagged fields, each structure may have one of them.
     """
     key = cls, version, ones, few, texts, optional
     if key not in _decoders:
@@ -193,7 +193,7 @@ class _Decoding:
         return self.number(code, "n", f"{{}} != {usual}" if usual else "{}")
 
     def flush(self) -> None:
-        """Write the run as one unpack, and the test of its shape."""
+        """Write the run as one unpack, and the check of its shape."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -232,7 +232,7 @@ class _Decoding:
             self.values.append(name)
 
     def elements(self, field: Field) -> None:
-        """Read an array of a few elements: in a loop, or one element if ``is_single``."""
+        """Read an array of up to a few elements in a loop, or a single element if ``is_single``."""
         if self.is_single:
             self.count("i", 1)
             values, self.values = self.values, []
@@ -318,11 +318,11 @@ def _element(field: Field) -> type:
 def flat_encoder(cls: type, version: int, few: Names, names: Names) -> FlatEncoder:
     """Return a function that builds the parts of a response's frame.
 
-    Its arguments are the correlation id and the values of the fields named ``names``, as far as the
-    version has them, in the order of the wire, except that the throttle time comes last; all other
-    fields have their defaults. The value of an array named ``few`` is a list of tuples, each with
-    the values of an element. The value of any other array is None or empty. The value of records is
-    None, bytes, or a region of a file, which becomes a part.
+    Its arguments are the correlation id and the values of the fields named ``names``, in wire order
+    (without those that the version lacks), except that the throttle time comes last; all other
+    fields have their defaults. The value of an array named in ``few`` is a list of tuples, one per
+    element. The value of any other array is None or empty. The value of a records field is None,
+    bytes, or a region of a file, which becomes a separate part.
     """
     key = cls, version, few, names
     if key not in _encoders:
@@ -371,7 +371,7 @@ def _add_encoder(source: Source, emit: "_Encoding", cls: type) -> None:
 
 
 def _single_values_of(cls: type, version: int, few: Names, names: Names) -> str:
-    """Return the targets of an assignment of the values, whose lists have one element each."""
+    """Return the assignment targets for the values, whose lists have one element each."""
     targets = []
     for field in _sent_fields(cls, version):
         if field.name in few:
@@ -521,7 +521,7 @@ class _Encoding:
             self.source.add("body += uvarint(sent)")
 
     def elements(self, field: Field) -> None:
-        """Write an array of a few elements, in a loop unless it has one."""
+        """Write an array of a few elements in a loop, or a single element without one."""
         if self.is_single:
             self.count("i", "1")
             self.struct(_element(field))

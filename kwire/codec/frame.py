@@ -121,7 +121,7 @@ def response_parts_in_steps(
 
 
 def _add_head(parts: list[Part], head: Struct, correlation_id: int) -> None:
-    """Put the size and the header before the parts of a body."""
+    """Insert the size and the header before the parts of a body."""
     size = sum(map(len, parts)) + head.size - _INT32.size
     body = parts[0] if parts else None
     if type(body) is bytes:  # A small answer is one part, which is sent by one call.
@@ -175,6 +175,6 @@ def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, in
 
 
 def response_to(frame: Buffer, answer: Buffer) -> Body:
-    """Return the body of the response to a received request."""
+    """Return the body of the response to a request frame that was received."""
     head, _ = read_header(frame)
     return read_response(head.api_key, head.api_version, answer)[1]

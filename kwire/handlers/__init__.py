@@ -1,9 +1,9 @@
 """The APIs that a node serves, by kind of listener.
 
 All stable versions of an API are served, on the listeners that :mod:`kwire.codec.apis` lists,
-unless :mod:`kwire.handlers.unserved` gives a reason why not. ApiVersions and docs/protocol.md are
-computed from this. An API's handler is the function with the API's name in the module of that name.
-The module is imported at the first request, so a fresh broker loads only what its clients use.
+unless :mod:`kwire.handlers.unserved` gives a reason. ApiVersions and docs/protocol.md are computed
+from this. An API's handler is the function with the API's name in the module of that name. The
+module is imported at the first request, so a fresh broker loads only what its clients use.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ _CONTROLLERS_OWN: Final = {"fetch": "fetch_metadata_log"}
 def served_on(listener_type: ListenerType, has_telemetry: bool = False) -> dict[int, Api]:
     """Return the APIs that one kind of listener serves, by key.
 
-    ``has_telemetry``: the node asks clients for their metrics. Only then it serves the APIs for
+    ``has_telemetry``: the node collects clients' metrics. Only then does it serve the APIs for
     that, which Kafka does not advertise by default.
     """
     return {

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies that.
+"""AddPartitionsToTxn (API key 24): adds partitions to transactions, or verifies them.
 
 Up to version 3 a producer sends it for its own transaction. From version 4 onwards a broker sends
 it for producers that write to its partitions, for several transactions at once (KIP-890): all are

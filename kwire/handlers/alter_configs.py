@@ -1,4 +1,4 @@
-"""AlterConfigs (API key 33): replaces all settings; a setting that is not named is reset."""
+"""AlterConfigs (API key 33): replaces all settings of a resource; omitted settings are reset."""
 
 from typing import Final
 

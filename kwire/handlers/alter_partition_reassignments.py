@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (API key 45): reassigns partitions, or (with null) cancels that."""
+"""AlterPartitionReassignments (API key 45): starts reassignments, or (with null) cancels them."""
 
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (API key 34): moves replicas of this broker to other log directories.
 
-The answer says that a move has begun; DescribeLogDirs shows how far it is. A partition without a
-replica here gets REPLICA_NOT_AVAILABLE, and its log will be created in the requested directory. If
-a request names a partition in several directories, the last one counts.
+The response confirms that a move has begun; DescribeLogDirs shows its progress. A partition without
+a replica here gets REPLICA_NOT_AVAILABLE, and its log will be created in the requested directory.
+If a request names a partition in several directories, the last directory applies.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """ApiVersions (API key 18): the APIs and versions of this listener, and the cluster's features.
 
-They are computed from the table of handlers, so only what is served is advertised.
+They are computed from the table of handlers, so only served APIs are advertised.
 """
 
 import re

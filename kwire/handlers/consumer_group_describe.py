@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (API key 69): consumer groups and their members; each group fails alone."""
+"""ConsumerGroupDescribe (API key 69): consumer groups with members; each group fails alone."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (API key 68): a member of a consumer group (KIP-848) joins or stays.
 
-A member also leaves with it, changes its subscription and reports what it owns; the response has
-its assignment. As in Kafka, it is served from `group.version` 1 onwards.
+With the same request, a member leaves, changes its subscription and reports the partitions that it
+owns; the response has its assignment. As in Kafka, it is served from `group.version` 1 onwards.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ def refuse(
 def heartbeat_values(
     context: Context, group_id: str, member_id: str, epoch: int, rebalance_timeout_ms: int
 ) -> Values | None:
-    """Answer a heartbeat that has nothing but the member's ids and epoch, and changes nothing."""
+    """Answer a heartbeat with only the member's ids and epoch, which changes nothing."""
     if rebalance_timeout_ms != -1 or not member_id.strip():
         return None
     check_enabled(context)

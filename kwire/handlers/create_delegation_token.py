@@ -1,4 +1,4 @@
-"""CreateDelegationToken (API key 38): creates a token with which its bearer acts as its owner."""
+"""CreateDelegationToken (API key 38): creates a token whose bearer acts as its owner."""
 
 from kwire.codec.messages.create_delegation_token import (
     CreateDelegationTokenRequest,

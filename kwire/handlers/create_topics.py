@@ -49,7 +49,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
 
 
 async def _refusals(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
-    """Return, by name, the results of topics that are rejected without asking the controller."""
+    """Return the errors of topics that are rejected without asking the controller, by name."""
     names = [topic.name for topic in request.topics]
     counts: dict[str, int] = {}
     for name in names:

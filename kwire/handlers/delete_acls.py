@@ -1,4 +1,4 @@
-"""DeleteAcls (API key 31): deletes the ACLs that filters select."""
+"""DeleteAcls (API key 31): deletes the ACLs that match filters."""
 
 from kwire import errors
 from kwire.codec.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse

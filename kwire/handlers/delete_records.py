@@ -1,8 +1,8 @@
 """DeleteRecords (API key 21): moves the start of logs forward.
 
-The new log start takes effect at once. Before the response it is written to disk and adopted by
-the followers; the next round of retention deletes the segments below it. -1 deletes everything that
-is committed. Topics that are only compacted keep their records, as in Kafka.
+The new log start takes effect at once. Before the response is sent, it is written to disk and
+adopted by the followers; the next round of retention deletes the segments below it. -1 deletes
+everything that is committed. Topics that are only compacted keep their records, as in Kafka.
 """
 
 from kwire.codec.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse

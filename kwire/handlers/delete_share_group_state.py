@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (API key 86): the states of share partitions that are no longer used.
+"""DeleteShareGroupState (API key 86): deletes the state of share partitions no longer in use.
 
 Brokers send it to the coordinator of the share partitions.
 """

@@ -1,4 +1,4 @@
-"""DescribeAcls (API key 29): the ACLs that a filter selects, by resource."""
+"""DescribeAcls (API key 29): the ACLs that match a filter, by resource."""
 
 from collections.abc import Generator, Iterable
 
@@ -24,7 +24,7 @@ async def describe_acls(context: Context, request: DescribeAclsRequest) -> Descr
 
 
 def _by_resource(acls: Iterable[Acl]) -> Generator[None, None, list[Resource]]:
-    """Group ACLs by the pattern of their resources, step by step."""
+    """Group ACLs by their resource patterns, step by step."""
     resources: dict[tuple[int, str, int], Resource] = {}
     for acl in acls:
         pattern = acl.resource_type, acl.resource_name, acl.pattern_type

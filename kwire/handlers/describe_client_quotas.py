@@ -75,7 +75,7 @@ def _check(components: list[Component]) -> None:
 
 
 def _check_match(component: Component) -> None:
-    """Raise InvalidRequest unless the component has a name exactly if it is an exact match."""
+    """Raise InvalidRequest if an exact match lacks a name, or another match has one."""
     kind, name = component.match_type, component.match
     if kind not in _MATCHES:
         raise errors.InvalidRequest(f"Unknown match type {kind}")

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (API key 41): the tokens that a client may know, with their passwords."""
+"""DescribeDelegationToken (API key 41): the tokens that a client may see, with their passwords."""
 
 from collections.abc import Generator
 

@@ -2,7 +2,8 @@
 
 An offline directory is listed with an error and without partitions. Sizes are those of the segment
 files. The lag is how far the log end offset is below the high watermark, as in Kafka: 0 on a
-leader. The lag of a future replica is how far it is behind the current replica, -1 if that is gone.
+leader. The lag of a future replica is how far it is behind the current replica, or -1 if there is
+no current replica any longer.
 """
 
 from kwire.codec.messages.describe_log_dirs import (
@@ -79,11 +80,11 @@ def _lag(log: PartitionLog) -> int:
 
 
 def _future_lag(context: Context, future: PartitionLog) -> int:
-    """Return how far a future replica is behind the current replica; -1 if that is gone."""
+    """Return how far a future replica is behind the current replica; -1 without a current one."""
     log = context.logs.get(*future.partition)
     return -1 if log is None else log.end_offset - future.end_offset
 
 
 def _logs(directory: LogDirectory, partitions: set[tuple[str, int]] | None) -> list[PartitionLog]:
-    """Return a copy of the list of logs, because the directory may change between slices."""
+    """Copy the list of logs, because the directory may change between slices."""
     return [log for log in directory.all_logs if partitions is None or log.partition in partitions]

@@ -1,7 +1,7 @@
 """DescribeShareGroupOffsets (API key 90): start offsets and lags of share partitions.
 
 A request without topics asks for all partitions with a state. As in Kafka, a group that does not
-exist has none, and a state that cannot be read has the start offset -1, without an error.
+exist has no partitions, and a state that cannot be read has start offset -1 and no error.
 """
 
 from kwire.codec.messages.describe_share_group_offsets import (

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (API key 75): topics in pages, with eligible leader replicas.
 
-Topics are sorted by name. A page ends at the limit of partitions; its cursor is the start of the
-next page. A named topic that does not exist gets an error.
+Topics are sorted by name. A page ends at the partition limit; its cursor is the start of the next
+page. A named topic that does not exist gets an error.
 """
 
 from kwire import errors

@@ -135,7 +135,7 @@ class Route:
     """The functions for the usual shape; None if it has none."""
 
     def read(self, frame: memoryview, body: int) -> Body:
-        """Return the request in a frame, in its newest shape."""
+        """Return the request in a frame, converted to its newest shape."""
         request, _ = self.decode(frame, body)
         return request if self.widen is None else self.widen(request, self.version)
 
@@ -151,7 +151,7 @@ class Route:
     def resume(
         self, context: Context, request: Body, parked: Parked[Body], frame: memoryview
     ) -> Body:
-        """Return the response after the wait of a parked one, or what is left to wait for."""
+        """Return the response to a parked request after its wait, or the next wait."""
         try:
             return parked.resume()
         except Exception as error:  # noqa: BLE001  A bug is logged.
@@ -162,7 +162,8 @@ class Route:
     ) -> Body:
         """Return the response to a failed request.
 
-        A request in the usual shape is None here, and decoded only for this response.
+        ``request`` is None for a request in the usual shape, which is decoded only for this
+        response.
         """
         if request is None and self.flat is not None and self.flat.needs_request:
             request = self.read(frame, read_header(frame)[1])
@@ -229,7 +230,7 @@ class Dispatcher:
     ) -> "ConnectionRequests":
         """Return the object that answers the requests of a new connection.
 
-        ``connection``: what is known of it from the time before the log-in.
+        ``connection`` has what was learned about the client before it authenticated.
         """
         context = Context(
             services=self.services,
@@ -304,7 +305,7 @@ class ConnectionRequests:
         return await finish_answer(self.answer_now(frame))
 
     def answer_now(self, frame: memoryview) -> Answer:
-        """Return the parts to send, None for no response, or what is left to wait for.
+        """Return the parts to send, None for no response, or what the request must wait for.
 
         Raises Disconnect for a frame that cannot be answered.
         """
@@ -406,9 +407,9 @@ class ConnectionRequests:
         started: float,
         since: float,
     ) -> Slow[Finished]:
-        """Return what is left to wait for, from what is left for a handler to wait for.
+        """Return the wait of a request, which continues after its handler's wait.
 
-        The request has kept the loop busy since ``since``; earlier time is counted already.
+        The request has kept the loop busy since ``since``; earlier time has been counted.
         """
         if isinstance(slow, Parked):
             limit = _time_limit(self.context, route, request)
@@ -440,7 +441,7 @@ class ConnectionRequests:
     def _resume(
         self, route: Route, request: Body, parked: Parked[Body], frame: memoryview, started: float
     ) -> Answer:
-        """Continue with a request after the wait of its parked result."""
+        """Continue a parked request after its wait."""
         resumed = self._now()
         result = route.resume(self.context, request, parked, frame)
         if isinstance(result, Slow):
@@ -458,7 +459,7 @@ class ConnectionRequests:
         started: float,
         since: float,
     ) -> Finished:
-        """Continue with a request that has kept the loop busy since ``since``."""
+        """Continue a request that has kept the loop busy since ``since``."""
         limit = _time_limit(self.context, route, request)
         work = route.finish(self.context, request, slow, frame)
         if limit is not None:
@@ -470,7 +471,7 @@ class ConnectionRequests:
         return await _wait_work(answer)
 
     def _read_client(self, frame: memoryview, route: Route) -> int:
-        """Return the position of the body, and put the frame's client id into the context.
+        """Return the position of the body, and store the frame's client id in the context.
 
         Clients seldom change their id, so its bytes are first compared with the previous ones.
         """
@@ -518,11 +519,10 @@ class ConnectionRequests:
     ) -> Slow[list[Part]] | list[Part] | None:
         """Return the parts of a handler's response; a large one is encoded in slices.
 
-        ``throttle_ms``: the throttle time of a request that was counted already; the connection is
-        already muted for it.
-        ``made_s``: the seconds that the handler worked, apart from its wait; None if it did not
-        wait.
-        ``has_waited``: the time is counted towards the quota on request time already.
+        ``throttle_ms``: the throttle time of a request that was already counted, and for which the
+        connection is already muted. ``made_s``: the seconds that the handler worked, apart from its
+        wait; None if it did not wait. ``has_waited``: the time has already been counted towards the
+        request-time quota.
         """
         work_s = elapsed_s = self._now() - started
         route.count.value += 1
@@ -561,11 +561,11 @@ class ConnectionRequests:
             raise
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Return whether a request changes nothing, so a lost connection may cancel it."""
+        """Return whether a request changes nothing, so that a lost connection may cancel it."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def on_closed(self) -> None:
-        """End what lasts as long as the connection, which is closed."""
+        """End everything that belongs to the connection, which is closed."""
         self.context.connection.close()
 
     def may_begin_early(self, frame: memoryview) -> bool:
@@ -609,7 +609,8 @@ async def _encode_large(
 def _throttle_produced(context: Context, frame: memoryview) -> int:
     """Count the bytes of a Produce request; return the throttle time of its client, if any.
 
-    The connection is muted at once, because a producer sends more before it is answered.
+    The connection is muted at once, because producers send more requests before they get the
+    response.
     """
     limit = context.byte_limit(PRODUCED)
     if limit is None:
@@ -629,15 +630,15 @@ def _time_limit(context: Context, route: Route, request: Body) -> RateLimit | No
 
 
 def _is_of_a_follower(request: Body) -> bool:
-    """Return whether a replica sent a Fetch.
+    """Return whether a Fetch comes from a replica.
 
-    One in the usual shape, which is None, is not read from a replica while there are quotas.
+    While there are quotas, a Fetch in the usual shape, which is None, never comes from a replica.
     """
     return request is not None and max(request.replica_id, request.replica_state.replica_id) >= 0
 
 
 async def _wait_work(answer: Answer) -> Finished:
-    """Return an answer once its request has done its work."""
+    """Return a response once its request has done its work."""
     if isinstance(answer, Slow) and not isinstance(answer, Unfinished):
         return await answer.finish()
     return answer

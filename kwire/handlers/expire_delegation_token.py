@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (API key 40): removes a delegation token, or sets its time of expiry."""
+"""ExpireDelegationToken (API key 40): removes a delegation token, or sets its expiry time."""
 
 from kwire.codec.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,

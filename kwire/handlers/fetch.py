@@ -5,13 +5,14 @@ partitions and waits for ``min_bytes``; this module decodes the request and runs
 (KIP-227), which leaves out unchanged partitions. :mod:`kwire.handlers.shared.fetch_answers` builds
 the response.
 
-One append may complete the waits of several consumers. If their requests are equal, they share a
-partition's result (its offsets and bytes) while the state of the partition stays the same, and if
-it is the only one, the encoded response. Each request still has its own session, byte budget and
-permission to read the topic.
+One append may complete the waits of several consumers. While the state of the partition stays the
+same, equal requests share the partition's result (its offsets and bytes). If a response contains
+only this partition, they also share the encoded response. Each request still has its own session,
+byte budget and permission to read the topic.
 
-A request in the usual shape is read without objects, whether it names partitions or, in a session,
-none. Its response has no objects either, unless a partition has an error or aborted transactions.
+A request in the usual shape is decoded and answered without creating message objects, whether it
+names partitions or, in a session, none. Only if a partition has an error or aborted transactions,
+objects are created for the response.
 """
 
 from collections.abc import Generator
@@ -57,7 +58,7 @@ def fetch_values(
 ) -> Slow[Response] | Response | None:
     """Answer a request in the usual shape.
 
-    Return None for one of a follower that quotas might count as a consumer's.
+    Return None for a follower's request that might be counted towards a consumer's quota.
     """
     reader = max(replica_id, replica_state_id, CONSUMER)
     if reader != CONSUMER and context.image.quotas:

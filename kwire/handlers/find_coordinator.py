@@ -4,9 +4,9 @@ The state is that of a share partition; brokers ask for its coordinator. The fir
 the internal topic; while its partition has no leader yet, the response is
 COORDINATOR_NOT_AVAILABLE, and clients retry.
 
-A broker whose lease is over does not name itself, because its metadata may be old; it closes the
-connection instead. After an error the client would ask the same broker again (librdkafka prefers
-the broker that it used last), although the others know the next coordinator.
+A broker whose lease is over does not return itself as the coordinator, because its metadata may be
+old; it closes the connection instead. After an error, the client would ask the same broker again
+(librdkafka prefers the broker that it used last), although other brokers know the new coordinator.
 """
 
 import logging
@@ -113,7 +113,7 @@ def find_coordinator(
 
 
 async def _may_find_some(context: Context, kind: KeyType, keys: list[str]) -> bool:
-    """Return whether the client may find any of these coordinators."""
+    """Return whether the client may look up at least one of these coordinators."""
     if kind is KeyType.SHARE:
         return context.is_allowed("ClusterAction", "Cluster", CLUSTER)
     slices = Slices()
@@ -127,8 +127,8 @@ async def _may_find_some(context: Context, kind: KeyType, keys: list[str]) -> bo
 async def _create(context: Context, topic: str) -> None:
     """Create the topic; if that fails, the client is asked to retry.
 
-    Raises InvalidReplicationFactor if a retry would not help: there are enough brokers for the
-    topic's replicas, and it still cannot have them.
+    Raises InvalidReplicationFactor if a retry would not help, because the replicas cannot be placed
+    although there are enough brokers.
     """
     try:
         result = await context.topic_creation.ensure_topic(topic)

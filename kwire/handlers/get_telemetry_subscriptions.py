@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (API key 71): which metrics a client pushes, and how often.
 
-kwire asks for cumulative sums, because Prometheus stores these: a lost push then loses nothing.
+kwire asks for cumulative sums, because Prometheus stores such sums; then a lost push loses no data.
 """
 
 from typing import Final

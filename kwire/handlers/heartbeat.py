@@ -13,7 +13,7 @@ from kwire.waits import Slow
 def heartbeat_values(
     context: Context, group_id: str, generation: int, member_id: str
 ) -> Values | None:
-    """Answer a heartbeat that changes nothing but the deadline of the member's session."""
+    """Answer a heartbeat that only moves the deadline of the member's session."""
     context.check_allowed("Read", "Group", group_id)
     code = usual_requests.heartbeat(context.groups, group_id, generation, member_id)
     return None if code is None else (code,)

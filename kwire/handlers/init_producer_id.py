@@ -1,9 +1,9 @@
-"""InitProducerId (API key 22): an id for an idempotent or a transactional producer.
+"""InitProducerId (API key 22): assigns an id to an idempotent or transactional producer.
 
-Without a transactional id every request gets a new id with epoch 0, whatever id it names, as in
-Kafka; a client that may write some topic needs no other permission. With a transactional id the
-transaction coordinator decides. Two-phase commit (KIP-939) is rejected, as in Kafka unless
-``transaction.two.phase.commit.enable`` is set.
+Without a transactional id, every request gets a new id with epoch 0, as in Kafka, even if it
+contains an id; a client that may write to some topic needs no other permission. With a
+transactional id the transaction coordinator decides. Two-phase commit (KIP-939) is rejected, as in
+Kafka unless ``transaction.two.phase.commit.enable`` is set.
 """
 
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (API key 83): the states with which share partitions begin.
+"""InitializeShareGroupState (API key 83): creates the states of share partitions.
 
 Brokers send it to the coordinator of the share partitions.
 """

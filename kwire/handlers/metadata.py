@@ -1,8 +1,9 @@
 """Metadata (API key 3): brokers, topics and the leaders of their partitions.
 
 Topics are requested by name or, from version 12 onwards, by id; an empty list means none, null
-means all. Unknown names are created if client and broker allow it, and the response then includes
-the new topics. In Kafka the client has to ask again, because the response predates the creation.
+means all. Topics with unknown names are created if client and broker allow it, and the response
+then includes the new topics. In Kafka the client has to ask again, because the response predates
+the creation.
 
 The response shows a single image, however long it takes: 1.8 us per partition, in slices. Equal
 requests share its encoding until the image changes, unless it depends on the client.
@@ -163,7 +164,7 @@ def _missing(
 ) -> Steps[tuple[list[str], dict[str, int]]]:
     """Return the unknown names among the requested topics that the client may create.
 
-    Also return the error codes of those that it may describe but not create.
+    Also return the error codes of topics that the client may describe but not create.
     """
     missing, refused = [], {}
     for topic in requested:
@@ -243,7 +244,8 @@ def _topic(view: ClientView, topic: TopicImage, slices: Slices) -> Steps[Topic]:
 def _brokers(context: Context, image: MetadataImage) -> list[Broker]:
     """Return the live brokers, or only this node if there are none.
 
-    A client that gets no broker at all may never ask again (librdkafka), and this node can answer.
+    Some clients (librdkafka) never ask again if the response lists no brokers, and this node is
+    able to answer them.
     """
     brokers = image.live_brokers()
     own = image.brokers.get(context.config.node_id)

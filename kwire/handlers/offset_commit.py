@@ -1,6 +1,6 @@
 """OffsetCommit (API key 8): stores the offsets up to which a group has read.
 
-Topics are named, or from version 10 onwards given by id.
+Topics are identified by name, or by id from version 10 onwards.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ def commit_values(
     member_id: str,
     topics: list[tuple[str | bytes, list[CommittedOffset]]],
 ) -> Values | Slow[Values] | None:
-    """Commit the offsets of a usual member, if all of its partitions exist."""
+    """Commit the offsets of a member's request in the usual shape, if all its partitions exist."""
     context.check_allowed("Read", "Group", group_id)
     image, commits = context.image, usual_requests.Commits()
     for topic, offsets in topics:

@@ -1,6 +1,7 @@
 """OffsetFetch (API key 9): the committed offsets of groups, for some partitions or for all.
 
-Each group fails or succeeds on its own. Topics are given by name, from version 10 onwards by id.
+Each group fails or succeeds on its own. Topics are identified by name, or by id from version 10
+onwards.
 """
 
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -105,7 +106,7 @@ async def _fetch(
 
 
 def _name(context: Context, topic: RequestTopic) -> str:
-    """Return the name of ``topic``; a named topic may be deleted and still have offsets."""
+    """Return the name of ``topic``; a topic given by name may be deleted and still have offsets."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         image = context.image.topics.get(topic.topic_id)

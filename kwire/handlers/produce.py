@@ -1,10 +1,10 @@
 """Produce (API key 0): appends one batch per partition.
 
 Every partition succeeds or fails on its own. All batches are in the page cache before the request
-waits: first for the disk, where a topic's ``flush.messages`` demands it, for all logs at the same
-time; then, with acks=all, for the in-sync replicas, at most for the request's timeout. Meanwhile
-the connection's next Produce may start (:mod:`kwire.net.waiting_answers`). A request with acks=0
-gets no response; an error closes its connection, because the producer would not notice otherwise.
+waits. It waits first for the disk, if a topic's ``flush.messages`` requires that, for all logs
+together; then, with acks=all, for the in-sync replicas, until the request's timeout. Meanwhile the
+connection's next Produce may start (:mod:`kwire.net.waiting_answers`). A request with acks=0 gets
+no response; an error closes its connection, because the producer would not notice otherwise.
 
 Before a transaction's first batch in a partition is appended, the transaction coordinator must
 confirm the partition (KIP-890). All partitions of a request are verified together.
@@ -85,14 +85,14 @@ answer, so the answer has the log start at the time of the append."""
 
 
 class _Place(NamedTuple):
-    """The position of a batch's answer: that of its topic, and its position in the topic."""
+    """The position of a batch's result: the index of its topic, and its index in the topic."""
 
     topic: int
     partition: int
 
 
 class _Waiting(NamedTuple):
-    """An appended batch that waits for disk or replicas; a failure replaces its answer."""
+    """An appended batch that waits for the disk or replicas; a failure replaces its result."""
 
     place: _Place
     partition: Partition
@@ -180,9 +180,9 @@ def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Ans
 def produce_values(
     context: Context, transactional_id: str | None, acks: int, timeout_ms: int, topics: _Topics
 ) -> Slow[_Answer | Unfinished[_Answer]] | Unfinished[_Answer] | _Answer:
-    """Append the batches of a request in the usual shape, if a response has to be sent.
+    """Append the batches of a request in the usual shape that expects a response.
 
-    Those of a transaction must need no verification.
+    Transactional batches must not need verification.
     """
     if acks not in _ACKNOWLEDGED:
         return None
@@ -317,7 +317,7 @@ def _check_records(
     records: Buffer,
     header: BatchHeader,
 ) -> _Batch | Slow[_Batch]:
-    """Return a batch that may be appended; a thread checks large records and compresses them."""
+    """Check a batch, with large records in a thread, which also recompresses them if needed."""
     if replicas.checks_records or config.cleanup_compact:
         checked = replicas.unpacker.check_here(records, header, keys=config.cleanup_compact)
         if checked is None:
@@ -345,7 +345,7 @@ async def _check_in_thread(
 def _answer(
     context: Context, acks: int, appended: _Appended, rules: _Rules
 ) -> Generator[None, None, _Answer]:
-    """Return the answer to a request, after a pause for each partition.
+    """Return the response to a request, pausing after each partition.
 
     Raises Disconnect if a batch that needs no acknowledgement has failed.
     """
@@ -408,7 +408,7 @@ def _check_may_write(context: Context, name: str, topic_id: bytes) -> None:
 def _log_start(
     replicas: ReplicaService, name: str, topic_id: bytes, index: int, error: KafkaError
 ) -> int:
-    """Return the log start, which a producer needs after a gap; -1 for errors without it."""
+    """Return the log start, which a producer needs after a gap; -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
     with suppress(KafkaError):  # deleted while a thread checked the batch
@@ -440,7 +440,7 @@ async def _verify(
 
 
 def _are_in_open_transactions(context: Context, transactional_id: str, topics: _Topics) -> bool:
-    """Return whether each batch continues a transaction, so that :func:`_verify` asks nothing."""
+    """Return whether each batch continues a transaction, so that no verification is needed."""
     if not (
         context.config.transaction_partition_verification_enable
         and context.is_allowed("Write", "TransactionalId", transactional_id)
@@ -490,7 +490,7 @@ def _guard_of(rules: _Rules, partition: Partition) -> Guard | None:
 async def _wait_acknowledged(
     context: Context, acks: int, deadline: float, appended: _Appended, rules: _Rules
 ) -> _Answer:
-    """Return the answer once every batch is acknowledged, has failed or missed the deadline."""
+    """Return the response once every batch is acknowledged, has failed or missed the deadline."""
     replicas = context.replicas
     for place, partition, produced in appended.waiting:
         try:

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (API key 84): the states that the leaders of partitions continue with.
+"""ReadShareGroupState (API key 84): returns the states to new leaders of share partitions.
 
 Brokers send it to the coordinator of the share partitions.
 """

@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (API key 87): states without their batches.
+"""ReadShareGroupStateSummary (API key 87): returns states without their batches.
 
 Brokers send it to the coordinator of the share partitions.
 """

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (API key 39): prolongs a delegation token."""
+"""RenewDelegationToken (API key 39): extends the lifetime of a delegation token."""
 
 from kwire.codec.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,

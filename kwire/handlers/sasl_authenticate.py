@@ -1,4 +1,4 @@
-"""SaslAuthenticate (API key 36): rejected where no log-in is due.
+"""SaslAuthenticate (API key 36): rejected where the client does not have to authenticate.
 
 Listeners with SASL answer it before a request gets here (:mod:`kwire.net.log_in`).
 """

@@ -1,4 +1,4 @@
-"""SaslHandshake (API key 17): rejected where no log-in is due.
+"""SaslHandshake (API key 17): rejected where the client does not have to authenticate.
 
 Listeners with SASL answer it before a request gets here (:mod:`kwire.net.log_in`).
 """

@@ -1,7 +1,7 @@
-"""ShareAcknowledge (API key 79): a member of a share group says what it did with records.
+"""ShareAcknowledge (API key 79): a member of a share group acknowledges records.
 
-It is answered once the new states are stored. The session epoch -1 ends the session of the member,
-whose other records are then released.
+It is answered once the new states are stored. The session epoch -1 ends the member's session, and
+its remaining records are released.
 """
 
 from collections.abc import Sequence

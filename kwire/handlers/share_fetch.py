@@ -1,8 +1,9 @@
 """ShareFetch (API key 78): a member of a share group acquires records, and acknowledges others.
 
-The acknowledgements come first, then :mod:`kwire.share.fetching` acquires records. A member names
-its partitions when its session begins, and later only changes. A response has all partitions of a
-new session; later only those with records, an error or an acknowledgement.
+The acknowledgements come first, then :mod:`kwire.share.fetching` acquires records. A member lists
+its partitions when its session begins, and later only changes. The first response of a session
+contains all partitions; later responses contain only partitions with records, an error or an
+acknowledgement.
 """
 
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ async def _begin(
     key: SessionKey,
     batches: dict[Ref, Sequence[Batch]],
 ) -> ShareSession | None:
-    """Return the session of a request, None for its last one.
+    """Return the session of a request; None if the request ends the session.
 
     A client that gets no session waits before the answer, because it retries at once.
     """

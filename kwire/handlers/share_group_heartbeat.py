@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat (API key 76): a member of a share group (KIP-932) joins or stays.
 
-A member also leaves with it and changes its subscription; the response has its assignment. As in
-Kafka, it is served from `share.version` 1 onwards.
+With the same request, a member leaves and changes its subscription; the response has its
+assignment. As in Kafka, it is served from `share.version` 1 onwards.
 """
 
 from kwire.codec.messages.share_group_heartbeat import (

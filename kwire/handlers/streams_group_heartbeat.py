@@ -1,8 +1,8 @@
 """StreamsGroupHeartbeat (API key 88): a member of a streams group (KIP-1071) joins or stays.
 
-A member also leaves with it and reports its tasks; the response has the tasks that it shall have.
-The coordinator creates the internal topics of the application, if the client may create them. As in
-Kafka, it is served from `streams.version` 1 onwards.
+With the same request, a member leaves and reports its tasks; the response contains the tasks that
+it should have. The coordinator creates the internal topics of the application, if the client may
+create them. As in Kafka, it is served from `streams.version` 1 onwards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ async def streams_group_heartbeat(
 
 
 def _check_topics(context: Context, topology: Topology) -> None:
-    """Reject a topology with topics that it may not use, or that the client may not see."""
+    """Reject a topology with invalid topics, or with topics that the client may not see."""
     names = dict.fromkeys(
         name
         for each in topology.subtopologies
@@ -104,7 +104,7 @@ def _is_valid(name: str) -> bool:
 def _create(
     context: Context, missing: "Sequence[InternalTopic]", response: StreamsGroupHeartbeatResponse
 ) -> None:
-    """Start to create internal topics, or tell the member why that is not possible."""
+    """Start to create internal topics, or tell the member why they cannot be created."""
     if not context.is_allowed("Create", "Cluster", CLUSTER):
         names = [t.name for t in missing if not context.is_allowed("Create", "Topic", t.name)]
         if names:
@@ -120,7 +120,7 @@ def _create(
 
 
 def _explain(response: StreamsGroupHeartbeatResponse, text: str) -> None:
-    """Add to the status that internal topics are missing."""
+    """Append a text to the status that reports missing internal topics."""
     for status in response.status or ():
         if status.status_code == _MISSING_INTERNAL_TOPICS:
             status.status_detail = f"{status.status_detail}; {text}"
@@ -130,7 +130,7 @@ def _explain(response: StreamsGroupHeartbeatResponse, text: str) -> None:
 
 
 async def _create_topics(context: Context, topics: "Sequence[InternalTopic]") -> Mapping[str, str]:
-    """Create topics for the client; return the reasons why some were not created, by name."""
+    """Create topics for the client; return the reasons for failures, by topic name."""
     by_name = {topic.name: _creatable(topic) for topic in topics}
     results = await context.topic_creation.create(
         list(by_name), by_name.__getitem__, context.requester

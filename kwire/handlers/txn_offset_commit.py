@@ -1,7 +1,7 @@
 """TxnOffsetCommit (API key 28): offsets that take effect when the producer's transaction commits.
 
-The group's partition is verified with the transaction coordinator, like a partition that records
-are written to (KIP-890). Topics and partitions that do not exist fail alone.
+The transaction coordinator must verify the group's partition, just like a partition to which
+records are written (KIP-890). Topics and partitions that do not exist fail alone.
 """
 
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""The APIs that no handler serves yet, each with a reason.
+"""The APIs that no handler serves yet, each with its reason.
 
 All other APIs of :mod:`kwire.codec.apis` are served; docs/protocol.md shows both.
 """

@@ -1,6 +1,6 @@
 """UpdateFeatures (API key 57): changes feature levels, either all in the request or none.
 
-The quorum stores its own level, kraft.version, in separate records, and raises it after the others.
+The quorum stores kraft.version in separate records, and raises it after the other levels.
 """
 
 from functools import partial

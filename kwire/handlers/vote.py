@@ -1,4 +1,4 @@
-"""Vote (API key 52): a voter asks another for its vote, or whether it would vote for it."""
+"""Vote (API key 52): a voter requests a vote or, in a pre-vote, asks whether it would get one."""
 
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.handlers.shared.context import CLUSTER, Context

@@ -1,6 +1,6 @@
-"""WriteShareGroupState (API key 85): changes that the leaders of partitions store.
+"""WriteShareGroupState (API key 85): stores changes of the states of share partitions.
 
-Brokers send it to the coordinator of the share partitions.
+Partition leaders send it to the coordinator of the share partitions.
 """
 
 from kwire.codec.messages.write_share_group_state import (

@@ -1,8 +1,8 @@
-"""The shared part of the two requests that change settings: which changes a node accepts.
+"""The shared part of the two requests that change settings: decides which changes a node accepts.
 
-Each resource fails or succeeds alone; the results are in the order of the request's resources. A
-client's broker rejects what the client may not change, the settings of other brokers, and
-certificates that the broker cannot use; the active controller decides on the rest.
+Each resource fails or succeeds alone; the results are in the order of the request's resources. The
+broker that receives the request rejects settings that the client may not change, settings of other
+brokers, and certificates that it cannot use itself; the active controller decides on the rest.
 """
 
 from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ class Altering(Generic[Req, Resp]):
             return self.refuse(request, error)
 
     async def _check(self, context: Context, resource: ConfigResource) -> None:
-        """Raise a KafkaError if the client may not alter a resource, or certificates are unfit."""
+        """Raise KafkaError if the client may not alter a resource, or for bad certificates."""
         kind, name = resource.resource_type, resource.resource_name
         check_may_alter(context, kind, name)
         check = context.services.check_certificates

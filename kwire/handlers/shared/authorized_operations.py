@@ -40,7 +40,7 @@ def authorized_operations(context: Context, resource_type: str, name: str) -> in
 
 
 def cluster_operations(context: Context) -> int:
-    """Return what the client may do with the cluster; nothing if it may not describe it."""
+    """Return the client's operations on the cluster; none if it may not describe the cluster."""
     if not context.is_allowed("Describe", "Cluster", CLUSTER):
         return 0
     return authorized_operations(context, "Cluster", CLUSTER)

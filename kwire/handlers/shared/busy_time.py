@@ -1,7 +1,7 @@
-"""The time for which a request keeps the event loop busy, for the quota on request time (KIP-124).
+"""Measures how long a request keeps the event loop busy, for the request-time quota (KIP-124).
 
-kwire has one thread, so a request's time is that of its own steps: its waits, and the steps of
-other requests meanwhile, are left out.
+kwire has one thread, so a request's time is the time of its own steps; its waits, and the steps of
+other requests in the meantime, are not counted.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -48,7 +48,7 @@ def measure_steps(
 async def count_steps(
     context: Context, limit: RateLimit, work: Awaitable[T], now: Callable[[], float], started: float
 ) -> T:
-    """Await a request's work that goes on now, and count its time since ``started``."""
+    """Await the rest of a request's work, and count its time on the loop since ``started``."""
     count_time(context, limit, now() - started)
     return await measure_steps(work, now, partial(count_time, context, limit))
 

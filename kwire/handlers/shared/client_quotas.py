@@ -3,12 +3,12 @@
 Pure state; the caller passes the time. Rules, as in Kafka:
 
 * Each broker limits each user, client id or pair of both that has a quota, over all connections.
-  The rate is measured over ``quota.window.num`` windows, so a client that was idle may first use
+  The rate is measured over ``quota.window.num`` windows, so a client that was idle may at first use
   the bytes of all full windows at once.
-* A request is never rejected. Its bytes may exceed the quota; the response then names the time in
-  which the rate falls back to the quota, and the connection is not read meanwhile.
+* A request is never rejected. Its bytes may exceed the quota; the response then tells the client
+  how long the rate takes to fall back to the quota, and the connection is not read meanwhile.
 * A quota on request time is a percentage of one thread's time; kwire has one thread. It is counted
-  in microseconds. One response throttles for at most one window.
+  in microseconds. A response throttles a client for at most one window.
 * A fetch reads no more than the quota has left. If nothing is left, it gets an empty response.
 """
 
@@ -32,7 +32,7 @@ CLIENT_ID_LENGTH: Final = 255
 
 
 def _short(client_id: str) -> str:
-    """Return a client id, or a digest of one that is too long to be remembered."""
+    """Return a client id, or a digest of an id that is too long to be stored."""
     if len(client_id) <= CLIENT_ID_LENGTH:
         return client_id
     return sha256(client_id.encode()).hexdigest()
@@ -79,7 +79,7 @@ class ClientQuotas:
         return limit
 
     def count_time(self, limit: RateLimit, busy_s: float, now: float) -> None:
-        """Count the seconds of a request towards the quota on request time."""
+        """Count the seconds of a request towards the request-time quota."""
         limit.record(round(busy_s * _MICROSECONDS), now)
 
     def throttle_ms(self, limit: RateLimit, now: float) -> int:
@@ -88,5 +88,5 @@ class ClientQuotas:
 
 
 def _microseconds(percentage: float) -> float:
-    """Return the microseconds in each second that a percentage allows."""
+    """Return the microseconds per second that a percentage allows."""
     return percentage / 100 * _MICROSECONDS

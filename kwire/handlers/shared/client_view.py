@@ -1,7 +1,7 @@
-"""The cluster's metadata as the clients of one listener see it.
+"""The cluster's metadata as clients of one listener see it.
 
-Clients cannot reach a broker that has no address on their listener. So partitions that it leads
-have no leader for them, and its replicas count as offline.
+Clients cannot reach a broker that has no address on their listener. So, for them, partitions led by
+such a broker have no leader, and its replicas are offline.
 """
 
 from collections.abc import Iterable, Iterator
@@ -131,7 +131,7 @@ def unknown_topic_code(name: str) -> int:
 
 
 def any_controller_id(context: Context, image: MetadataImage) -> int:
-    """Return a live broker for admin requests, this one if it is live; any can forward them."""
+    """Return a live broker for admin requests, preferably this one; any broker can forward them."""
     own = context.config.node_id
     live = [broker.id for broker in image.live_brokers()]
     return own if own in live else live[0] if live else -1

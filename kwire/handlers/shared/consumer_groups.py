@@ -1,4 +1,4 @@
-"""Whether this cluster serves consumer groups (KIP-848)."""
+"""Checks whether this cluster serves consumer groups (KIP-848)."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """The context in which a request is answered: the parts of the node, the client, its listener.
 
-A listener does not serve an API that needs a part which its node lacks.
+A listener does not serve an API that needs a part that the node does not have.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -67,7 +67,7 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 @attrs.define(eq=False, repr=False)
 class ClientConnection:
-    """A client's connection, and what ends with it."""
+    """A client's connection, with the actions to take when it closes."""
 
     client_port: int = 0
     """The client's port; 0 if the requests come over no connection of their own."""
@@ -78,14 +78,14 @@ class ClientConnection:
     software_version: str = "unknown"
 
     def close(self) -> None:
-        """End what ends with the connection, which is closed."""
+        """Take the actions that are due when the connection closes."""
         while self.on_closed:
             self.on_closed.popitem()[1]()
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class Current:
-    """The settings and metadata in force on a node; both are replaced when they change."""
+    """The current settings and metadata of a node; both are replaced when they change."""
 
     config: BrokerConfig
     """The settings, including those that were changed while the node runs."""
@@ -146,7 +146,7 @@ class Services:
 
     @property
     def has_telemetry(self) -> bool:
-        """True if this node asks clients for their metrics."""
+        """True if this node collects clients' metrics."""
         return self.broker is not None and self.broker.telemetry is not None
 
 

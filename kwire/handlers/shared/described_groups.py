@@ -1,7 +1,6 @@
 """Describes the groups of a request one by one; each fails alone.
 
-The description of a group is refused as a whole if it names a topic that the client may not
-describe.
+A group is not described at all if its description names a topic that the client may not describe.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,7 +18,7 @@ class _Request(Protocol):
 
 
 class _Group(Protocol):
-    """A described group; each protocol has a class of its own."""
+    """A described group; each protocol has its own class."""
 
     # Any: and one for its members.
     members: list[Any]
@@ -32,7 +31,7 @@ _REFUSAL: Final = "The group has described topic(s) that the client is not autho
 
 
 def refuse_group(new_group: Callable[..., G], group_id: str, error: KafkaError) -> G:
-    """Return the description of a group that is not described."""
+    """Return the error description of a group that cannot be described."""
     text = error.text if isinstance(error, (GroupIdNotFound, TopicAuthorizationFailed)) else None
     return new_group(
         error_code=error.code,
@@ -56,8 +55,8 @@ async def describe_groups(
 ) -> list[G]:
     """Describe the groups of a request.
 
-    ``topics_of`` returns the topics that a description names, ``refusal`` is the text for a client
-    that may not describe one of them.
+    ``topics_of`` returns the topics in a description; ``refusal`` is the error text if the client
+    may not describe one of these topics.
     """
 
     async def answer(group_id: str) -> G:

@@ -1,11 +1,12 @@
-"""The answers to Fetch requests, in three forms. Rules:
+"""Responses to Fetch requests, in three forms. Rules:
 
-* A request in the usual shape gets the values of its response, without objects, unless a partition
-  has an error or aborted transactions, or the client has a quota.
-* Requests that one append completed, and whose answers have only the same part of one partition,
-  share the encoded response. Their responses differ in the correlation and session ids alone.
+* The response to a request in the usual shape consists of plain values, without message objects,
+  unless a partition has an error or aborted transactions, or the client has a quota.
+* Requests that the same append completes share the encoded response if it contains only the same
+  range of one partition. These responses differ only in their correlation and session ids.
 * All other requests get a response of objects, which is built in slices if it is large.
-* Answers follow the session's order; only adjacent partitions of a topic are grouped, as in Kafka.
+* Partitions are in the session's order; only adjacent partitions of a topic are grouped, as in
+  Kafka.
 * :func:`discard` closes the files of a response that will not be sent.
 """
 
@@ -64,7 +65,7 @@ def respond(
     limit: RateLimit | None,
     is_usual: bool,
 ) -> Steps[Response]:
-    """Return the response with what the session's answer has to contain of the results."""
+    """Return the response, with those results that the session requires."""
     replicas = reading.replicas
     reading.count_bytes()
     finishing = replicas.sessions.finishing(fetch_context, reading.results, replicas.now())
@@ -102,9 +103,9 @@ def _values_by_topic(sent: list[Pair]) -> list[tuple[bytes | str, list[Values]]]
 
 
 def _is_shared(context: Context, shared: SharedRead, sent: list[Pair]) -> bool:
-    """Return whether other responses that are sent now may equal this one but for their ids.
+    """Return whether other responses sent now may differ from this one only in their ids.
 
-    The throttle time of a client with a quota is its own.
+    A client with a quota has its own throttle time.
     """
     return len(sent) == 1 and sent[0][1] is shared.result and not context.image.quotas
 

@@ -1,7 +1,7 @@
 """The arguments of a Fetch that apply to all its partitions.
 
-Rules: followers read up to the log end and need a permission on the cluster; consumers read up to
-the high watermark or the last stable offset and need permissions on topics. A consumer's rack
+Rules: followers read up to the log end and need permission on the cluster; consumers read up to the
+high watermark or the last stable offset and need permission on the topics. A consumer's rack
 matters only if the broker selects replicas by rack (KIP-392).
 """
 
@@ -33,8 +33,8 @@ def options_of(
 ) -> FetchOptions:
     """Return the arguments that apply to all partitions.
 
-    ``reader``: the broker id of a follower, or :data:`CONSUMER`.
-    ``reads_followers``: True if a consumer's version knows that followers can be read from.
+    ``reader``: the broker id of a follower, or :data:`CONSUMER`. ``reads_followers``: True if the
+    consumer's version supports reading from followers.
     """
     config = context.config
     if reader >= 0:
@@ -62,7 +62,7 @@ def options_of(
 
 
 def _permission(context: Context, reader: int) -> Callable[[str, bytes], bool] | None:
-    """Return whether the client may read a topic; followers need a permission on the cluster."""
+    """Return whether the client may read a topic; followers need permission on the cluster."""
     if context.services.authorizer is None:
         return None
     if reader >= 0:

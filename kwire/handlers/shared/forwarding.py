@@ -1,14 +1,14 @@
-"""Answers requests that only the active controller can answer, on any node (KIP-590).
+"""Answers, on any node, requests that only the active controller can answer (KIP-590).
 
 If the active controller is on another node, the client's frame is forwarded unchanged until an
 active controller has answered it or ``request.timeout.ms`` is over. So a failover in between only
 delays the client's response.
 
-The whole handler runs on the active controller's node, and not only its decision. Quotas on
-mutations (KIP-599), authorization by the newest metadata, and answers of the quorum itself are
-available only there; and they need the client's version, client id and unknown fields as they were
-sent, which a decoded request no longer has. Only a handler that rejects a part of a request on the
-client's broker runs here, and calls the active controller for the rest.
+The whole handler runs on the active controller's node, not only its decision. Mutation quotas
+(KIP-599), authorization with the newest metadata, and the quorum's own responses are available only
+there, and they need the version, client id and unknown fields that the client sent, which a decoded
+request no longer has. The exception is a handler that rejects parts of a request on the client's
+broker: it runs here, and calls the active controller for the rest.
 """
 
 from functools import partial

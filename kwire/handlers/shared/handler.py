@@ -5,8 +5,9 @@ errors that have a code in the protocol, and returns ``None`` if no response mus
 exception is a bug: it is logged with its traceback and answered as UnknownServerError.
 
 A handler is one of three kinds of functions. An ``async def`` is awaited for each request. If most
-requests need no wait, a generator yields what the others have to await (:data:`kwire.waits.Steps`),
-and a plain function returns the response or a :class:`~kwire.waits.Slow`.
+requests do not have to wait, the handler can be a generator, which yields what a request has to
+await (:data:`kwire.waits.Steps`), or a plain function, which returns the response or a
+:class:`~kwire.waits.Slow`.
 """
 
 import logging
@@ -38,15 +39,15 @@ Function = Callable[[Context, Req], Result[Resp]]
 
 
 def _discard_nothing(response: object) -> None:
-    """Do nothing: most responses hold only memory."""
+    """Do nothing, because most responses hold only memory."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Flat:
     """A second form of a handler, for requests in the usual shape (:mod:`kwire.codec.emit_flat`).
 
-    It works on the values of a request and returns those of the response, without objects. It
-    decides nothing by itself: it shares its rules with the handler.
+    It takes a request's values and returns the response's values, without message objects. It has
+    no rules of its own: it shares them with the handler.
     """
 
     function: Callable[..., Values | Slow[Body] | Body]
@@ -98,14 +99,14 @@ class Handler(Generic[Req, Resp]):
         return result.build() if isinstance(result, SharedResponse) else result
 
     def begin(self, context: Context, request: Req) -> Result[Resp]:
-        """Return the response, or what is left to wait for."""
+        """Return the response, or what the request still has to wait for."""
         try:
             return self.function(context, request)
         except Exception as error:  # noqa: BLE001  A bug is logged.
             return self.answer_to(error, context, request)
 
     def answer_to(self, error: Exception, context: Context, request: Req) -> Resp | None:
-        """Return the response to a failed request; raise what the connection has to handle."""
+        """Return the response to a failed request; raise errors for the connection to handle."""
         if isinstance(error, Disconnect):
             raise error
         if isinstance(error, KafkaError):
@@ -126,8 +127,9 @@ def handles(
 ) -> Callable[[Callable[[Context, Req], object]], Handler[Req, Body]]:
     """Make a function the handler of one API.
 
-    ``refuse`` builds the response to a request that fails as a whole. It is needed only if that is
-    more than the response's own error code and, if it has one, error message.
+    ``refuse`` builds the response to a request that fails as a whole. It is needed only if such a
+    response consists of more than its own error code and, if the response has one, its error
+    message.
     """
     refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
 
@@ -155,7 +157,7 @@ def _begin_slow(
 
 
 def _refuse_with_error_code(request_type: type) -> Callable[[object, KafkaError], Body]:
-    """Return a function whose responses contain only an error code, and its text if possible."""
+    """Return a function whose responses contain only an error code and, if possible, its text."""
     key = spec_of(request_type).api_key
     assert key is not None, "only requests have handlers"
     response_type: Callable[..., Body] = BY_KEY[key].response

@@ -1,7 +1,7 @@
 """The current leader, which Produce and Fetch add to errors to save clients a request (KIP-951).
 
-Only errors that mean "not here" or "no longer here" carry a hint, and it only names a leader with
-an address on this listener.
+Only errors that mean "not here" or "no longer here" carry a hint, and only if the leader has an
+address on this listener.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -37,7 +37,7 @@ def add_leader_hint(
     answer: Answer,
     response: Response,
 ) -> None:
-    """Name the leader to try in a partition's response, and its address in the whole response.
+    """Add the leader to a partition's response, and its address to the whole response.
 
     The topic is identified by its name, or by its id if the name is empty.
     """

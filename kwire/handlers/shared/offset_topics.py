@@ -1,4 +1,4 @@
-"""The topics of offset commits: which of them exist, and the result for each partition.
+"""Commits offsets for existing topics, and builds the result for each partition.
 
 A topic is requested by name or by id; both are stored, so that the offsets of a deleted topic are
 never used for a recreated topic with the same name. Partitions that do not exist fail alone.
@@ -51,7 +51,7 @@ def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
 def commit_existing(
     context: Context, request: OffsetCommitRequest, commit: Commit
 ) -> Steps[OffsetCommitResponse]:
-    """Commit the offsets of the partitions that exist, and answer for all of them."""
+    """Commit the offsets of the partitions that exist; return results for all partitions."""
     count = sum(len(topic.partitions) for topic in request.topics)
     finding, few = _finding(context, request.topics), len(request.topics) <= _AT_ONCE
     images = run_steps(finding) if few else (yield partial(run_in_slices, finding))

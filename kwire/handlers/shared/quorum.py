@@ -1,4 +1,4 @@
-"""Passes requests to the metadata quorum, which answers them itself.
+"""Passes requests to the metadata quorum, which answers them.
 
 Nothing is decided here: the raft node receives the requests in the order of arrival.
 """
@@ -14,7 +14,7 @@ Resp = TypeVar("Resp")
 
 
 async def ask_quorum(context: Context, request: "RaftRequest", response_type: type[Resp]) -> Resp:
-    """Return the raft node's response, checked to be a ``response_type``."""
+    """Return the raft node's response, after checking that it is a ``response_type``."""
     response = await context.quorum.handle(request, context.listener)
     assert isinstance(response, response_type)
     return response

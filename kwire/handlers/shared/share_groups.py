@@ -1,4 +1,4 @@
-"""Whether this cluster serves share groups (KIP-932)."""
+"""Checks whether this cluster serves share groups (KIP-932)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The checks and acknowledgements that ShareFetch and ShareAcknowledge have in common."""
+"""The checks and acknowledgements shared by ShareFetch and ShareAcknowledge."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -64,7 +64,7 @@ def check_partition(context: Context, ref: Ref) -> None:
 def acknowledgements_of(batches: Sequence[_Batch], *, may_renew: bool) -> list[Acknowledgement]:
     """Return a partition's acknowledgements; raises InvalidRequest.
 
-    ``may_renew``: the request says that it renews locks.
+    ``may_renew``: the request declares that it renews locks.
     """
     end = -1
     acknowledgements = []
@@ -87,7 +87,7 @@ async def acknowledge(
     *,
     may_renew: bool,
 ) -> Errors:
-    """Acknowledge records of several partitions, and return each result."""
+    """Acknowledge records of several partitions; return the results."""
 
     async def acknowledge_one(ref: Ref, batches: Sequence[_Batch]) -> KafkaError | None:
         try:

@@ -1,4 +1,4 @@
-"""Whether this cluster serves streams groups (KIP-1071)."""
+"""Checks whether this cluster serves streams groups (KIP-1071)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The parts of a node that the requests of clients with metrics use, and what they tell of them."""
+"""The shared parts of the requests of clients that push metrics."""
 
 from kwire.errors import UnsupportedVersion
 from kwire.handlers.shared.context import Context
@@ -14,7 +14,7 @@ def receiver_of(context: Context) -> TelemetryReceiver:
 
 
 def client_of(context: Context) -> PushingClient:
-    """Return the client, as subscriptions choose it and the metrics page shows it."""
+    """Return the client, with the attributes that subscriptions and the metrics page use."""
     connection = context.connection
     return PushingClient(
         connection=connection.on_closed,

@@ -1,8 +1,8 @@
-"""The shared rules of the requests about delegation tokens: who may send them, who decides.
+"""The shared rules of requests about delegation tokens: who may send them, and who decides.
 
-A client that logged in with a token cannot use these requests, nor can one whom the listener does
-not identify. A broker checks that itself before the active controller decides, which sees only the
-client's principal.
+A client that authenticated with a token cannot use these requests, nor can an anonymous client. The
+client's broker checks that, because the active controller, which decides, sees only the client's
+principal.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ Resp_co = TypeVar("Resp_co", covariant=True)
 
 
 class TokenDecider(Protocol[Req_contra, Resp_co]):
-    """Decides on a request of a client."""
+    """A function of the controller that decides on a client's request."""
 
     def __call__(
         self, state: ControllerState, request: Req_contra, *, caller: TokenCaller
@@ -29,7 +29,7 @@ class TokenDecider(Protocol[Req_contra, Resp_co]):
 
 
 def check_token_requests(context: Context) -> None:
-    """Raise DelegationTokenRequestNotAllowed unless the client may send requests about tokens."""
+    """Raise DelegationTokenRequestNotAllowed if the client may not send requests about tokens."""
     is_forwarded = context.may_forward and context.listener_type is ListenerType.CONTROLLER
     protocol = context.config.protocols.get(context.listener, "PLAINTEXT")
     is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)

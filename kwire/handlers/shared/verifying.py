@@ -1,7 +1,7 @@
 """The verification of transactional producers by handlers that append their records (KIP-890).
 
 The transaction coordinator is asked only before a transaction's first batch in a partition. A guard
-is created before asking, and is passed to the append.
+is created before the request is sent, and passed to the append.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,8 @@ async def verify(
 ) -> Verifications:
     """Verify that partitions are in the transaction of the batches, which have the same producer.
 
-    With a ``transaction_support`` of :data:`ADDS_PARTITIONS` the partitions are added to it.
+    If ``transaction_support`` is :data:`ADDS_PARTITIONS`, the partitions are added to the
+    transaction.
     """
     deadline = context.replicas.now() + _RETRIES_S
     results: Verifications = {}
@@ -112,10 +113,10 @@ async def _verify_once(
 
 
 def _is_behind(partition: Partition, batch: TransactionalBatch) -> bool:
-    """Return whether the marker that began the batch's epoch may still come to the partition.
+    """Return whether the marker after which the batch's epoch begins may still be on its way.
 
-    If it comes before the coordinator's answer, it discards the guard, though the answer is about
-    the new transaction. The question can be repeated: the next marker has a higher epoch.
+    If the marker arrives before the coordinator's response, it discards the guard, although the
+    response is about the new transaction. Asking again is safe: the next marker has a higher epoch.
     """
     producer = partition.log.producers.get(batch.producer_id)
     return batch.epoch > (producer.epoch if producer is not None else 0)
@@ -141,7 +142,7 @@ def _begin(
 
 
 def _to_producer_error(code: int, transaction_support: int) -> KafkaError:
-    """Translate the coordinator's error to one that producers of the request's version know."""
+    """Translate the coordinator's error to an error that the request's version supports."""
     if code == ProducerFenced.code:
         return InvalidProducerEpoch()
     if code == TransactionAbortable.code and transaction_support < KNOWS_ABORTABLE:
