@@ -2,7 +2,8 @@
 
 A connection over the limits of its listener or the node waits in the kernel's backlog, as does a
 connection that would take a descriptor reserved for files. A connection over its address's limit is
-closed at once; one over its address's rate is closed a little later, and not read until then.
+closed at once; a connection over its address's rate is closed a little later, and not read until
+then.
 """
 
 import errno
@@ -108,9 +109,9 @@ class Acceptor:
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     async def close_throttled(self) -> None:
-        """Close the connections over their address's rate when their time is up, until cancelled.
+        """Close connections over their address's rate when their time is up, until cancelled.
 
-        This slows down an address that connects again and again.
+        This slows down addresses that connect again and again.
         """
         try:
             while True:
@@ -149,7 +150,7 @@ class Acceptor:
                 await self._closed.park()
 
     async def _make_room(self, listener: Listener) -> None:
-        """Close an unprotected connection, unless another one ends while that is searched for."""
+        """Close an unprotected connection, unless another connection ends in the meantime."""
         oldest = await self.find_oldest()
         if self.admission.is_full(listener.name, listener.limits):
             if oldest is not None:
@@ -157,7 +158,7 @@ class Acceptor:
             await self._closed.park()
 
     def _report_pause(self, listener: Listener, reason: object) -> None:
-        """Log a pause, unless one was logged a moment ago: a flood causes several a second."""
+        """Log a pause, unless one was logged a moment ago: a flood can cause several per second."""
         if self.now() - self._reported_at >= REPORT_S:
             self._reported_at = self.now()
             logger.warning("accept paused listener=%s reason=%s", listener.name, reason)

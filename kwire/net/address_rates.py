@@ -1,10 +1,10 @@
-"""The rates at which addresses may open connections, which operators set as quotas (KIP-612).
+"""Limits the rates at which addresses open connections, which operators set as quotas (KIP-612).
 
-Pure state; the caller passes the time. Rules, as in Kafka: each node limits each address that has a
-quota (``connection_creation_rate``), its own or the default. The rate is measured over
-``quota.window.num`` windows, so an address may first open the connections of all full windows at
-once. A connection over the rate does not count; it is closed after the time in which the rate falls
-back to the quota, but after one window at the latest.
+Pure state; the caller passes the time. Rules, as in Kafka: each node limits each address that has
+its own or the default quota (``connection_creation_rate``). The rate is measured over
+``quota.window.num`` windows, so an address may at first open the connections of all full windows at
+once. A connection over the rate is not counted; it is closed once the rate has fallen back to the
+quota, but after one window at the latest.
 """
 
 from typing import Final

@@ -9,8 +9,8 @@ from typing import Protocol
 class ByteSocket(Protocol):
     """A non-blocking connection; a call that would have to wait raises BlockingIOError.
 
-    After :meth:`send` had to wait, the next call must begin with the same bytes; more may follow
-    them.
+    If :meth:`send` had to wait, the next call must begin with the same bytes; more bytes may
+    follow.
     """
 
     def fileno(self) -> int:

@@ -228,7 +228,7 @@ class NodeClient:
         }
 
     async def _log_in(self, login: "NodeLogin") -> float:
-        """Log in while other requests wait; return the seconds after which it is due again."""
+        """Authenticate while other requests wait; return the seconds until the next login."""
         assert self._sender is not None
         self._queue = deque()
         lifetime_s = await login.log_in(self.call, f"{self.host}:{self.port}")
@@ -238,7 +238,7 @@ class NodeClient:
         return lifetime_s
 
     async def _renew_login(self, login: "NodeLogin", lifetime_s: float) -> None:
-        """Log in again before each session ends (KIP-368)."""
+        """Authenticate again before each session ends (KIP-368)."""
         while lifetime_s:
             await trio.sleep(lifetime_s * _RENEWAL)
             lifetime_s = await self._log_in(login)

@@ -1,17 +1,17 @@
-"""One connection, whose frames are answered one after another.
+"""One connection, whose requests are answered one after another.
 
-:mod:`kwire.net.turns` reads the frames. While an answer waits for followers, the requests behind it
-may already begin: see :mod:`kwire.net.waiting_answers`.
+:mod:`kwire.net.turns` reads the frames. While an answer waits for followers, later requests may
+already begin: see :mod:`kwire.net.waiting_answers`.
 
 An answer may also wait without a task (:class:`kwire.waits.Parked`), as most long polls do. Then
 nothing is received until the wait is over and the connection is served again; its own task takes
 over if it is woken earlier, or if the answer is not ready even then.
 
-The next frame is read once the previous answer has been handed to the kernel, so a slow reader
-holds one answer and nothing more. Only small answers to frames that arrived together are sent
-together, at the end of the turn or as soon as the connection's task waits for anything.
+The next frame is read once the previous answer has been handed to the kernel, so a client that
+reads slowly holds one answer and nothing more. Only small answers to frames that arrived together
+are sent together, at the end of the turn or as soon as the connection's task waits for anything.
 
-The socket is plain or does TLS, which nothing here needs to know (:mod:`kwire.net.byte_socket`).
+The socket is plain or encrypted; this makes no difference here (:mod:`kwire.net.byte_socket`).
 """
 
 import socket
@@ -89,7 +89,7 @@ class Connection:
 
     @property
     def used_at(self) -> float:
-        """The time when the client last sent bytes, was answered, or received part of an answer."""
+        """The time when the client last sent bytes, got an answer, or received part of one."""
         return max(self.last_active, self.sender.active_at)
 
     def close(self, reason: str) -> None:
@@ -102,8 +102,7 @@ class Connection:
 
         Requests that change something continue, as do reads with more bytes received after them: a
         producer with acks=0 closes its side right after sending. A connection that waits for
-        request memory or for its throttle time is also closed, unless received bytes are still
-        unread.
+        request memory or for its throttle time is also closed, unless there are unread bytes.
         """
         self.hung_up = True
         request = self.answering
@@ -125,7 +124,7 @@ class Connection:
         self.claiming = False
 
     async def _wait_muted(self) -> None:
-        """Read nothing for the throttle time; a client that is gone or idle is disconnected."""
+        """Stop reading for the throttle time; a client that is gone or idle is disconnected."""
         if self.sender.unsent and not self.waiting:
             await self.sender.send(())
         self.muted, self.last_active = True, self.now()
@@ -149,11 +148,12 @@ class Connection:
     def answer_now(
         self, frame: memoryview, parked: Parked[Sequence[Part] | None] | None = None
     ) -> Coroutine[None, None, None] | None:
-        """Answer a frame without waiting; return what is left to do if that is impossible.
+        """Answer a frame without waiting; return the rest of the work if that is impossible.
 
-        ``parked``: what is left of a request that has begun, whose wait is over. Only
-        :meth:`_answer` answers while request memory is short, or earlier answers wait for which it
-        may not begin early. Its memory is not counted if its answer is sent before other tasks run.
+        ``parked``: the rest of a request that has begun and whose wait is over. If request memory
+        is short, or if earlier answers are waiting and this request may not begin early, only
+        :meth:`_answer` handles it. A frame's memory is not counted if its answer is sent before
+        other tasks run.
         """
         claimed, waiting = self.claimed, self.waiting
         if (
@@ -192,7 +192,7 @@ class Connection:
     # A request that waits without a task.
 
     def _park(self, frame: memoryview, parked: Parked[Sequence[Part] | None]) -> bool:
-        """Have the connection served again after the wait; return False if its task must wait."""
+        """Have the connection served again after the wait; return False if its task has to wait."""
         readiness = self.readiness
         if not readiness.is_polled or self.hung_up or self.sender.unsent:
             return False
@@ -207,7 +207,7 @@ class Connection:
         return True
 
     def resume(self) -> Coroutine[None, None, None] | None:
-        """Answer the parked request, whose wait is over; return what is left to do, if anything."""
+        """Answer the parked request, whose wait is over; return the rest of the work, if any."""
         frame, parked = self._unpark()
         self.last_active = self.now()
         return self.answer_now(frame, parked)
@@ -251,9 +251,9 @@ class Connection:
             await self._wait_muted()
 
     async def _answer(self, frame: memoryview, begun: Answer = None) -> None:
-        """Answer a frame, waiting for earlier answers, memory, its answer or the client.
+        """Answer a frame, waiting for earlier answers, memory, the answer itself or the client.
 
-        ``begun``: what is left to wait for if the request has begun.
+        ``begun``: the rest of the request if it has begun.
         """
         if self.waiting:
             may_begin = self.requests.may_begin_early(frame)
@@ -298,7 +298,7 @@ class Connection:
     def _answer_later(
         self, frame: memoryview, answer: Unfinished[Sequence[Part]] | Sequence[Part]
     ) -> Coroutine[None, None, None] | None:
-        """Send an answer after those that wait; return what is left to do now, if anything."""
+        """Send an answer after those that wait; return the rest of the work, if there is any."""
         self._send_later(answer, frame, self._count(frame))
         return self._wait_muted() if self.requests.muted_s > 0 else None
 
@@ -337,7 +337,7 @@ class Connection:
 
 
 def _has_ended(sock: ByteSocket) -> bool:
-    """Return whether no byte is left to receive from a peer that has hung up."""
+    """Return whether no bytes are left to receive from a peer that has hung up."""
     try:
         return not sock.recv(1, socket.MSG_PEEK)
     except BlockingIOError:

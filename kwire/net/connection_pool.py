@@ -1,7 +1,7 @@
-"""Connections from this node to others: made on first use, reused, retried with a back-off.
+"""Connections from this node to others: opened on first use, reused, retried with a backoff.
 
 Rules: there is one connection for each address and purpose; a request that is not answered in time
-closes its connection, because answers come in order and a missing answer would hold up all later
+closes its connection, because answers arrive in order, and a missing answer would hold up all later
 ones; an unreachable node is retried after 20 ms, then with delays that double up to a second, and
 in the meantime calls fail at once. A cancelled call leaves the connection open for other callers.
 """
@@ -76,7 +76,7 @@ class Network:
         self.deadlines = Deadlines(self.clock.now)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep connections until cancelled."""
+        """Run the connections until cancelled."""
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             await nursery.start(self.deadlines.run)
@@ -98,9 +98,8 @@ class Network:
     ) -> ConnectionPool:
         """Return a pool of connections for one purpose; ``timeout_s`` limits each answer.
 
-
-        ``tls`` is for the other nodes' listener; None if it does not encrypt. ``login`` is the
-        log-in at the other nodes; None if they require none.
+        ``tls`` is for the other nodes' listener; None if it is not encrypted. ``login``
+        authenticates this node to the others; None if they do not require that.
         """
         return ConnectionPool(self, client_id, timeout_s, backoff_s, backoff_max_s, tls, login)
 
@@ -113,7 +112,7 @@ class Network:
         tls: ClientTls | None = None,
         server_name: str = "",
     ) -> IdleConnection:
-        """Return a connection over which nothing is sent, to notice when the other process ends.
+        """Return a connection over which nothing is sent, to notice the other process's end.
 
         ``is_numeric``: the host is an address, not a name. With ``tls``, the other node must be
         ``server_name``. Raises ConnectionRefusedError only if a numeric address refused, and
@@ -141,8 +140,8 @@ class ConnectionPool:
     async def call(self, host: str, port: int, request: Request[Resp]) -> Resp:
         """Send a request and return its response.
 
-        Raises OutOfReach if no answer comes, UnsupportedVersion if the other node cannot read the
-        request.
+        Raises OutOfReach if there is no answer, and UnsupportedVersion if the other node cannot
+        read the request.
         """
         from kwire.net.client import ConnectionLost
 

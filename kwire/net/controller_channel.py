@@ -40,15 +40,15 @@ _NOT_CONTROLLER: Final = errors.NotController.code
 
 
 class ControllerChannel:
-    """The channel from one node to the active controller; it listens to the quorum.
+    """The channel from one node to the active controller, which follows the quorum's leadership.
 
     Each purpose has its own pool of connections, because a request waits for earlier requests on
     its connection. The purposes are this broker's registration, the node's other requests, its ISR
     proposals, and clients' requests with the requests that they cause, which may take longer.
 
-    The time limit of a request is that of its pool: of a heartbeat, of a client's request or, for a
-    broker's registration, of a session, because each registration that a slow controller gets makes
-    its answer to the previous one worthless.
+    The time limit of a request is that of its pool: that of a heartbeat, of a client's request or,
+    for a broker's registration, of a session. Registrations need that long because each new
+    registration invalidates a slow controller's response to the previous one.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ControllerChannel:
     async def send(self, request: Body, requester: Requester | None = None) -> Body:
         """Send one of this node's requests, on behalf of ``requester`` if given.
 
-        ``requester`` is a client that caused the request without sending this very request.
+        ``requester`` is the client that indirectly caused the request.
         """
         if requester is not None:
             return await self._send_for(requester, request)
@@ -160,9 +160,9 @@ class ControllerChannel:
     async def is_gone(self) -> bool:
         """Return whether too few controllers are running for one of them to be active.
 
-        A controller counts as not running only if its host refuses connections now. If the host
-        refused them earlier and now does not answer, the controller may have restarted behind a
-        broken network.
+        A controller is considered not running only if its host refuses connections now. If the host
+        refused connections earlier but does not answer now, the controller may have restarted
+        behind a broken network.
         """
         voters, refused = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
@@ -174,9 +174,10 @@ class ControllerChannel:
     async def has_no_active(self) -> bool:
         """Return whether no controller was active at some time since the call.
 
-        All running controllers must answer that they do not lead. It is not enough that less than a
-        majority is running: a leader whose followers have ended stays active until it resigns, and
-        if the followers return before that, it continues to lead with the sessions that it knows.
+        All running controllers must answer that they do not lead. It is not enough that fewer than
+        a majority are running: a leader whose followers have ended stays active until it resigns,
+        and if the followers return before that, it continues to lead, with the broker sessions that
+        it remembers.
         """
         voters, inactive = self._quorum.voters, set[int]()
         with trio.move_on_after(PROBE_SECONDS):
@@ -226,7 +227,7 @@ class ControllerChannel:
             await self._leader_changed.wait()
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
-        """End the attempts to reach a node that does not lead, as the quorum announces."""
+        """End attempts to reach a node that, according to the quorum, no longer leads."""
         if leader.leader_id is None:
             return
         self._leader_changed.notify()

@@ -26,7 +26,7 @@ TARGET_BYTES_MAX: Final = 512 << 10
 
 
 class Disconnect(Exception):
-    """The connection cannot continue; the text is the reason in the one log line about it.
+    """The connection cannot continue; the text is the reason, which is logged in one line.
 
     ``answer``: the parts of a final response, which is sent before the connection is closed.
     """
@@ -45,9 +45,9 @@ class PooledBuffer(bytearray):
 class BufferPool:
     """The reusable buffers that all connections of a node share.
 
-    Fresh memory for each large frame would cost two to four times as much as receiving it, nearly
-    all of that in page faults. The pool keeps as many buffers as were in use at the same time since
-    the last :meth:`trim`.
+    Allocating memory for each large frame would cost two to four times as much as receiving it,
+    nearly all of that in page faults. The pool keeps as many buffers as were in use at the same
+    time since the last :meth:`trim`.
     """
 
     __slots__ = ("_free", "_in_use", "_peak")
@@ -95,7 +95,7 @@ class BufferPool:
 
 
 class Framer:
-    """Cuts one connection's bytes into frames."""
+    """Splits one connection's bytes into frames."""
 
     __slots__ = (
         "_body",

@@ -2,9 +2,9 @@
 
 It answers GET and HEAD requests for the given pages and closes the connection after each answer. A
 page that fails is logged and answered with 500: monitoring must not end a node. At most
-:data:`CLIENTS_MAX` connections are open at a time; others wait in the kernel, where they cost no
-descriptor. Clients share bodies, so that the memory for a large page does not grow with the number
-of slow clients.
+:data:`CLIENTS_MAX` connections are open at a time; others wait in the kernel, where they do not use
+a descriptor. Clients share bodies, so that the memory for a large page does not grow with the
+number of slow clients.
 """
 
 import logging

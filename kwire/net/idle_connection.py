@@ -1,4 +1,4 @@
-"""A connection over which nothing is sent; its end shows that the other process has ended."""
+"""An idle connection, whose end shows that the other process has ended."""
 
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -19,7 +19,7 @@ class IdleConnection(Protocol):
         """The other side's numeric address."""
 
     async def wait_end(self) -> None:
-        """Return when the other side has closed the connection."""
+        """Wait until the other side has closed the connection."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -1,4 +1,4 @@
-"""A listening socket, its limits, and the requests of its connections."""
+"""A listening socket, its limits, and the handlers of its connections' requests."""
 
 import math
 import socket
@@ -35,7 +35,7 @@ class ConnectionRequests(Protocol):
         """
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Return whether a request changes nothing and may be cancelled if its client is gone."""
+        """Return whether a request changes nothing, so that a gone client may cancel it."""
 
     def may_begin_early(self, frame: memoryview) -> bool:
         """Return whether a request may begin while the answers to earlier requests wait."""
@@ -52,7 +52,7 @@ class LoginRequired(ABC):
 
     @abstractmethod
     def limit(self, framer: Framer, guests: Guests) -> None:
-        """Limit the size of frames until the log-in, and report the log-in to ``guests``.
+        """Limit the size of frames until the client has authenticated; then notify ``guests``.
 
         ``framer`` is the new connection's.
         """

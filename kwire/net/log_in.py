@@ -3,8 +3,8 @@
 Until then, frames are limited to ``sasl.server.max.receive.size``, and
 :mod:`kwire.net.pending_logins` limits the connection. A failed log-in is answered only after
 ``connection.failed.authentication.delay.ms``, so guessing passwords is slow, and then the
-connection ends. With a session lifetime, the client must log in again in time (KIP-368): the first
-other request after the end of its session ends the connection.
+connection ends. If sessions have a lifetime, the client must log in again in time (KIP-368): the
+first other request after its session has expired ends the connection.
 """
 
 from collections.abc import Callable, Sequence
@@ -106,7 +106,7 @@ class LoginRequests(LoginRequired):
         self.requests.muted_s = value
 
     def answer_now(self, frame: memoryview) -> Answer:
-        """Return the answer from the user's requests, or from the log-in."""
+        """Return the answer of the user's requests, or of the login exchange."""
         conversation = self._conversation
         if conversation is None and self._expires_at is not None:
             conversation = self._conversation = self._renewal(frame, self._expires_at)
@@ -128,7 +128,7 @@ class LoginRequests(LoginRequired):
         return answer
 
     async def _answer_later(self, unready: Unready, frame: memoryview) -> Sequence[Part] | None:
-        """Answer a frame of the log-in once the data for it are prepared."""
+        """Answer a login frame once the data for it are prepared."""
         await unready.prepare()
         return await finish_answer(self.answer_now(frame))
 
@@ -137,7 +137,7 @@ class LoginRequests(LoginRequired):
         raise Disconnect(str(rejected), rejected.answer) from rejected
 
     def _renewal(self, frame: memoryview, expires_at: float) -> Conversation | None:
-        """Return the log-in that a frame starts; None for a request of a valid session."""
+        """Return the login that a frame starts; None for a request of a valid session."""
         now = self.rules.clock.now()
         if int.from_bytes(frame[:2], "big") == HANDSHAKE:
             if self._renewal_at is None or now - self._renewal_at >= REAUTHENTICATION_S:
@@ -170,7 +170,7 @@ class LoginRequests(LoginRequired):
         cell.value += 1
 
     def identify(self, user: str) -> None:
-        """Do nothing: the user is determined by the log-in, whichever certificate was shown."""
+        """Do nothing: the login determines the user, whichever certificate was presented."""
 
     def only_reads(self, frame: memoryview) -> bool:
         return self._conversation is None and self.requests.only_reads(frame)

@@ -1,4 +1,4 @@
-"""The log-in of this node at other nodes.
+"""This node's authentication to other nodes.
 
 A salted password is computed once for each salt, in a thread.
 """
@@ -60,7 +60,7 @@ class Proof(Protocol):
 
 @attrs.define(eq=False, repr=False)
 class PlainProof:
-    """A name and a password, both of which are sent to the other node."""
+    """A name and a password, both sent to the other node."""
 
     user: str
     password: str
@@ -105,7 +105,7 @@ class ScramProof:
 
 @attrs.define(eq=False, repr=False)
 class NodeLogin:
-    """This node's log-in at nodes of its cluster."""
+    """This node's login at other nodes of its cluster."""
 
     proof: Proof
     _warned_at: float | None = None
@@ -139,7 +139,7 @@ class NodeLogin:
         return await self.proof.prove(send)
 
     def _warn(self, address: str, reason: str) -> None:
-        """Log, from time to time, that a node rejects this node, which keeps retrying."""
+        """Log occasionally that another node rejects this node's login, which is retried."""
         now = trio.current_time()
         if self._warned_at is None or now - self._warned_at >= WARNING_S:
             self._warned_at = now

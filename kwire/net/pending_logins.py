@@ -1,12 +1,12 @@
-"""Bounds the connections of one listener whose clients have not logged in yet (SASL).
+"""Limits the connections of one listener whose clients have not logged in yet (SASL).
 
 Such clients use memory and descriptors before it is known who they are. Rules:
 
 * A frame has at most :data:`FRAME_BYTES_MAX`, and less if ``sasl.server.max.receive.size`` is less:
   no mechanism needs more, and such a frame gets no pooled buffer.
 * A client that has not logged in after :data:`LOG_IN_S` is disconnected.
-* At most :data:`GUESTS_MAX` clients may be about to log in. If there is one more, the client that
-  has not sent a whole request for the longest time is disconnected, so that a flood of silent
+* At most :data:`GUESTS_MAX` clients may be about to log in. If there are more, the client that has
+  not sent a whole request for the longest time is disconnected, so that a flood of silent
   connections locks nobody out.
 
 A guest is identified by its framer, so that a connection's requests need not refer to the

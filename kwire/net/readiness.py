@@ -1,4 +1,4 @@
-"""Notices that bytes have arrived on connections, or that their peer hung up.
+"""Detects that bytes have arrived on connections, or that their peer has hung up.
 
 All connections of a node wait in one epoll object, separate from the event loop's. Each is
 registered once, for as long as it is open. One task sleeps until the epoll object has events. Then
@@ -77,7 +77,7 @@ class WatchedSocket:
 
     @property
     def is_polled(self) -> bool:
-        """Return whether the connection is served without its task; False without epoll."""
+        """Return whether the connection is served without its task; always False without epoll."""
         return self.poller.is_polling
 
     async def wait_data(self, serve: "Serve | None" = None) -> None:
@@ -157,7 +157,7 @@ class ReadinessPoller:
             self._epoll.unregister(watched.descriptor)
 
     def resume(self, watched: WatchedSocket, *, is_first: bool) -> None:
-        """Serve a connection soon, because the wait of its parked request is over.
+        """Serve a connection soon, because its parked request has finished waiting.
 
         With ``is_first``, it is served before the other resumed connections.
         """
@@ -226,7 +226,7 @@ class ReadinessPoller:
     def _resume(self) -> None:
         """Serve this turn's share of the connections whose parked request may continue.
 
-        Each queue has its own time, so that those that come first do not slow down the others.
+        Each queue has its own time slice, so that neither queue delays the other.
         """
         for queue in (self._resumed_first, self._resumed):
             began = self.now() if len(queue) > 1 else 0.0

@@ -1,9 +1,9 @@
-"""Bounds the memory of requests in flight: queued.max.request.bytes (KIP-72).
+"""Limits the memory of requests in flight: queued.max.request.bytes (KIP-72).
 
 Bytes count when they arrive, not when they are announced. When the limit is reached, connections
 are not read further until answers free some bytes; then each claim that fits is granted, oldest
-first. A large claim thus waits while smaller ones pass it, and frames that are all incomplete could
-wait for each other forever. So the oldest claim may exceed the limit while nothing is being
+first. So smaller claims can overtake a large one, and if all frames were incomplete, they could
+wait for each other forever. Therefore the oldest claim may exceed the limit while nothing is being
 answered, or once it has waited for :data:`STALLED_S`. Only one connection at a time may exceed the
 limit, until its frame is answered; if that connection stops sending, it is closed.
 """
@@ -86,7 +86,7 @@ class RequestMemory:
     def free(self, count: int, holder: Holder | None) -> None:
         """Release the bytes of an answered frame, or of a closed connection.
 
-        ``holder`` is None if another frame of the connection may be the one that exceeds the limit.
+        ``holder`` is None if the frame that exceeds the limit may be another one of the connection.
         """
         self.used -= count
         if holder is not None and self._exempt is holder:

@@ -1,12 +1,12 @@
-"""Sends an answer: joins small pieces and regions, and sends large regions by sendfile.
+"""Sends an answer: joins small pieces and regions, and sends large regions with sendfile.
 
 Rules: one call sends at most :data:`PIECE_BYTES`; after about that much work, other tasks run.
-Before each piece of a region, the sender checks that the piece is in the page cache, which may lose
-it while a slow reader drains the socket. A piece that is not cached is sent in a thread of its log
-directory, so that a disk that hangs delays only the answers from it. Regions are always closed
-here, even after an error or a cancellation. If a file has fewer bytes than its region promised, the
-frame cannot be completed, and Disconnect is raised. A send that had to wait is repeated with the
-same bytes, as TLS requires (:mod:`kwire.net.byte_socket`).
+Before each piece of a region, the sender checks that the piece is in the page cache, because it may
+be evicted while a slow client drains the socket. A piece that is not cached is sent in a thread of
+its log directory, so that a disk that hangs delays only the answers from it. Regions are always
+closed here, even after an error or a cancellation. If a file is shorter than its region requires,
+the frame cannot be completed, and Disconnect is raised. A send that had to wait is repeated with
+the same bytes, as TLS requires (:mod:`kwire.net.byte_socket`).
 """
 
 import os
@@ -60,7 +60,7 @@ class Region(Protocol):
     def position(self) -> int: ...
     @property
     def disk(self) -> Disk:
-        """The log directory whose threads read what is not cached."""
+        """The log directory whose threads read data that is not cached."""
 
     def __len__(self) -> int: ...
 
@@ -76,7 +76,7 @@ SendFile = Callable[[int, int, int, int], int]
 
 
 def _join_cached(parts: Sequence[Part]) -> bytes | None:
-    """Return the bytes of all parts, or None if they are large or would wait for the disk.
+    """Return the bytes of all parts; None if they are large or reading would wait for the disk.
 
     The regions are closed if all have been read.
     """
@@ -132,10 +132,10 @@ class Sender:
     """The cost of this turn so far, in bytes."""
 
     def send_now(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Send the answers held back and ``parts`` by one call, and return the parts left to send.
+        """Send the answers held back and ``parts`` in one call; return the parts left to send.
 
-        Usually nothing is left; everything is left if it is large or not in the page cache.
-        Otherwise it is the bytes that the kernel did not take. The regions that were sent are
+        Usually nothing is left. If the data is large or not in the page cache, all of it is left;
+        otherwise, the bytes that the kernel did not take are left. The regions that were sent are
         closed.
         """
         if self.draining is not None:
@@ -208,13 +208,13 @@ class Sender:
             self.draining = None
 
     def stop_draining(self) -> None:
-        """Cancel :meth:`drain`; the caller sends the remaining bytes."""
+        """Cancel :meth:`drain`; the caller sends the remaining bytes itself."""
         if self.draining is not None:
             self.draining.cancel()
             self.draining = None
 
     async def wait_writable(self) -> None:
-        """Wait until the peer has made room."""
+        """Wait until the peer has made room for more bytes."""
         self.active_at = self.now()
         await wait_writable(self.sock.fileno())
         self.active_at = self.now()
@@ -257,7 +257,7 @@ class Sender:
             remaining_bytes -= sent
 
     async def _read_cached(self, region: Region) -> bytes | None:
-        """Return the bytes of a small region, or None if it is large or would wait for the disk.
+        """Return the bytes of a small region; None if it is large or not in the page cache.
 
         This saves a call, and a separate packet for the few bytes that follow the last region.
         """
@@ -296,7 +296,7 @@ class Sender:
         return result
 
     async def _pause(self) -> None:
-        """Let other tasks run if this turn is used up."""
+        """Let other tasks run if this turn is over."""
         if self._turn_bytes >= PIECE_BYTES:
             await checkpoint()
             self._turn_bytes = 0

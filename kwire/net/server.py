@@ -90,7 +90,7 @@ class NetServer:
         """Bind a listener's address; connections are refused until :meth:`accept`.
 
         ``limits`` apply to this listener instead of the node's. A ``protected`` listener still
-        accepts when the connections of other listeners fill the node. With ``tls``, connections
+        accepts when other listeners' connections use up the node's limit. With ``tls``, connections
         are encrypted.
         """
         own = limits or self.limits
@@ -289,7 +289,7 @@ class NetServer:
 
 
 def _request_memory_limit(limits: Limits) -> int:
-    """Return the limit from the settings; for "no limit", a quarter of this machine's memory."""
+    """Return the configured limit; if it is "no limit", a quarter of this machine's memory."""
     if limits.queued_max_request_bytes > 0:
         return limits.queued_max_request_bytes
     try:

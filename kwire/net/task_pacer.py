@@ -1,4 +1,4 @@
-"""Lets only a few tasks continue in each turn of the event loop when many become ready."""
+"""Lets only a few tasks continue per turn of the event loop when many become ready."""
 
 import attrs
 from trio.lowlevel import ParkingLot, checkpoint

@@ -1,11 +1,11 @@
-"""Reads the frames of one connection and has them answered, in turns.
+"""Reads the frames of one connection in turns, and has them answered.
 
-A connection's turn is one receive and at most 16 frames or a millisecond, then other connections
-get theirs. :meth:`Turns.serve` is called when bytes have arrived, and does everything that need not
-wait. The connection's own task runs :meth:`Turns.run` and continues a turn only if something has to
-wait: an answer, the client, request memory, or an error that ends the connection. While a request
-waits without a task (:class:`kwire.waits.Parked`), nothing is received; the turn continues when the
-wait is over.
+A connection's turn consists of one receive and at most 16 frames or a millisecond; then it is the
+turn of other connections. :meth:`Turns.serve` is called when bytes have arrived, and does
+everything that does not have to wait. The connection's own task runs :meth:`Turns.run` and
+continues a turn only if something has to wait: an answer, the client, request memory, or an error
+that ends the connection. While a request waits without a task (:class:`kwire.waits.Parked`),
+nothing is received; the turn continues when the wait is over.
 """
 
 from collections.abc import Coroutine
@@ -77,7 +77,7 @@ class Turns:
             await connection.readiness.wait_data(self.serve)
 
     def serve(self, *, has_arrived: bool = True) -> bool:
-        """Answer what has arrived; return False if the connection's task has to continue.
+        """Answer the requests that have arrived; return False if the task has to continue.
 
         If nothing ``has_arrived``, the wait of the parked request is over.
         """
@@ -102,7 +102,7 @@ class Turns:
         return False
 
     def _resume(self) -> Begun:
-        """Answer the parked request and, unless that has to wait, the bytes that came after it."""
+        """Answer the parked request and, unless that has to wait, the bytes after it."""
         connection = self.connection
         rest = connection.resume()
         if connection.parked is not None:

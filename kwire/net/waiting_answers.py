@@ -1,8 +1,8 @@
 """Answers that wait for followers or a disk while the connection's next requests are served.
 
 A Produce with acks=all has done its own work once its records are appended. The connection then
-begins the following Produce requests, so that a follower copies the batches of several requests at
-once; any other request waits until these answers are sent. Rules:
+begins later Produce requests, so that a follower copies the batches of several requests at once;
+any other request waits until these answers are sent. Rules:
 
 * Answers are sent in the order of their requests, by one task, which is started for the first
   waiting answer.

@@ -1,6 +1,6 @@
 """Holds back small answers to requests that arrived together, to send them together.
 
-An answer is held back while the connection's next request is handled, but no longer than the
+An answer is held back while the connection's next request is handled, but only while the
 connection's task runs: when that task waits for anything, :meth:`WriteCoalescer.run` sends the
 answer.
 """
@@ -28,7 +28,7 @@ def is_small(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes]]:
 
 @attrs.define(eq=False, repr=False)
 class WriteCoalescer:
-    """The senders of one node that hold back answers."""
+    """The senders of one node that are holding back answers."""
 
     _senders: list[Sender] = attrs.field(factory=list)
     _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)

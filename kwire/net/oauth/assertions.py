@@ -1,7 +1,7 @@
 """The assertions with which this node requests access tokens.
 
-Their files are read for each request, so that a new assertion or key is used from the next request
-onwards.
+Their files are read for each request, so that a new assertion or key takes effect with the next
+request.
 """
 
 from pathlib import Path

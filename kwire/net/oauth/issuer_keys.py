@@ -1,9 +1,9 @@
 """Keeps the public keys of an issuer of tokens: fetched at the start, then at an interval.
 
-A token with an unknown key causes an early fetch, but at least :data:`EARLY_S` after the last one,
-so that clients with invented key ids cannot make a node send more requests. That log-in fails; the
-client's next log-in finds the new key. While the issuer cannot be reached, the known keys stay in
-use. A file is read again at a log-in if it was last checked more than :data:`FILE_S` ago.
+A token with an unknown key causes an early fetch, but no earlier than :data:`EARLY_S` after the
+last one, so that clients with invented key ids cannot cause many requests. That login fails; the
+client's next login finds the new key. While the issuer cannot be reached, the known keys stay in
+use. A file is read again at a login if it was last checked more than :data:`FILE_S` ago.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""The access token with which this node logs in at other nodes.
+"""The access tokens with which this node authenticates to other nodes.
 
-The node proves its identity to the identity provider by a secret, or by an assertion that it or
+The node proves its identity to the identity provider with a secret, or with an assertion that it or
 another program signs. An assertion replaces either the secret (RFC 7523, section 2.2) or the grant
 itself (section 2.1).
 
@@ -93,7 +93,7 @@ class ProvidedToken:
         return token
 
     def _form_of(self, assertion: str) -> dict[str, str]:
-        """Return the fields of a token request with an assertion."""
+        """Return the fields of a token request that uses an assertion."""
         if self.is_grant:
             return {"grant_type": _GRANT, "assertion": assertion}
         form = {
@@ -106,7 +106,7 @@ class ProvidedToken:
         return form
 
     def _freshness_ms(self, token: str) -> float:
-        """Return the time until which to use a token; 0 if the token does not tell."""
+        """Return the time until which a token should be used; 0 if the token has no expiry."""
         try:
             claims = decode_section(token.split(".")[1])
             expires_s = seconds(claims, "exp")
@@ -136,7 +136,7 @@ class UnsecuredToken:
 
 @attrs.define(eq=False, repr=False)
 class TokenProof:
-    """The log-in of this node with an access token."""
+    """This node's login with an access token."""
 
     source: TokenSource
     extensions: tuple[tuple[str, str], ...] = ()

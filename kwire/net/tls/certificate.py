@@ -1,9 +1,9 @@
-"""Reads a certificate (X.509, DER): its names, the subject's as Java prints it, and the expiry.
+"""Reads a certificate (X.509, DER): its expiry and its names, the subject as Java prints it.
 
-Java uses the form of RFC 2253, which begins with the last part of the name. An attribute without a
-keyword in the RFC is written as its number, followed by ``#`` and the value's DER bytes. Pure;
-raises ValueError for bytes that are not a certificate. The bytes come from OpenSSL, which has
-parsed them before.
+Java uses the format of RFC 2253, which begins with the last part of the name. An attribute without
+a keyword in the RFC is written as its object identifier, followed by ``#`` and the value's DER
+bytes. Pure; raises ValueError for bytes that are not a certificate. The bytes come from OpenSSL,
+which has already parsed them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ class _Element(NamedTuple):
 
 
 def _elements(data: bytes) -> Iterator[_Element]:
-    """Yield the elements that follow each other in ``data``."""
+    """Yield the consecutive elements in ``data``."""
     position = 0
     while position < len(data):
         start, tag, size = position, data[position], data[position + 1]
@@ -88,7 +88,7 @@ def subject(certificate: bytes) -> str:
 def alternative_names(certificate: bytes) -> frozenset[str]:
     """Return the entries of ``subjectAltName``, such as ``DNS:host1`` and ``IP:127.0.0.1``.
 
-    An entry of another kind is its DER bytes in hexadecimal digits.
+    An entry of another kind is returned as its DER bytes in hexadecimal.
     """
     names: set[str] = set()
     for field in _fields(certificate)[6:]:
@@ -144,7 +144,7 @@ def _escape(text: str) -> str:
 
 
 def in_order(own: bytes, others: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return a certificate followed by its issuers, as far as they are in ``others``."""
+    """Return a certificate followed by those of its issuers that are in ``others``."""
     by_subject = {_fields(other)[4].whole: other for other in others}
     chain = [own]
     while issuer := by_subject.pop(_fields(chain[-1])[2].whole, None):

@@ -35,7 +35,7 @@ class ClientTls:
         """Return the encrypted form of a connected socket.
 
         Raises SSLError, which is an OSError, if the other node cannot be verified as ``host``, and
-        Disconnect if it hangs up.
+        Disconnect if the other node hangs up.
         """
         wire = TlsSocket(sock)
         wire.begin(await self.certificates.refresh(), server_name=host)
@@ -47,7 +47,7 @@ class ClientTls:
         return wire
 
     async def wrap(self, stream: trio.SocketStream, host: str) -> trio.SSLStream[trio.SocketStream]:
-        """Return a stream for a connection over which nothing is sent.
+        """Return a stream for a connection over which nothing will be sent.
 
         Raises OSError if the handshake fails.
         """

@@ -1,7 +1,7 @@
-"""Creates OpenSSL's contexts from the settings of a listener, reading the files they name.
+"""Creates OpenSSL contexts from a listener's settings, reading the files that they name.
 
-Runs in a thread except at a node's start. Rules: renegotiation is off; a certificate in a trust
-store is trusted whether or not it signed itself, as in Java; clients that show certificates do not
+Runs in a thread, except when a node starts. Rules: renegotiation is off; a certificate in a trust
+store is trusted even if it is not self-signed, as in Java; clients that present certificates do not
 get session tickets, so each of their connections is verified anew. OpenSSL reads private keys only
 from files, so a key is passed in a file in memory where the system supports that.
 """
@@ -98,7 +98,7 @@ def _load_trusted(context: ssl.SSLContext, tls: TlsConfig, purpose: ssl.Purpose)
 
 @contextmanager
 def _intact(source: str) -> Iterator[None]:
-    """Raise ConfigError for the other errors that damaged stores cause."""
+    """Turn other errors that damaged stores cause into ConfigError."""
     try:
         yield
     except ConfigError:

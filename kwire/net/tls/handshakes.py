@@ -1,12 +1,12 @@
 """Performs the handshakes of one listener, before the connections' first requests.
 
-A full handshake costs about a millisecond of CPU, before it is known who the client is. Rules:
+A full handshake costs about a millisecond of CPU, before the client is authenticated. Rules:
 
 * In each turn of the event loop, one handshake continues; all others wait for their turns.
 * A client that makes kwire wait longer than :data:`PATIENCE_S` in all is disconnected.
-* At most :data:`SILENT_MAX` clients may keep kwire waiting at a time. If there is one more, the
-  client that has been silent for longest is disconnected, so that a flood of half-open handshakes
-  locks nobody out.
+* At most :data:`SILENT_MAX` clients may keep kwire waiting at a time. If there are more, the client
+  that has been silent for longest is disconnected, so that a flood of half-open handshakes locks
+  nobody out.
 """
 
 import ssl
@@ -63,10 +63,10 @@ class Handshakes:
         await self._pacer.run()
 
     async def complete(self, client: HandshakingClient, sock: TlsSocket) -> None:
-        """Return once the handshake is complete.
+        """Wait until the handshake is complete.
 
         Raises Disconnect with the reason if it fails or takes too long, and ConnectionError if the
-        client hangs up before it has sent anything, as probes of ports do.
+        client hangs up before it has sent anything, as port probes do.
         """
         patience_s, has_spoken, is_complete = PATIENCE_S, False, False
         while not is_complete or sock.has_unsent:

@@ -1,8 +1,8 @@
 """Reads Java key stores (JKS): private keys with their certificates, and trusted certificates.
 
-The format, from OpenJDK: a header, entries that each have an alias, and a SHA-1 digest of the
-password, a fixed text and all preceding bytes. A private key is masked with SHA-1 digests that
-begin with the password and a salt. Pure. Raises ValueError for damaged bytes or a wrong password.
+The format, as in OpenJDK: a header, entries with an alias each, and a SHA-1 digest of the password,
+a fixed text and all preceding bytes. A private key is masked with SHA-1 digests that begin with the
+password and a salt. Pure. Raises ValueError for damaged bytes or a wrong password.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 Files are checked when connections are made, at most once in :data:`CHECK_S`, in a thread: an idle
 node reads nothing, and a file system that hangs delays only one connection. If the new files are
 unusable, for example half written, or may not replace the old ones, the old certificates stay in
-use, and one log line says why.
+use, and the reason is logged once.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Reloading(Generic[T]):
         self._checked_at = self.now()
 
     def configure(self, settings: TlsConfig) -> None:
-        """Use other settings from the next connection onwards, even if the files are the same."""
+        """Use new settings from the next connection onwards, even if the files are the same."""
         self.settings, self._stamps, self._checked_at = settings, None, float("-inf")
 
     async def examine(self, settings: TlsConfig) -> T:
@@ -65,7 +65,7 @@ class Reloading(Generic[T]):
         return result
 
     async def refresh(self) -> T:
-        """Return the result for the current files, after checking them if that is due."""
+        """Return the result for the current files, checking them first if a check is due."""
         if self._is_checking or self.now() - self._checked_at < CHECK_S:
             return self.current
         self._is_checking = True

@@ -1,10 +1,11 @@
 """Decides which certificates may replace those of a listener while the node runs.
 
 Kafka's rules: a new certificate has the subject of the old one, unless ``ssl.allow.dn.changes`` is
-set, and names all of its hosts, unless ``ssl.allow.san.changes`` is set. So a store that was
-installed by mistake does not lock clients out. On the listener between brokers, new certificates
-and trust stores must also fit the old ones, which other brokers still use. An old certificate that
-has expired fits nothing, but may still be replaced; Kafka requires a restart in this case. Pure.
+set, and contains all of its host names, unless ``ssl.allow.san.changes`` is set. So a store that
+was installed by mistake does not lock clients out. On the inter-broker listener, new certificates
+and trust stores must also be compatible with the old ones, which other brokers still use. An
+expired old certificate is compatible with nothing, but may still be replaced; Kafka requires a
+restart in this case. Pure.
 """
 
 import ssl
@@ -44,7 +45,7 @@ def check_expiry(new: ServerContext, now_ms: int) -> None:
 def check_trust(
     server: ServerContext, client: ssl.SSLContext, *, ignores_expiry: bool = False
 ) -> None:
-    """Raise ConfigError if a node with the change and a node without it would reject each other.
+    """Raise ConfigError if a node with the change and one without it would reject each other.
 
     With ``ignores_expiry``, an expired certificate alone is not an error.
     """

@@ -2,7 +2,7 @@
 
 As in Java, the types PKCS12 and JKS both stand for either format: the file's first bytes decide.
 PKCS12 needs the package ``cryptography`` (``kwire[tls]``), which is loaded only for such a file.
-An error is a ConfigError of one line, without any secret.
+Errors are ConfigErrors of one line, without any secret.
 """
 
 import base64
@@ -89,7 +89,7 @@ def _pem_pair(source: str, key_text: str, chain_text: str, password: str) -> Key
 
 
 def _pem_certificates(source: str, text: str) -> str:
-    """Return the certificates in a text, without anything else in it."""
+    """Return only the certificates in a text."""
     blocks = [block for label, block in _blocks(text) if label == _CERTIFICATE]
     if not blocks:
         raise ConfigError(f"{source} has no certificate in PEM format")
@@ -99,7 +99,7 @@ def _pem_certificates(source: str, text: str) -> str:
 def _blocks(text: str) -> Iterable[tuple[str, str]]:
     """Yield the label and the PEM block of each object in a text.
 
-    In properties, a block is often one line, with blanks instead of line ends.
+    In properties, a block is often one line, with spaces instead of line breaks.
     """
     for match in _BLOCK.finditer(text):
         label, body = match[1].removeprefix("X509 "), match[2]

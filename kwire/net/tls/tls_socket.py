@@ -1,20 +1,21 @@
 """A TCP connection with TLS, which connections and senders use like a plain socket.
 
-TLS is between two memory buffers (``ssl.MemoryBIO``) and never touches the socket itself. Rules:
+OpenSSL works on two memory buffers (``ssl.MemoryBIO``) and never touches the socket itself. Rules:
 
-* :meth:`TlsSocket.recv` returns all that has arrived, up to the requested size. If it returned
-  less, no received bytes are left here, so waiting for the descriptor is right.
-* :meth:`TlsSocket.send` encrypts at most :data:`SENT_BYTES` and keeps what the kernel does not
-  take. It then raises BlockingIOError, and the repeated call reports these bytes as sent. So at
-  most one such piece is held for a slow reader, and the caller waits while anything is unsent.
+* :meth:`TlsSocket.recv` returns all that has arrived, up to the requested size. If it returns less,
+  no received bytes are left here, so it is correct to wait for the descriptor.
+* :meth:`TlsSocket.send` encrypts at most :data:`SENT_BYTES` and keeps the bytes that the kernel
+  does not take. It then raises BlockingIOError, and the repeated call reports these bytes as sent.
+  So at most one such piece is held for a slow client, and the caller waits while anything is
+  unsent.
 * While a large frame arrives, the kernel reports bytes in portions (:meth:`TlsSocket._await_more`),
   because some clients send each 16 KB separately.
 * OpenSSL is given one record at a time. A peer's messages about TLS itself, such as new keys, cost
-  up to 0.2 ms each, so a connection with more than :data:`MESSAGES_MAX` of them ends, unless it
-  has sent a MiB for each.
-* A peer that ends TLS without closing the connection counts as having hung up. A connection that
-  closes without TLS's closing message ends normally: frames have sizes, so a truncated frame cannot
-  pass for a whole one.
+  up to 0.2 ms each, so a connection with more than :data:`MESSAGES_MAX` of them ends, unless it has
+  sent a MiB for each.
+* A peer that ends TLS without closing the connection is treated as if it had hung up. A connection
+  that closes without TLS's closing message ends normally: frames have sizes, so a truncated frame
+  cannot be mistaken for a whole one.
 """
 
 import socket
@@ -178,7 +179,7 @@ class TlsSocket:
     # Receiving.
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Return up to ``size`` bytes; with MSG_PEEK, at most one, which stays to be received."""
+        """Return up to ``size`` bytes; with MSG_PEEK, at most one, which remains."""
         if flags & socket.MSG_PEEK:
             if not self._ahead:
                 self._is_empty = False
@@ -203,7 +204,7 @@ class TlsSocket:
         return b"".join(pieces)
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Write received bytes to ``buffer``, which the peer is known to be about to fill."""
+        """Write received bytes to ``buffer``; the peer is known to send enough bytes to fill it."""
         self._is_empty = False
         size, count = len(buffer), len(self._ahead)
         if count:
@@ -294,7 +295,7 @@ class TlsSocket:
             raise ConnectionAbortedError("the peer sends too many TLS messages")
 
     def _pending(self) -> int:
-        """Return the number of decrypted bytes of the current record that were not returned."""
+        """Return the number of decrypted bytes of the current record not yet returned."""
         return 0 if self._tls is None else self._tls.pending()
 
     def _note_end(self) -> None:
