@@ -1,4 +1,4 @@
-"""``python -m kwire`` does the same as the command ``kwire``."""
+"""Entry point of ``python -m kwire``, which does the same as the command ``kwire``."""
 
 from kwire.cli import main
 

@@ -318,7 +318,7 @@ def begin(log_level: str, name: str | None = None) -> None:
 
 
 def log_to_stderr(level: str, name: str | None = None) -> None:
-    """Send the log to standard error; ``name`` is in each line, as others may write there too."""
+    """Send the log to standard error; ``name`` marks the lines, because others write there too."""
     who = f"[{name}] " if name else ""
     line = f"%(asctime)s %(levelname)s {who}%(name)s %(message)s"
     logging.basicConfig(level=level, stream=sys.stderr, format=line)

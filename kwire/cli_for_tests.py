@@ -99,7 +99,7 @@ def add_proxy(commands: "argparse._SubParsersAction[P]", port: Port) -> P:
 
 
 def check_options(options: argparse.Namespace, fail: Fail) -> None:
-    """Reject options for tests of a server that no test controls."""
+    """Reject options that only make sense for a server that tests control."""
     for_tests = {"max-versions": options.max_versions, "registry-port": options.registry_port}
     used = [name for name, value in for_tests.items() if value is not None]
     if used and options.control_port is None:
@@ -116,7 +116,7 @@ def serve(
 ) -> None:
     """Run a node that tests control over HTTP, until a signal stops it.
 
-    ``listeners_on`` returns the settings that name a port, which replaces port 0 in a restart.
+    ``listeners_on`` returns the listener settings for the port in use, so that a restart keeps it.
     """
     if options.metrics_port is not None or options.supervised or options.secure is not None:
         fail(
@@ -243,7 +243,7 @@ def _release(name: str) -> "Release":
 
 @contextmanager
 def _registry(port: int | None) -> Iterator[None]:
-    """Serve a schema registry for the context, if there is a port for it."""
+    """Serve a schema registry inside the context if ``port`` is set."""
     if port is None:
         yield
         return

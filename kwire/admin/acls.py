@@ -1,4 +1,4 @@
-"""The ACLs of a cluster: listed, created and removed."""
+"""List, create and remove the ACLs of a cluster."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -27,7 +27,7 @@ _PERMISSIONS: Final = {ALLOW: "allow", DENY: "deny"}
 
 
 class AclRow(NamedTuple):
-    """One ACL in words."""
+    """One ACL, with the names of its codes."""
 
     principal: str
     permission: str
@@ -91,7 +91,7 @@ async def add_acls(connection: Connection, selection: Selection, *, deny: bool) 
 
 
 async def list_acls(connection: Connection, selection: Selection) -> list[AclRow]:
-    """Return the ACLs that a selection selects; raise AdminError."""
+    """Return the ACLs that match a selection; raise AdminError."""
     rows = []
     for operation in operation_codes(selection.operations) or [ANY]:
         answer = await connection.call(_filter(DescribeAclsRequest, selection, operation))
@@ -109,7 +109,7 @@ async def list_acls(connection: Connection, selection: Selection) -> list[AclRow
 
 
 async def remove_acls(connection: Connection, selection: Selection) -> list[AclRow]:
-    """Remove the ACLs that a selection selects, and return them; raise AdminError."""
+    """Remove the ACLs that match a selection, and return them; raise AdminError."""
     filters = [
         _filter(DeleteAclsRequest.DeleteAclsFilter, selection, operation)
         for operation in operation_codes(selection.operations) or [ANY]

@@ -1,6 +1,6 @@
 """The options of `kwire users` and `kwire acls`. Loaded by every command, so it imports little.
 
-Rule: no option takes a password, because the list of processes shows options to everybody.
+Rule: no option takes a password, because every user of the machine can see a process's arguments.
 """
 
 import argparse
@@ -12,7 +12,7 @@ P = TypeVar("P", bound=argparse.ArgumentParser)
 
 
 def add_users(commands: "argparse._SubParsersAction[P]") -> None:
-    """Add the command that manages the users of SCRAM."""
+    """Add the command that manages SCRAM users."""
     users = commands.add_parser(
         "users",
         help="add, list or remove users of a cluster",

@@ -1,6 +1,6 @@
-"""Reads a client's properties file, as Kafka's tools take it: addresses, TLS and the log-in.
+"""Reads a client's properties file, as Kafka's tools do: addresses, TLS and credentials.
 
-Pure, apart from the certificates that the settings name. Errors never show a password.
+Pure, except that it reads the certificates that the settings name. Errors never show a password.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ DEFAULT_SERVER: Final = "127.0.0.1:9092"
 
 
 class ClientFile(NamedTuple):
-    """The addresses of a cluster, and what its listener asks for."""
+    """The addresses of a cluster, and the TLS settings and credentials for its listener."""
 
     servers: tuple[Address, ...]
     tls: "TlsConfig | None"
@@ -25,7 +25,7 @@ class ClientFile(NamedTuple):
 
 
 def parse_client(properties: Mapping[str, str], server: str | None) -> ClientFile:
-    """Return how to reach a cluster; ``server`` overrides the file's; raise ConfigError."""
+    """Return how to reach a cluster; ``server`` overrides the file's; raises ConfigError."""
     setting = "--bootstrap-server" if server else "bootstrap.servers"
     text = server or properties.get("bootstrap.servers") or DEFAULT_SERVER
     servers = tuple(parse_address(setting, part) for part in text.split(",") if part.strip())

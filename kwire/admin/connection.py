@@ -1,8 +1,8 @@
 """A connection to any broker of a cluster, on which requests are sent one after another.
 
-It is the connection that nodes have to each other (:class:`kwire.net.client.NodeClient`): it has
-versions, TLS and log-ins, needs no package beside kwire, and starts in a tenth of a second. A
-client library would be a second way to do each of these.
+It uses the connections between nodes (:class:`kwire.net.client.NodeClient`), which support
+versions, TLS and authentication, need no other package, and take a tenth of a second to import. A
+client library would do each of these in a second way.
 """
 
 from collections.abc import Awaitable, Callable

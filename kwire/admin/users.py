@@ -1,4 +1,4 @@
-"""The users of SCRAM of a cluster: listed, created and removed."""
+"""List, create and remove the SCRAM users of a cluster."""
 
 import os
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class User(NamedTuple):
 
 
 def error_text(code: int, message: str | None) -> str:
-    """Return an error of a response in words."""
+    """Return an error in a response as text."""
     name = kafka_name(error_class(code))
     return f"{name}: {message}" if message else name
 

@@ -40,7 +40,7 @@ def total(nodes: Sequence[ClusterNode], figure: str) -> int:
 
 
 def newest(nodes: Sequence[ClusterNode], figure: str) -> int:
-    """Return a cluster-wide figure from the node with the newest metadata; 0 without any."""
+    """Return a cluster-wide figure from the node with the newest metadata; 0 by default."""
     ready = [node for node in nodes if node.figures]
     return int(max(ready, key=lambda n: n.figures["metadata"]).figures[figure]) if ready else 0
 

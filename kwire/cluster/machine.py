@@ -1,8 +1,8 @@
 """The brokers of one machine: `kwire format --processes N` and `kwire serve --processes N`.
 
-A broker uses one core. Rules: one file describes the machine. The first broker is the node of
-that file; the others are brokers only, with the next ids, and their listeners have the next ports.
-All have one rack, so that the replicas of a partition are on different machines. Each data
+A broker uses one core, so a machine runs several. Rules: one file describes the machine. The first
+broker is the node of that file. The others are brokers only; their ids and ports are the next ones.
+All have the same rack, so that the replicas of a partition are on different machines. Each data
 directory in the file has a folder ``node-ID`` for each broker.
 """
 
@@ -17,7 +17,7 @@ _PORTS_END = 65536
 
 
 def this_machine(settings: Settings, count: int) -> list[dict[str, str]]:
-    """Return what each broker overrides on this machine; raises as :func:`node_overrides`."""
+    """Return what each broker overrides on this machine; raise like :func:`node_overrides`."""
     return node_overrides(settings, count, socket.gethostname())
 
 
@@ -70,7 +70,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _shift(listeners: str, places: int, without: frozenset[str]) -> str:
-    """Return the listeners with higher ports, apart from some; port 0 stays any free port."""
+    """Return the listeners on higher ports, except those in ``without``; port 0 stays 0."""
     result = []
     for listener in _split(listeners):
         address, _, text = listener.rpartition(":")

@@ -1,8 +1,8 @@
 """The command `kwire serve --processes N`: runs the brokers of this machine.
 
-Rules: they restart if they end unexpectedly; SIGHUP restarts them one by one, unless a terminal
-sends it because it was closed. Their logs go to standard error, each line with its broker's id. A
-service manager such as systemd hears from this process alone.
+Rules: a broker that ends unexpectedly is restarted; SIGHUP restarts the brokers one by one, unless
+it comes from a terminal that was closed. Their logs go to standard error, each line with its
+broker's id. Only this process reports to a service manager such as systemd.
 """
 
 import signal
@@ -85,7 +85,7 @@ def _check_options(options: Namespace) -> None:
 
 
 def _options_by_node(options: Namespace, overrides: Mapping[str, str]) -> dict[int, list[str]]:
-    """Return the brokers' options by what the machine's file says now; raise BadRequestError."""
+    """Return the brokers' options from the machine's file as it is now; raise BadRequestError."""
     try:
         settings = parse_properties(options.config.read_text(encoding="utf-8"))
         machine = this_machine({**settings, **overrides}, options.processes)
@@ -110,10 +110,10 @@ def _node_options(options: Namespace, own: Mapping[str, str], place: int) -> lis
 
 
 class Announced:
-    """A display that also tells the service manager that the brokers serve and are looked after.
+    """A display that also tells the service manager that the brokers are ready and supervised.
 
-    A broker that does not answer for as long as the manager would wait for it is killed, so that it
-    is started again.
+    A broker that does not answer within the service manager's watchdog time is killed and
+    restarted.
     """
 
     def __init__(self, display: Display, manager: "ServiceManager") -> None:

@@ -1,8 +1,8 @@
-"""One page with the metrics of all nodes of a machine, and one that says whether all are ready.
+"""One page with the metrics of all nodes of a machine, and one that shows whether all are ready.
 
-Rules: each sample has its node's id as the label ``node``; a family's description stands once, in
-front of the samples of all nodes. A node that does not answer leaves out its samples, and has
-``kwire_node_up`` 0. The page is served by a thread of its own, so that no client of it delays the
+Rules: each sample has its node's id as the label ``node``; a family's description appears once,
+before the samples of all nodes. The samples of a node that does not answer are missing, and its
+``kwire_node_up`` is 0. A separate thread serves the page, so that its clients never delay the
 supervisor.
 """
 
@@ -52,7 +52,7 @@ def serve_metrics(host: str, port: int, ports: Mapping[int, int]) -> None:
 
 
 def pages(ports: Mapping[int, int]) -> Pages:
-    """Return the pages of a machine, made of those of its nodes."""
+    """Return the pages of a machine, merged from the pages of its nodes."""
 
     async def metrics() -> Page:
         answers = await _fetch_all(ports, "/metrics")
@@ -73,7 +73,7 @@ def pages(ports: Mapping[int, int]) -> Pages:
 
 
 def merge(texts: Mapping[int, str], nodes: Iterable[int]) -> Iterator[str]:
-    """Yield the lines of one page for the pages of several nodes, in Prometheus' text format."""
+    """Merge the pages of several nodes, in Prometheus' text format; yield the lines."""
     yield f"# HELP {_UP} Whether the node answered."
     yield f"# TYPE {_UP} gauge"
     for node in nodes:
@@ -96,7 +96,7 @@ def merge(texts: Mapping[int, str], nodes: Iterable[int]) -> Iterator[str]:
 
 
 def _with_node(sample: str, node: int) -> str:
-    """Return a sample with the label ``node`` in front of its other labels."""
+    """Return a sample with the label ``node`` added before its other labels."""
     name, brace, rest = sample.partition("{")
     if brace:
         return f'{name}{{node="{node}",{rest}'
@@ -105,7 +105,7 @@ def _with_node(sample: str, node: int) -> str:
 
 
 async def _fetch_all(ports: Mapping[int, int], path: str) -> dict[int, tuple[int, str]]:
-    """Return the status and the text of one page of each node that answers in time."""
+    """Fetch a page from each node; return the status and text for the nodes that answer in time."""
     answers: dict[int, tuple[int, str]] = {}
 
     async def fetch(node: int, port: int) -> None:

@@ -40,7 +40,7 @@ class ClusterNode:
     def __init__(
         self, node: int, config: Path, options: Sequence[str], log: Path | None = None
     ) -> None:
-        """``config`` is its file of settings; without ``log``, it writes to our standard error."""
+        """``config`` is the settings file; without ``log``, the node writes to our stderr."""
         self.id = node
         self.log = log
         self.state = NodeState.ENDED
@@ -162,7 +162,7 @@ class ClusterNode:
             self._process.send_signal(signal.SIGCONT)
 
     def forget_figures(self) -> None:
-        """Let the next figures be those of a request from now on."""
+        """Discard the figures, so that the next ones come from a request sent after this call."""
         self.figures, self.records_per_s = {}, 0.0
         self._is_outdated = self._requested_at is not None
 
@@ -179,7 +179,7 @@ class ClusterNode:
 
     @property
     def reason(self) -> str:
-        """The reason why the process ended, in words."""
+        """The reason why the process ended, as text."""
         code = self.exit_code or 0
         if code < 0:
             return f"signal {-code}"
@@ -187,11 +187,11 @@ class ClusterNode:
 
     @property
     def where_log(self) -> str:
-        """The place of its log, for the end of a message; empty if it is our standard error."""
+        """The location of the log, for the end of a message; empty if it is our standard error."""
         return "" if self.log is None else f"; its log is {self.log}"
 
     def _last_complaint(self) -> str:
-        """Return the error with which the process ended; empty if there is none in a log file."""
+        """Return the last error in the process's log file; empty without an error or a log file."""
         if self.log is None:
             return ""
         with self.log.open("rb") as log:

@@ -1,9 +1,9 @@
 """Decides when the next node of a rolling restart is stopped.
 
-Pure. Rules: one node at a time, the first node, which may be a controller, last. The next node is
-stopped only while all run and no partition of which one of them has a replica lacks one in its ISR,
-wherever that one is, according to metadata that is at least as new as that of the node that has
-restarted.
+Pure. Rules: nodes are restarted one at a time; the first node, which may be a controller, is the
+last. The next node is stopped only while all nodes run and every partition with a replica on one of
+them has all its replicas in the ISR, according to metadata at least as new as that of the restarted
+node.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class RollingRestart:
         return not self._remaining and self.current is None
 
     def next_node(self) -> ClusterNode | None:
-        """Return the node to stop now; None while there is something to wait for, or at the end."""
+        """Return the node to stop now; None while a restart is in progress, or at the end."""
         current = self.current
         if current is not None and current.state is NodeState.READY and not self._metadata:
             self._metadata = current.figures.get("metadata", 0.0)

@@ -1,8 +1,8 @@
 """The command `kwire container`, which the start scripts of the image call.
 
-``configure`` writes the properties to a file, ``run`` runs the node, ``health`` checks it. Whoever
-waits for a container reads its output: container libraries wait for words of Kafka's own log. Only
-this command prints them, once the node can answer every request; `kwire serve` never does.
+``configure`` writes the properties to a file, ``run`` runs the node, ``health`` checks it.
+Container libraries wait until certain lines of Kafka's log appear in a container's output. Only
+this command prints these lines, once the node can answer every request; `kwire serve` never does.
 """
 
 import os
@@ -26,7 +26,7 @@ WORDS: Final = (
 
 
 def environment_of(options: Namespace) -> Mapping[str, str]:
-    """Return the process's environment with the variables of the command line, and TLS files.
+    """Return the process's environment, the command line's variables and the TLS settings.
 
     Raises ConfigError for a password that cannot be read.
     """
@@ -68,5 +68,5 @@ def _as_property_value(value: str) -> str:
 
 
 def cluster_id_of(environment: Mapping[str, str]) -> str:
-    """Return the id that a new cluster gets."""
+    """Return the cluster id for a new cluster."""
     return environment.get("CLUSTER_ID") or CLUSTER_ID

@@ -2,8 +2,8 @@
 
 Rules: a formatted directory keeps its cluster, whatever ``CLUSTER_ID`` is now. A single voter is
 formatted by the node itself, which also checks what it finds. Other nodes are formatted here, even
-voters: a compose file starts a whole cluster from empty volumes. Operations with real data should
-therefore not lose a voter's volume unnoticed (docs/containers.md).
+voters: a compose file starts a whole cluster from empty volumes. So a voter whose volume is lost
+starts empty without a warning (docs/containers.md).
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def format_if_empty(config: BrokerConfig, cluster_id: str) -> str | None:
-    """Format a new node's directories; return the cluster id if the node should do it itself."""
+    """Format a new node's directories; return the cluster id if the node must do it itself."""
     disks = RealDisks()
     paths = all_directories(config)
     if any(read_meta(path, disks) is not None for path in paths):

@@ -100,7 +100,7 @@ def _lines(environment: Mapping[str, str]) -> Iterable[str]:
 
 
 def is_setting(variable: str) -> bool:
-    """Return whether a variable names a setting; Java's options and logging are not settings."""
+    """Return whether a variable sets a Kafka setting; options of Java and logging do not."""
     return (
         variable.startswith(_PREFIX)
         and variable not in _NO_SETTINGS
@@ -123,6 +123,6 @@ def _check_zookeeper(properties: Mapping[str, str]) -> None:
 
 
 def log_level(environment: Mapping[str, str]) -> str:
-    """Return the level of the log, which Apache's image takes from a variable; else INFO."""
+    """Return the log level, which Apache's image takes from a variable; INFO by default."""
     level = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "").strip().upper()
     return _LEVELS.get(level, "INFO")

@@ -1,6 +1,6 @@
-"""The health check of the container image: asks the node which requests it answers.
+"""The health check of the container image: sends ApiVersions to the node.
 
-It runs inside the container, as a process of its own, without a shell. A node refuses connections
+It runs inside the container as a separate process, without a shell. A node refuses connections
 until it is ready; one that hangs accepts them, so the check also waits for an answer.
 """
 

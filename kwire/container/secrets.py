@@ -2,11 +2,11 @@
 
 Pure, except for the function that reads a file. ``KAFKA_SSL_KEYSTORE_FILENAME`` is a file in
 ``/etc/kafka/secrets``, and ``KAFKA_SSL_KEYSTORE_CREDENTIALS`` a file there with its password; the
-same for the trust store and the key. The settings that follow from them win over variables that
-name these settings.
+trust store and the key work the same way. The resulting settings override variables that set them
+directly.
 
-Two rules are wider than those of Apache's image: the trust store counts without client
-authentication too, and a store or key without a CREDENTIALS variable has no password, as in PEM.
+Two rules are wider than those of Apache's image: the trust store is also used without client
+authentication, and a store or key without a CREDENTIALS variable has no password, as in PEM.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ _PASSWORDS: Final[Mapping[str, str]] = {
 def with_secrets(
     environment: Mapping[str, str], read: Callable[[Path], str], secrets: Path = SECRETS
 ) -> Mapping[str, str]:
-    """Return the environment with settings in place of the names of TLS files.
+    """Return the environment with settings instead of the variables that name TLS files.
 
     ``read`` returns the text of a file. Raises ConfigError for a file that cannot be read.
     """

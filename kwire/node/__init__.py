@@ -1,1 +1,1 @@
-"""One node: here its parts are built, started and stopped in the right order."""
+"""One node: builds its parts, and starts and stops them in the right order."""

@@ -1,4 +1,4 @@
-"""Gives a node's authorizer the ACLs of the metadata; loaded only by a node with an authorizer."""
+"""Supplies a node's authorizer with the ACLs in the metadata; loaded only with an authorizer."""
 
 from kwire.configs.authorizer import AuthorizerConfig
 from kwire.drive import Slices

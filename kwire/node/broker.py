@@ -53,12 +53,12 @@ SESSION_EVICTION_S: Final = 120.0
 
 
 def _checks_records(validation: str) -> bool:
-    """Return whether records are checked; in pure Python only on request, because that is slow."""
+    """Return whether records are checked; in pure Python only on request, because it is slow."""
     return validation == "records" or (validation == "auto" and IMPLEMENTATION == "c")
 
 
 def _move_limit(config: BrokerConfig) -> RateLimit:
-    """Return the limit of copies between log directories."""
+    """Return the limit on copying between log directories."""
     return RateLimit(
         config.replica_alter_log_dirs_io_max_bytes_per_second,
         config.alter_log_dirs_replication_quota_window_num,
@@ -205,7 +205,7 @@ class BrokerHalf:
         return make_scrubbing(core, self.replicas.partitions, settings, make_checker)
 
     def throttle(self, config: BrokerConfig) -> None:
-        """Apply the settings that limit the copying of replicas."""
+        """Apply the settings that throttle replication."""
         throttles = self.replicas.throttles
         throttles.leader.bytes_per_s = config.leader_replication_throttled_rate
         throttles.follower.bytes_per_s = config.follower_replication_throttled_rate

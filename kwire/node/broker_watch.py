@@ -1,7 +1,7 @@
 """Idle connections from a controller to all other serving brokers, to notice when one ends.
 
 Every controller of the quorum keeps these connections, so that a new active controller can prove at
-once that its predecessor's process ended, and the broker in it.
+once that the process of its predecessor, and so the broker in it, has ended.
 :mod:`kwire.raftmeta.controller.process_probe` decides what an ended connection proves, and
 :mod:`kwire.raftmeta.controller.early_fencing` whether the broker is fenced. Nothing is sent, so an
 idle cluster stays idle.
@@ -68,7 +68,7 @@ class BrokerWatch:
             self._follow(image, self._nursery)
 
     def _follow(self, image: MetadataImage, nursery: trio.Nursery) -> None:
-        """Watch exactly the brokers that are unfenced."""
+        """Watch exactly the unfenced brokers."""
         brokers = {b.id: b for b in image.brokers.values() if not b.fenced and b.id != self.node}
         for broker_id, (epoch, scope) in list(self._watches.items()):
             broker = brokers.get(broker_id)

@@ -51,7 +51,7 @@ def limits(config: BrokerConfig) -> Limits:
 
 
 def _buffer(config: BrokerConfig, name: str) -> int:
-    """Return the configured buffer size (-1: the kernel's choice), or one for large answers."""
+    """Return the configured buffer size (-1: the kernel's choice), or a size for large answers."""
     size: int = getattr(config, name.replace(".", "_"))
     return size if config.is_set(name) else _SOCKET_BUFFER_BYTES
 

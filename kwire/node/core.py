@@ -120,7 +120,7 @@ class Core:
         return [endpoint for endpoint in self.endpoints if endpoint not in controllers]
 
     def broker_pool(self, timeout_s: float) -> ConnectionPool:
-        """Return a pool of connections to other brokers; ``timeout_s`` limits each answer."""
+        """Return a pool of connections to other brokers; ``timeout_s`` limits each request."""
         name = str(self.config.node_id)
         tls, login = self.tls.to_brokers, self.broker_login
         return self.network.pool(name, timeout_s, tls=tls, login=login)
@@ -253,7 +253,7 @@ def _assemble(
 
 
 def _controller_login(config: BrokerConfig, environment: Environment) -> "NodeLogin | None":
-    """Return the log-in at controllers; None if they ask for none."""
+    """Return this node's login at controllers; None if they do not require one."""
     listener = controller_listener(config)
     if not has_sasl(config.protocols.get(listener, "")):
         return None
@@ -265,7 +265,7 @@ def _controller_login(config: BrokerConfig, environment: Environment) -> "NodeLo
 
 
 def _broker_login(config: BrokerConfig, environment: Environment) -> "NodeLogin | None":
-    """Return the log-in at other brokers; None if they ask for none."""
+    """Return this node's login at other brokers; None if they do not require one."""
     listener = config.inter_broker_listener
     if not config.is_broker or not has_sasl(config.protocols.get(listener, "")):
         return None
@@ -337,7 +337,7 @@ def _bind(
 
 
 def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
-    """Return one line for the operator: the address that cannot be bound, why, and the remedy."""
+    """Return one line for the operator: the address that cannot be bound, why, and a remedy."""
     what = f"cannot listen on {endpoint}: {error.strerror or error}"
     if isinstance(error, socket.gaierror):
         return f"{what}; name this host or an address of it in listeners"
@@ -407,7 +407,7 @@ def _make_quorum(
 
 
 def _read_bootstrap(metadata: LogDirectory) -> "Sequence[MetadataRecord]":
-    """Return the records with which the first controller of a cluster begins."""
+    """Return the records with which the first controller of a cluster starts."""
     try:
         return read_bootstrap(metadata.disk.read(BOOTSTRAP))
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""The SCRAM credentials of delegation tokens, made when their bearers first log in.
+"""The SCRAM credentials of delegation tokens, computed when their bearers first log in.
 
-A credential takes a few thousand HMACs, so a thread makes it, once for each token and mechanism. An
-expired token has none: Apache Kafka lets its bearer log in, and disconnects it at its next request.
+A credential takes a few thousand HMACs, so a thread computes it, once for each token and mechanism.
+An expired token has no credential: Apache Kafka lets its bearer log in, but disconnects it at its
+next request.
 """
 
 from base64 import b64encode
@@ -43,7 +44,7 @@ class TokenCredentials:
     _thread: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     def find(self, token_id: str) -> TokenCredential | None:
-        """Return the credential of a token; None for one that does not exist; raise Unready."""
+        """Return the credential of a token; None if the token does not exist; raise Unready."""
         record = self.records().get(token_id)
         if record is None or is_expired(record, self.now_ms()):
             return None
@@ -54,7 +55,7 @@ class TokenCredentials:
         return TokenCredential(credential, owner, record.expiration_timestamp)
 
     async def _prepare(self, token_id: str) -> None:
-        """Make the credential of a token, or wait for the log-in that makes it already."""
+        """Compute the credential of a token, or wait for another login that is computing it."""
         if (underway := self._underway.get(token_id)) is not None:
             await underway.wait()
             return

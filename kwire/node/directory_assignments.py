@@ -156,7 +156,7 @@ class DirectoryAssignments:
                 await give_way()  # The next request may be as large as this one.
 
     async def _repeat_later(self, key: TopicIdPartition, report: Report) -> None:
-        """Send a rejected report again after a delay, unless a newer report has replaced it."""
+        """Resend a rejected report after a delay, unless a newer report has replaced it."""
         delay_s = report.delay_s
         report.delay_s, report.is_correction = min(2 * delay_s, RETRY_MAX_S), False
         await trio.sleep(delay_s)
@@ -166,7 +166,7 @@ class DirectoryAssignments:
             self._has_pending.notify()
 
     async def _send(self, reports: Mapping[TopicIdPartition, Report]) -> set[TopicIdPartition]:
-        """Send the reports that differ from the metadata; return what must be sent again later."""
+        """Send the reports that differ from the metadata; return those to resend later."""
         batch = {
             key: report.directory
             for key, report in reports.items()
@@ -197,7 +197,7 @@ class DirectoryAssignments:
 
 
 def _by_directory(batch: dict[TopicIdPartition, bytes]) -> "list[RequestDirectory]":
-    """Return assignments as the request has them, grouped by directory and topic."""
+    """Return assignments in the structure of the request: grouped by directory and topic."""
     from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 
     directory_structure = AssignReplicasToDirsRequest.DirectoryData

@@ -1,4 +1,4 @@
-"""The end offsets of partitions, also of those that other brokers lead; for the lag of groups."""
+"""The end offsets of partitions, including those led by other brokers; for the lag of groups."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class EndOffsets:
     async def _ask_broker(
         self, broker: int, partitions: Sequence[TopicPartition], ends: Ends
     ) -> None:
-        """Ask one broker, and note what it answers."""
+        """Ask one broker, and store its answers in ``ends``."""
         try:
             response = await self.others.call(self.pool, broker, _request(partitions))
         except KafkaError as error:

@@ -1,9 +1,9 @@
-"""The environment of a node: everything through which a node touches the outside.
+"""The environment of a node: everything through which a node interacts with the outside.
 
 :func:`kwire.node.server.make_node` builds every node from a configuration and an environment:
-``kwire serve`` on this computer, a test perhaps with another clock, and a simulation with disks and
+``kwire serve`` uses this computer, a test perhaps another clock, and a simulation disks and
 connections in memory. No other part of a node opens a file, socket or connection, starts a process,
-or asks for the time or for randomness, on its own. Calls that may block run in trio's threads.
+or gets the time or randomness, on its own. Calls that may block run in trio's threads.
 """
 
 import os
@@ -60,7 +60,7 @@ class Listeners(Protocol):
         """Change the limits on connections and on their rate; open connections stay open."""
 
     def limit_addresses(self, quotas: Quotas) -> None:
-        """Limit the rates at which addresses open connections, as these quotas say."""
+        """Limit the rates at which addresses open connections, according to these quotas."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, then release every address."""
@@ -106,8 +106,9 @@ def this_computer(
 ) -> Environment:
     """Return the environment of a node on this computer.
 
-    By default, the node uses the system's clock and source of randomness. ``collect``, if any, is
-    called after each few new connections, in a process whose collector of garbage is the node's.
+    By default, the node uses the system's clock and source of randomness. ``collect``, if given, is
+    called after every few new connections; it belongs to a process whose garbage collector is tuned
+    for the node.
     """
     clock, random = clock or SystemClock(), random or SystemRandom()
 
@@ -148,6 +149,7 @@ def _make_checker() -> "SegmentChecker":
 def source_of_delays(random: Random) -> Random:
     """Return a source of randomness for delays.
 
-    The number of draws depends on the time, and the ids from ``random`` must not.
+    It is separate from ``random``, because the number of delays depends on the time, and the ids
+    drawn from ``random`` must not.
     """
     return Random(random.randbytes(16))

@@ -4,11 +4,12 @@ A full collection visits every tracked object, about 4,000 per millisecond. With
 one collection took 100 ms, and any request that created enough objects could trigger it. A node's
 objects are long-lived, and few of them are in cycles. So the rules are:
 
-* Objects that survive any collection but one of the youngest are frozen: later collections do not
-  visit them. So each collection visits only objects created since the last one that was not of the
-  youngest (:data:`kwire.cli.COLLECTOR`). Python counts the objects that are created less those that
-  are freed: while thousands of connections come and go, collections would be rare, and each would
-  visit all of these connections (40 ms). So :func:`collect_new` runs after each few connections.
+* Objects that survive any collection of an older generation than the youngest are frozen: later
+  collections do not visit them. So each collection visits only objects created since the last such
+  collection (:data:`kwire.cli.COLLECTOR`). Python starts a collection by the number of objects
+  created minus those freed: while thousands of connections come and go, collections would be rare,
+  and each would visit all of these connections (40 ms). So :func:`collect_new` runs after every few
+  connections.
 * A frozen cycle that becomes unreachable stays in memory until a collection visits all objects.
   This collection is a long pause, so it runs only when the memory blocks of the process have about
   doubled and grown by at least :data:`MIN_GROWTH_BLOCKS`, which bounds the memory of such cycles.
@@ -31,13 +32,13 @@ MIN_GROWTH_BLOCKS: Final = 2_000_000
 
 
 def collect_new() -> None:
-    """Collect what was created since the last collection but those of the youngest."""
+    """Collect the objects created since the last collection, except the youngest."""
     gc.collect(_MIDDLE)
 
 
 @attrs.define(eq=False, repr=False)
 class Collector:
-    """Freezes what survives collections; :meth:`on_collection` belongs in ``gc.callbacks``."""
+    """Freezes objects that survive collections; add :meth:`on_collection` to ``gc.callbacks``."""
 
     call_soon: Callable[[Callable[[], object]], object]
     """Schedules a call in the main thread, after the current collection."""
@@ -51,7 +52,7 @@ class Collector:
         self._set_limit()
 
     def on_collection(self, phase: str, info: Mapping[str, int]) -> None:
-        """Freeze the survivors of all but the youngest; a callback for ``gc.callbacks``."""
+        """Freeze the survivors of a collection, unless it was one of the youngest generation."""
         if phase != "stop" or info["generation"] == YOUNGEST:
             return
         gc.freeze()

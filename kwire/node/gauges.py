@@ -1,4 +1,4 @@
-"""The gauges of a node: numbers that other modules track anyway, read on request.
+"""The gauges of a node: numbers that other modules track anyway, read when metrics are requested.
 
 Loaded only with ``--metrics-port``. Every function iterates once over the items that it counts and
 creates none: a partition that does not exist yet has no numbers. The page may pause between the
@@ -182,7 +182,7 @@ def add_group_gauges(
 ) -> None:
     """Show the offsets of the groups that this node coordinates, and their lag where it leads.
 
-    A node asks no other about the end of a partition: its leader shows it
+    A node does not ask other nodes for the end of a partition: the partition's leader shows it
     (:data:`~kwire.metrics.HIGH_WATERMARKS`).
     """
 
@@ -253,7 +253,7 @@ def _add_share_gauges(metrics: m.Metrics, core: Core, broker: BrokerHalf) -> Non
 
 
 def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
-    """Add the gauges of a controller, active or not; without that role, only "active" shows."""
+    """Add the gauges of a controller, active or not; without that role, only "active"."""
     metrics.register_function(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
     if not core.config.is_controller:
         return
@@ -311,7 +311,7 @@ def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
 
 @attrs.define(eq=False, repr=False)
 class Elections:
-    """Measures how long the node knows of no quorum leader."""
+    """Measures how long the node has not known of a quorum leader."""
 
     _clock: Clock
     _spread: m.Histogram

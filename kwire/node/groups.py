@@ -70,7 +70,7 @@ class NodeGroups:
             self._coordinator.on_metadata_caught_up()
 
     def end_transaction(self, index: int, marker: TransactionMarker) -> WaitCommitted:
-        """Append and apply a marker in one partition; raises KafkaError."""
+        """Append and apply a transaction marker in one partition; raises KafkaError."""
         return self.coordinator().service.end_transaction(index, marker)
 
     def machines(self) -> list[GroupShard]:
@@ -112,7 +112,7 @@ class NodeGroups:
         self.core.metrics.cell(_REBALANCES[protocol]).value += 1
 
     def _share_ports(self) -> SharePorts:
-        """Return what share groups use of the node; called when there is one."""
+        """Return the parts of the node that share groups use; called when a group exists."""
         from kwire.group.share.coordinator import SharePorts
         from kwire.node.end_offsets import EndOffsets
         from kwire.node.other_brokers import OtherBrokers
@@ -145,7 +145,7 @@ class NodeGroups:
     def _partition_count(self) -> int:
         """Return the partition count of `__consumer_offsets`, as it was on the first call.
 
-        Groups keep their partition if the topic grows, until a restart, as in Kafka.
+        If the topic grows, groups keep their partition until a restart, as in Kafka.
         """
         topic = self.core.publisher.image.topic(CONSUMER_OFFSETS)
         if topic is None:

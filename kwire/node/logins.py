@@ -1,4 +1,4 @@
-"""The log-ins of the clients of a node's listeners; loaded only if one has SASL."""
+"""Logins of clients on a node's listeners; loaded only if a listener has SASL."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ from kwire.security.scram import (
 
 
 def with_logins(core: Core, listener: str, dispatcher: Dispatcher) -> ForConnection:
-    """Return what a listener does with a new connection: its client must log in."""
+    """Return the handler of a listener's new connections, whose clients must log in."""
     properties = core.config.static
     config = SecurityConfig.of_listener(properties, listener)
     rules = LoginRules(
@@ -94,7 +94,7 @@ def _scram_exchanges(core: Core, mechanism: ScramMechanism) -> Callable[[], Exch
 def _token_finder(
     core: Core, mechanism: ScramMechanism
 ) -> Callable[[str], TokenCredential | None] | None:
-    """Return a function that finds delegation tokens; None if the node has no secret for them."""
+    """Return a function that finds delegation tokens; None if the node has no token secret."""
     from kwire.configs.delegation_tokens import DelegationTokenConfig
 
     secret = DelegationTokenConfig(core.config.static).secret

@@ -1,4 +1,4 @@
-"""The log-in of this node at others; loaded only if they ask for one."""
+"""This node's login at other nodes; loaded only if they require one."""
 
 from random import Random
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_login(account: Account | TokenAccount, random: Random, clock: Clock) -> NodeLogin:
-    """Return the log-in with an account of the configuration; raise ConfigError."""
+    """Return the login for an account in the configuration; raise ConfigError."""
     if isinstance(account, TokenAccount):
         return NodeLogin(_token_proof(account, random, clock))
     scram = BY_NAME.get(account.mechanism)

@@ -1,9 +1,9 @@
-"""The coordinators and leaders on other nodes, as this node's transactions use them.
+"""The coordinators and leaders on other nodes that this node's transactions use.
 
 Requests to other nodes have their own connections: one for markers, which wait for followers, and
 one for verifications, for which a producer waits. A request to a broker ends when the metadata show
-the broker as fenced: other brokers lead its partitions from then on, and a paused or cut-off broker
-answers late or never.
+the broker as fenced: from then on, other brokers lead its partitions, and a paused or cut-off
+broker answers late or never.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _marker(marker: TransactionMarker) -> Marker:
 def _codes(
     markers: Sequence[TransactionMarker], response: WriteTxnMarkersResponse
 ) -> list[dict[TopicPartition, int]]:
-    """Return the answer's codes by marker; a request has at most one marker per producer."""
+    """Return the response's codes by marker; a request has at most one marker per producer."""
     by_producer = {
         result.producer_id: {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
@@ -139,7 +139,7 @@ def _codes(
 
 @attrs.frozen(eq=False, repr=False)
 class Verifier:
-    """The cluster's transaction coordinators, as the leaders of partitions query them."""
+    """The cluster's transaction coordinators, as queried by the leaders of partitions."""
 
     others: OtherBrokers
     requests: VerificationRequests
@@ -179,10 +179,10 @@ class Verifier:
     async def _add(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Add partitions; on ConcurrentTransactions, first wait briefly for the last transaction.
+        """Add partitions; on ConcurrentTransactions, first wait until the last one has ended.
 
-        The caller then asks again, because the marker that ended that transaction arrived after its
-        question.
+        The caller then asks again, because the marker that ended the last transaction arrived after
+        the caller's request.
         """
         request = AddPartitions(transactional_id, producer, frozenset(partitions), _BROKER_VERSION)
         try:

@@ -1,6 +1,6 @@
 """A broker's connections to the controller and to the leaders from which it copies.
 
-Each purpose has its own connection, because a fetch waits at the leader and an ISR proposal must
+Each purpose has its own connection, because a fetch waits on the leader, and an ISR proposal must
 not wait behind heartbeats.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.node.service_manager import ServiceManager
 
     class Beside(Protocol):
-        """A task that runs beside a node, and reports started when the node may be announced."""
+        """A task that runs beside a node, and reports when the node may be announced."""
 
         async def __call__(
             self, server: Server, *, task_status: trio.TaskStatus[None] = ...
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class StopSignals:
-    """The handlers of SIGTERM and SIGINT, installed before a node is created, until it has ended.
+    """The handlers of SIGTERM and SIGINT, in place from before a node is created until it ends.
 
     The first signal is only recorded, so nothing is left half done; the caller that runs the node
     shuts it down cleanly. A second signal ends the process at once. For the main thread only.
@@ -64,7 +64,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def notify(self, on_first: Callable[[], object] | None) -> None:
-        """Call ``on_first`` on the first signal, or now if it has already come; None unsets it."""
+        """Call ``on_first`` on the first signal, or now if one has arrived; None unsets it."""
         self._on_first = on_first
         if on_first is not None and self.received is not None:
             on_first()
@@ -82,9 +82,9 @@ class StopSignals:
             self.notify(None)
 
     def end_at_once_by(self, clean_up: Callable[[], None]) -> None:
-        """Let a second signal call ``clean_up`` and end the process; now if it has already come.
+        """Let a second signal call ``clean_up`` and end the process, now if it has already arrived.
 
-        No other cleanup runs in that case. Until this is called, a second signal waits.
+        No other cleanup runs in that case. Before this call, a second signal has no effect yet.
         """
         self._clean_up = clean_up
         if self._second is not None:
@@ -185,7 +185,7 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Return whether no controller accepts this broker, or another broker has its id."""
+    """Return whether no controller accepts this broker, or another broker uses its id."""
     from kwire.errors import (
         BrokerIdNotRegistered,
         DuplicateBrokerRegistration,
@@ -259,7 +259,7 @@ async def _until_signal(
 
 
 def _service_manager() -> "ServiceManager | None":
-    """Return the service manager that started this process, such as systemd, if it wants news."""
+    """Return the service manager that started this process, if it wants reports: systemd."""
     if "NOTIFY_SOCKET" not in os.environ:
         return None
     from kwire.node.service_manager import connect_service_manager

@@ -1,4 +1,4 @@
-"""The scrub of a broker's logs, and the repair of what it finds; loaded only if the scrub is on."""
+"""The scrub of a broker's logs, and the repair of damage; loaded only if the scrub is on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Builds a node in its environment, and starts and stops its parts in order. No logic.
 
 Rules: a node is an object without globals or signal handlers, so that several can run in one
-process. A node is ready when it can answer every request. A part that fails ends the node with a
-clear last line.
+process. A node is ready when it can answer every request. If a part fails, the node ends, with a
+clear error as its last line.
 """
 
 import logging
@@ -97,7 +97,7 @@ class Server:
 
     # Following the metadata -----------------------------------------------------------------
     async def _reconfigure(self, delta: MetadataDelta) -> None:
-        """Apply changed broker settings; the first applier, because the other parts read them."""
+        """Apply changed broker settings; runs first, because other appliers read them."""
         own = str(self.config.node_id)
         if {(BROKER, ""), (BROKER, own)} & delta.configs:
             image = delta.after
@@ -199,7 +199,7 @@ class Server:
             self._accept_from_nodes(early=False)
 
     def _for_connection(self, endpoint: ListenerEndpoint, side: ListenerType) -> ForConnection:
-        """Return what a listener does with a new connection."""
+        """Return the handler of a listener's new connections."""
         requests = self._requests[side]
         if not has_sasl(endpoint.protocol):
             return requests.for_connection
@@ -208,10 +208,11 @@ class Server:
         return with_logins(self.core, endpoint.name, requests)
 
     def _accept_from_nodes(self, *, early: bool) -> None:
-        """Serve the other nodes; early means before the logs are open, which may take minutes.
+        """Serve the other nodes; ``early``: before the logs are open, which may take minutes.
 
-        A controller that may fence brokers and is refused connections would take this node for
-        ended. Listeners that ``early.start.listeners`` leaves out wait until the ACLs are loaded.
+        If connections were refused, a controller that may fence brokers would assume that this node
+        has ended. Listeners that ``early.start.listeners`` leaves out wait until the ACLs are
+        loaded.
         """
         early_names = early_listeners(self.config)
         for endpoint in self.core.controller_listeners:
@@ -251,8 +252,8 @@ class Server:
     def _warn_of_other_voters(self) -> None:
         """Warn at once if the directories belong to a quorum that the configuration lacks.
 
-        A node that was formatted with a file but started without it waits for voters that may never
-        find it.
+        Such a node, for example one that was formatted with a file but started without it, waits
+        for voters that may never find it.
         """
         if not is_single_voter(self.config):
             return
@@ -279,7 +280,7 @@ class Server:
             await trio.sleep(6 * WAIT_LOG_SECONDS)
 
     async def _hand_over(self) -> None:
-        """Hand over leaderships while still serving requests, then end every waiting answer."""
+        """Hand over leaderships while still serving requests, then end all waiting requests."""
         logger.info("stopping node=%d", self.config.node_id)
         with trio.move_on_after(HAND_OVER_SECONDS):
             if self.broker is None or await self.broker.lifecycle.stop():

@@ -1,8 +1,8 @@
 """Tells systemd about a node: that it is ready, that it stops, and that it is alive.
 
 The protocol of sd_notify(3): one datagram of ``NAME=VALUE`` lines to the socket that NOTIFY_SOCKET
-names. Rules: a node without that variable does none of this; a manager that cannot be reached is no
-reason to stop serving. A node that systemd watches (WATCHDOG_USEC) reports twice in that time,
+names. Rules: without that variable, a node does none of this; a node keeps serving even if the
+manager cannot be reached. A node that systemd watches (WATCHDOG_USEC) reports twice in that time,
 from the event loop, so that a loop that hangs is noticed.
 """
 
@@ -25,7 +25,7 @@ _US: Final = 1_000_000
 
 @attrs.frozen(eq=False, repr=False)
 class ServiceManager:
-    """The socket of the service manager, and how often it wants to hear from this process."""
+    """The socket of the service manager, and how often it expects reports from this process."""
 
     sock: socket.socket
     watchdog_s: float | None
@@ -33,7 +33,7 @@ class ServiceManager:
 
     @classmethod
     def connect(cls, environment: Mapping[str, str], pid: int) -> Self | None:
-        """Connect to the manager that the environment names; None if it names none we can reach."""
+        """Connect to the manager named by the environment; None if there is none within reach."""
         address = environment.get("NOTIFY_SOCKET", "")
         if address[:1] not in ("/", "@"):
             return None
@@ -69,7 +69,7 @@ class ServiceManager:
 
 
 def connect_service_manager() -> ServiceManager | None:
-    """Connect to the manager of this process; processes that it starts do not see it."""
+    """Connect to the manager of this process; child processes do not inherit this connection."""
     manager = ServiceManager.connect(os.environ, os.getpid())
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
         os.environ.pop(name, None)

@@ -116,7 +116,7 @@ class NodeShareStates:
     def _partition_count(self) -> int:
         """Return the partition count of `__share_group_state`, as it was on the first call.
 
-        Share partitions keep their coordinator if the topic grows, until a restart, as in Kafka.
+        If the topic grows, share partitions keep their coordinator until a restart, as in Kafka.
         """
         topic = self._image.topic(SHARE_GROUP_STATE)
         if topic is None:
@@ -146,7 +146,7 @@ class NodeShareStates:
 
 @attrs.frozen(eq=False, repr=False)
 class ShareCluster:
-    """The share coordinators of the cluster, as this node's persister reaches them."""
+    """The share coordinators of the cluster, as reached by this node's persister."""
 
     states: NodeShareStates
     others: OtherBrokers

@@ -22,7 +22,7 @@ STDIN: Final = 0
 
 
 async def follow_supervisor(server: Server, write: Callable[[str], None]) -> None:
-    """Answer lines from standard input until its end, then stop the node."""
+    """Respond to lines on standard input until its end, then stop the node."""
     async with trio.lowlevel.FdStream(os.dup(STDIN)) as requests:
         async for data in requests:
             for _ in range(data.count(b"\n")):

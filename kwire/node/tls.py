@@ -1,6 +1,6 @@
 """The TLS of a node: of its own listeners, and of its connections to other nodes.
 
-The modules that encrypt are loaded only on a node that has such a listener.
+The modules for encryption are loaded only on a node with an encrypted listener.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class NodeTls:
-    """The certificates of a node, for the listeners and connections that are encrypted."""
+    """The certificates of a node, for encrypted listeners and connections."""
 
     listeners: "Mapping[str, ServerTls]" = attrs.field(factory=dict)
     """The TLS of this node's listeners, by their names."""
@@ -46,10 +46,10 @@ class NodeTls:
             _configure(config, config.inter_broker_listener, self.to_brokers.certificates.configure)
 
     async def check(self, config: BrokerConfig, names: Collection[str]) -> None:
-        """Raise ConfigError if a listener could not use the settings that are to change.
+        """Raise ConfigError if a listener could not use the changed settings.
 
-        ``config`` has the changed settings, ``names`` are their names. Reads the files that they
-        name, even if the settings are as before.
+        ``config`` has the changed settings, ``names`` are their names. Reads the files that the
+        settings name, even if their values are the same as before.
         """
         from kwire.configs.tls import listener_prefix, listener_tls
 
@@ -85,7 +85,7 @@ def controller_listener(config: BrokerConfig) -> str:
 
 
 def open_node_tls(config: BrokerConfig, metrics: Metrics, clock: NodeClock) -> NodeTls:
-    """Read the certificates of a node; raise ConfigError if some are unusable."""
+    """Read the certificates of a node; raise ConfigError if any are unusable."""
     names = [endpoint.name for endpoint in config.endpoints if has_tls(endpoint.protocol)]
     controllers, brokers = controller_listener(config), config.inter_broker_listener
     others = {

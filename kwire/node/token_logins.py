@@ -1,4 +1,4 @@
-"""Log-ins of clients with access tokens; loaded only if a listener has OAUTHBEARER."""
+"""Logins of clients with access tokens; loaded only if a listener has OAUTHBEARER."""
 
 import logging
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def _signed_check(
 
 
 def _warn_of_gaps(listener: str, rules: TokenRules) -> None:
-    """Warn of checks that the settings leave out."""
+    """Warn of checks that the settings disable."""
     for name, value in (("audience", rules.audiences), ("issuer", rules.issuer)):
         if not value:
             logger.warning(

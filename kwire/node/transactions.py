@@ -138,7 +138,7 @@ class NodeTransactions:
     def _partition_count(self) -> int:
         """Return the partition count of `__transaction_state`, as it was on the first call.
 
-        Transactional ids keep their partition if the topic grows, until a restart, as in Kafka.
+        If the topic grows, transactional ids keep their partition until a restart, as in Kafka.
         """
         topic = self.core.publisher.image.topic(TRANSACTION_STATE)
         if topic is None:

@@ -1,9 +1,9 @@
 """The verifications that this node requests from the transaction coordinators on other nodes.
 
-At most one request per node is open; the next one carries everything that arrived meanwhile, as
-with markers. So a coordinator decides on many transactions together, and a producer waits for at
-most two of its commits. A request names each transactional id once; further partitions of the id go
-into the next request.
+At most one request per node is in flight; the next one carries everything that arrived meanwhile,
+as for markers. So a coordinator decides on many transactions together, and a producer waits for at
+most two of the coordinator's commits. A request contains each transactional id once; further
+partitions of the id go into the next request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Verification:
 
 @attrs.define(eq=False, repr=False)
 class VerificationRequests:
-    """The requests to all nodes, and what waits for the next requests."""
+    """The requests to all nodes, and the verifications that wait for the next requests."""
 
     send: Callable[[int, AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
     """Returns a broker's answer; raises KafkaError if there is none."""
