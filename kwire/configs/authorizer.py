@@ -1,6 +1,6 @@
-"""The settings of the authorizer, which DescribeConfigs hides, as it does in Kafka.
+"""The settings of the authorizer, which DescribeConfigs hides, as in Kafka.
 
-To Kafka they are settings of a plugin: it passes them on without knowing them.
+Kafka passes them to a plugin without interpreting them.
 """
 
 from typing import Final

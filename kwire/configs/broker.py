@@ -1,7 +1,7 @@
 """The settings of a node, as in ``server.properties``.
 
-Others are in :mod:`kwire.configs.security`, ``tls`` and ``inert``. A value set at run time
-overrides the file's (``with_dynamic``), and one for this broker overrides one for all brokers.
+Further settings are in :mod:`kwire.configs.security`, ``tls`` and ``inert``. A value set at run
+time overrides the file's (``with_dynamic``), and one for this broker overrides one for all brokers.
 """
 
 import functools
@@ -92,7 +92,7 @@ def family(name: str) -> tuple[str, ...]:
 
 
 class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, TelemetryConfig):
-    """One node's settings; :func:`kwire.configs.load.broker_config` creates them."""
+    """One node's settings; created by :func:`kwire.configs.load.broker_config`."""
 
     # fmt: off
     # The node and its place in the cluster
@@ -616,7 +616,7 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
 
     @property
     def log_roll_jitter_time_ms(self) -> int:
-        """The most ms by which a segment may be rolled earlier."""
+        """The maximum time in ms by which a segment may be rolled early."""
         if self.log_roll_jitter_ms is None:
             return self.log_roll_jitter_hours * 3_600_000
         return self.log_roll_jitter_ms

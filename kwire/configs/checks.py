@@ -64,7 +64,7 @@ def check_protection(properties: Mapping[str, str]) -> None:
 def without_listener(name: str) -> str:
     """Return the name of a setting without the listener that it concerns, if it names one.
 
-    The mechanism OAUTHBEARER is left out, too, but not where it is part of the plain name.
+    The mechanism ``oauthbearer`` is removed too, unless it belongs to the plain name.
     """
     if not name.startswith(_LISTENERS_OWN):
         return name
@@ -74,17 +74,17 @@ def without_listener(name: str) -> str:
 
 
 def is_for_login(name: str) -> bool:
-    """Return whether a setting is for log-ins, of one listener or of all."""
+    """Return whether a setting concerns authentication, on one listener or on all of them."""
     plain = without_listener(name)
     is_jaas = plain.endswith(f".{_JAAS}") and plain != name
     return is_jaas or plain in _LOGIN or _is_for_tokens(name, plain)
 
 
 def is_of_logins(name: str) -> bool:
-    """Return whether a setting concerns log-ins, so that it is fixed while a node runs.
+    """Return whether a setting concerns authentication, and so cannot change while a node runs.
 
-    Apache Kafka accepts changes of some, which then have no effect, not even after a restart. Those
-    for Kerberos never have one in kwire, so they can change as in Kafka.
+    Apache Kafka accepts changes of some of these settings, but the changes have no effect, not even
+    after a restart. Settings for Kerberos have no effect in kwire, so they can change as in Kafka.
     """
     if "sasl.kerberos." in name:
         return False
@@ -97,9 +97,9 @@ def is_for_store(name: str) -> bool:
 
 
 def _is_for_tokens(name: str, plain: str) -> bool:
-    """Return whether a setting is one of OAUTHBEARER that has an effect.
+    """Return whether a setting concerns OAUTHBEARER and has an effect.
 
-    The classes of handlers have one only for a listener's mechanism, as in Kafka.
+    As in Kafka, the classes of handlers have an effect only for one listener's mechanism.
     """
     if "sasl.login." not in plain and "sasl.oauthbearer." not in plain and "handler" not in plain:
         return False
@@ -177,7 +177,7 @@ def _check_roles(config: BrokerConfig) -> None:
 
 
 def _require_given(name: str, holds: bool) -> None:
-    """Reject a missing setting that has no default."""
+    """Reject the settings if a setting without a default is missing."""
     _require(holds, f"Missing required configuration {name}; {REQUIRED[name]}")
 
 
@@ -202,7 +202,7 @@ def _check_listeners(config: BrokerConfig) -> None:
 
 
 def _check_logins(config: BrokerConfig) -> None:
-    """Reject incomplete settings of log-ins, and such settings where clients need not log in."""
+    """Reject incomplete settings for authentication, and those of listeners without SASL."""
     protocols, static = config.protocols, config.static
     own = [endpoint.name for endpoint in config.endpoints if has_sasl(endpoint.protocol)]
     controllers = [name.upper() for name in config.controller_listener_names]
@@ -236,10 +236,7 @@ def _check_logins(config: BrokerConfig) -> None:
 
 
 def _check_tls(config: BrokerConfig) -> None:
-    """Reject listeners with TLS that could not serve, and settings of listeners that are not there.
-
-    A setting for a listener that does not exist would protect nothing.
-    """
+    """Reject TLS listeners that could not serve, and settings of listeners that do not exist."""
     for name in config.static:
         listener = name.split(".")[2].upper() if name.startswith("listener.name.") else ""
         _require(
@@ -345,7 +342,7 @@ def _check_quorum(config: BrokerConfig) -> None:
 
 
 def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
-    """Reject a run-time change of ``names`` that would make the node fail or reject clients."""
+    """Reject a run-time change of ``names`` that would stop the node or lock out clients."""
     _check_ages(config)
     for name in ("max.connections", "max.connection.creation.rate"):
         _require(name not in names or config.raw_integer(name) >= 1, f"{name} must be at least 1")
@@ -394,7 +391,7 @@ def _check_times(config: BrokerConfig) -> None:
 
 
 def _check_share_partitions(config: BrokerConfig) -> None:
-    """Reject limits of share partitions that are outside their own bounds."""
+    """Reject limits of share partitions that are outside their configured bounds."""
     for name in LIMITED:
         value, low, high = (
             getattr(config, f"group.share.{prefix}{name}".replace(".", "_"))
@@ -407,7 +404,7 @@ def _check_share_partitions(config: BrokerConfig) -> None:
 
 
 def _check_groups(config: BrokerConfig, kind: str) -> None:
-    """Reject intervals of one kind of groups that are outside their own bounds."""
+    """Reject intervals of one type of group that are outside their configured bounds."""
     group = f"group.{kind}"
 
     def value(name: str) -> int:

@@ -1,8 +1,8 @@
-"""The settings of a subscription to the metrics of clients (KIP-714), and which clients it names.
+"""The settings of a client-metrics subscription (KIP-714), and the clients that it selects.
 
-A pattern names an attribute of clients and a regular expression for the whole value. A client has
-to match the patterns of all attributes; the last pattern for an attribute counts. The expressions
-have RE2's syntax: unlike Java's, they match in linear time.
+A pattern is a client attribute and a regular expression that must match its whole value. A client
+has to match the patterns of all attributes; the last pattern for an attribute counts. The
+expressions have RE2's syntax: unlike Java's, they match in linear time.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def check_client_metrics(settings: Mapping[str, str]) -> None:
 
 
 def parse_patterns(patterns: tuple[str, ...]) -> dict[str, Match]:
-    """Return the expressions of the setting ``match`` by attribute; raises ConfigError."""
+    """Return the regular expressions of the setting ``match``, by attribute; raises ConfigError."""
     matches: dict[str, Match] = {}
     for pattern in patterns:
         parts = pattern.rstrip("=").split("=")

@@ -54,7 +54,7 @@ class Kind(enum.IntEnum):
 
 
 class Scope(enum.Enum):
-    """The level at which a broker setting can be changed at run time, if at all."""
+    """The level at which a broker setting can be changed at run time, if it can."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -137,7 +137,7 @@ class Key(Generic[T_co]):
         return self.kind is Kind.PASSWORD
 
     def parse(self, text: str) -> T_co:
-        """Return the value of a property's text; raise ConfigError if it is invalid."""
+        """Return the value that a text stands for; raise ConfigError if it is invalid."""
         try:
             value = _PARSERS[self.kind](text.strip())
         except ValueError as error:
@@ -187,7 +187,7 @@ class Key(Generic[T_co]):
         return tuple(dict.fromkeys(values))
 
     def text(self, value: object) -> str | None:
-        """Return a value's text as it is displayed and written in files."""
+        """Return a value's text as displayed and as written in files."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -262,7 +262,7 @@ _PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {
 
 
 class Config:
-    """The values of one table: those that were given, and the table's defaults for the rest."""
+    """The values of one table: the given values, and the table's defaults for the rest."""
 
     def __init__(self, texts: Mapping[str, str], *, stored: bool = False) -> None:
         """``stored``: the texts come from the metadata log, and invalid ones are dropped."""

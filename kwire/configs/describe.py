@@ -161,7 +161,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
 
 
 def describe_new_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
-    """Return the settings in a CreateTopics answer, whose source may be a synonym in any unit."""
+    """Return the settings in a CreateTopics response, whose source may be a synonym in any unit."""
     return _override(_inherit_new(broker), overrides, broker)
 
 

@@ -86,6 +86,6 @@ def _check_intervals(kind: str, settings: Mapping[str, str], broker: "BrokerConf
 def within_limits(
     overrides: Mapping[str, str], name: str, default: int, low: int, high: int
 ) -> int:
-    """Return what a group overrides, kept within the broker's limits, or the broker's setting."""
+    """Return a group's override, kept within the broker's limits, or the broker's setting."""
     text = overrides.get(name)
     return default if text is None else min(max(int(text), low), high)

@@ -1,7 +1,7 @@
-"""Settings of Kafka 4.3 that kwire accepts, so far without any effect.
+"""Settings of Kafka 4.3 that kwire accepts but does not act on yet.
 
 They are checked, stored and shown like all others. A setting moves to the broker's table when kwire
-acts on it. This module is loaded when a file or a request names one of them.
+acts on it. This module is loaded when a file or a request names one of these settings.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Creates a node's settings from the properties in its file."""
+"""Reads a node's settings from the properties in its file."""
 
 import logging
 from collections.abc import Mapping

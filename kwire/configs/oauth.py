@@ -1,10 +1,10 @@
-"""The settings of log-ins with access tokens (OAUTHBEARER), of listeners and of this node's own.
+"""The settings for access tokens (OAUTHBEARER), of listeners and of this node as a client.
 
 Pure. A setting of a listener's mechanism, such as
 ``listener.name.clients.oauthbearer.sasl.oauthbearer.expected.audience``, overrides the listener's,
-which overrides the node's. Apache Kafka's classes are understood by their names; kwire rejects any
-other class, and the settings of features that it lacks, by theirs. Kafka accepts tokens without a
-signature where a key set is named but not the class that uses it; kwire does not start.
+which overrides the node's. kwire recognizes Apache Kafka's classes by name; it rejects any other
+class, and settings for features that it lacks. If a key set is configured but the class that uses
+it is not, Kafka accepts unsigned tokens; kwire refuses to start.
 """
 
 from collections.abc import Mapping
@@ -145,12 +145,12 @@ class OAuthConfig(Config):
 
     @property
     def is_jwt_bearer(self) -> bool:
-        """Return whether an assertion is the grant with which this node asks for tokens."""
+        """Return whether this node requests tokens with an assertion (the JWT bearer grant)."""
         return self.sasl_oauthbearer_jwt_retriever_class == JWT_BEARER_RETRIEVER
 
     @property
     def has_assertions(self) -> bool:
-        """Return whether this node proves by an assertion who it is."""
+        """Return whether this node authenticates to the identity provider with an assertion."""
         is_file = (self.sasl_oauthbearer_token_endpoint_url or "").startswith("file:")
         names_some = (
             self.sasl_oauthbearer_assertion_file or self.sasl_oauthbearer_assertion_claim_iss
@@ -193,7 +193,7 @@ def listener_tokens(properties: Mapping[str, str], listener: str) -> OAuthConfig
 
 
 def node_tokens(properties: Mapping[str, str], listener: str, module: LoginModule) -> OAuthConfig:
-    """Return the settings with which this node logs in at a listener; raise ConfigError."""
+    """Return the settings with which this node authenticates to a listener; raise ConfigError."""
     config = OAuthConfig(mechanism_settings(properties, listener, OAUTHBEARER))
     key = OAuthConfig.sasl_login_callback_handler_class.name
     name = f"{prefix(listener)}{OAUTHBEARER.lower()}.{key}"
@@ -222,7 +222,7 @@ def node_tokens(properties: Mapping[str, str], listener: str, module: LoginModul
 
 
 def _check_assertions(config: OAuthConfig, endpoint: str) -> None:
-    """Raise ConfigError if this node cannot ask for tokens with assertions."""
+    """Raise ConfigError if this node cannot request tokens with assertions."""
     if config.is_jwt_bearer and endpoint.startswith("file:"):
         raise ConfigError(
             f"{JWT_BEARER_RETRIEVER} asks an identity provider, not a file; set "
@@ -241,7 +241,7 @@ def _check_assertions(config: OAuthConfig, endpoint: str) -> None:
 
 
 def client_credentials(config: OAuthConfig, module: LoginModule) -> tuple[str, str]:
-    """Return the id and the secret with which this node asks for tokens; empty without any."""
+    """Return the client id and secret with which this node requests tokens; empty if unset."""
     return (
         config.sasl_oauthbearer_client_credentials_client_id or module.options.get("clientId", ""),
         config.sasl_oauthbearer_client_credentials_client_secret

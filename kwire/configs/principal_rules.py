@@ -1,8 +1,8 @@
-"""The user name of a client that shows a certificate: ``ssl.principal.mapping.rules``.
+"""The user name of a client with a certificate: ``ssl.principal.mapping.rules``.
 
 A rule is ``RULE:pattern/replacement/`` with an optional ``L`` (lower case) or ``U`` (upper case) at
-its end, or ``DEFAULT``, which takes the distinguished name as it is. The first rule whose pattern
-matches the whole name counts. Patterns are Java's; those that Python's ``re`` cannot read are
+its end, or ``DEFAULT``, which keeps the distinguished name unchanged. The first rule whose pattern
+matches the whole name applies. Patterns are Java's; those that Python's ``re`` cannot read are
 rejected.
 """
 
@@ -83,7 +83,7 @@ def _reference_parts(digits: str, group_count: int) -> list[str | int]:
 
 @attrs.frozen(eq=False, repr=False)
 class PrincipalRules:
-    """The rules in their order; None stands for ``DEFAULT``."""
+    """The rules in order; None represents ``DEFAULT``."""
 
     rules: tuple[Rule | None, ...]
 

@@ -1,7 +1,7 @@
-"""The error lines for the invalid settings of a node that cannot start, with a remedy.
+"""Adds a remedy to the error about an invalid setting of a node that cannot start.
 
-Clients that alter settings get Kafka's error; an operator who starts a node also gets the valid
-values. Rules: one line, which names the setting, without the value of a secret.
+Clients that alter settings get Kafka's error; an operator who starts a node also learns the valid
+values. Rules: the error is one line that names the setting and never shows a secret.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ _ADVICE: Final = {
 
 
 def in_words(error: BadValue) -> str:
-    """Return the error together with its remedy."""
+    """Return the error's text, followed by its remedy."""
     key, text = error.key, error.text
     if not text.strip():
         return f"{key.name} is empty; {remedy(key)}"
@@ -36,7 +36,7 @@ def in_words(error: BadValue) -> str:
 
 
 def remedy(key: Key[object]) -> str:
-    """Return the remedy: a valid value, or to leave the setting out."""
+    """Return the remedy: a valid value, or the advice to remove the setting."""
     if key.name in _ADVICE:
         return _ADVICE[key.name]
     default = key.text(key.default)

@@ -1,8 +1,8 @@
-"""The settings of a listener whose clients log in with SASL.
+"""The settings of a listener whose clients authenticate with SASL.
 
-Pure. A setting of a mechanism begins with the mechanism, in lower case, after the listener: the
-secrets are in JAAS lines such as ``listener.name.clients.plain.sasl.jaas.config``. An error never
-shows such a line. The users of SCRAM are in the cluster's metadata, so it needs no JAAS line.
+Pure. In the name of a mechanism's setting, the mechanism, in lower case, follows the listener.
+Secrets are in JAAS lines such as ``listener.name.clients.plain.sasl.jaas.config``; an error never
+shows such a line. SCRAM users are in the cluster's metadata, so SCRAM needs no JAAS line.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class MechanismConfig(NamedTuple):
 
 
 def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[MechanismConfig, ...]:
-    """Return the mechanisms of a listener; raise ConfigError for what kwire cannot do."""
+    """Return the mechanisms of a listener; raise ConfigError for an unsupported mechanism."""
     own = own_settings(properties, listener)
     name = f"{prefix(listener)}{_ENABLED}" if _ENABLED in own else _ENABLED
     config = SecurityConfig.of_listener(properties, listener)
@@ -69,7 +69,7 @@ def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[Mechani
 
 
 class Account(NamedTuple):
-    """The name and password with which this node logs in at other nodes."""
+    """The name and password with which this node authenticates to other nodes."""
 
     mechanism: str
     user: str
@@ -77,7 +77,7 @@ class Account(NamedTuple):
 
 
 class TokenAccount(NamedTuple):
-    """The settings by which this node gets an access token, with which it logs in at others."""
+    """The settings for the access tokens with which this node authenticates to other nodes."""
 
     tokens: "OAuthConfig"
     module: LoginModule
@@ -86,9 +86,9 @@ class TokenAccount(NamedTuple):
 def account_for(
     properties: Mapping[str, str], listener: str, setting: str, mechanism: str
 ) -> Account | TokenAccount:
-    """Return the account for a listener of other nodes; raise ConfigError.
+    """Return this node's account for a listener of other nodes; raise ConfigError.
 
-    ``setting`` is the one that names the mechanism.
+    ``setting`` is the name of the setting that selects the mechanism.
     """
     if mechanism not in _LOGIN_MODULES:
         raise ConfigError(
@@ -110,7 +110,7 @@ def account_for(
 
 
 def broker_account(properties: Mapping[str, str], listener: str) -> Account | TokenAccount:
-    """Return the account for the listener between brokers, whose mechanisms must include its."""
+    """Return the account for the inter-broker listener, which must offer its mechanism."""
     key = SecurityConfig.sasl_mechanism_inter_broker_protocol
     mechanism = SecurityConfig(properties).sasl_mechanism_inter_broker_protocol
     account = account_for(properties, listener, key.name, mechanism)
@@ -119,7 +119,7 @@ def broker_account(properties: Mapping[str, str], listener: str) -> Account | To
 
 
 def check_controller_mechanism(properties: Mapping[str, str], listener: str) -> None:
-    """Raise ConfigError if controllers would refuse the log-ins of each other."""
+    """Raise ConfigError if the controllers would reject each other's authentication."""
     key = SecurityConfig.sasl_mechanism_controller_protocol
     mechanism = SecurityConfig(properties).sasl_mechanism_controller_protocol
     _check_offered(properties, listener, key.name, mechanism)
@@ -137,9 +137,10 @@ def _check_offered(
 
 
 def controller_account(properties: Mapping[str, str], listener: str) -> Account | TokenAccount:
-    """Return the account for the listener of controllers.
+    """Return the account for the controller listener.
 
-    Controllers that elect a leader have not read the users in the metadata yet.
+    It cannot be a SCRAM user of the cluster: controllers that elect a leader have not read the
+    metadata yet.
     """
     key = SecurityConfig.sasl_mechanism_controller_protocol
     mechanism = SecurityConfig(properties).sasl_mechanism_controller_protocol

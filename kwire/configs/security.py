@@ -1,4 +1,4 @@
-"""The settings of listeners that protect their clients; loaded by nodes that have one.
+"""The settings of listeners with TLS or SASL; loaded only by nodes that have such a listener.
 
 A setting of one listener begins with ``listener.name.NAME.``, in lower case, and overrides the
 node's.
@@ -13,7 +13,7 @@ _OWN: Final = "listener.name."
 
 
 class SecurityConfig(Config):
-    """The protection of one listener, or of all listeners without settings of their own."""
+    """The security of one listener, or of all listeners without settings of their own."""
 
     sasl_enabled_mechanisms = strings(
         ("GSSAPI",),
@@ -43,12 +43,12 @@ class SecurityConfig(Config):
 
 
 def prefix(listener: str) -> str:
-    """Return the beginning of the names of a listener's own settings."""
+    """Return the prefix of a listener's own settings."""
     return f"{_OWN}{listener.lower()}."
 
 
 def own_settings(properties: Mapping[str, str], listener: str) -> dict[str, str]:
-    """Return a listener's own settings, under their names for all listeners."""
+    """Return a listener's own settings, under the names that apply to all listeners."""
     start = prefix(listener)
     return {
         name.removeprefix(start): text
@@ -60,7 +60,7 @@ def own_settings(properties: Mapping[str, str], listener: str) -> dict[str, str]
 def mechanism_settings(
     properties: Mapping[str, str], listener: str, mechanism: str
 ) -> dict[str, str]:
-    """Return the settings of a listener's mechanism, under their names for all listeners."""
+    """Return the settings of a listener's mechanism, under the names for all listeners."""
     own = own_settings(properties, listener)
     start = f"{mechanism.lower()}."
     of_mechanism = {

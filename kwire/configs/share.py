@@ -6,4 +6,4 @@ from kwire.configs.share_partitions import SharePartitionConfig
 
 
 class ShareConfig(ShareCoordinatorConfig, ShareGroupConfig, SharePartitionConfig):
-    """All of them."""
+    """All broker settings for share groups."""

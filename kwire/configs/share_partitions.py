@@ -1,4 +1,4 @@
-"""The broker's settings of share partitions (KIP-932), a part of its table."""
+"""The broker's settings of share partitions (KIP-932), which are part of its table."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def reset_age_ms(reset: str) -> int | None:
-    """Return how far back a `share.auto.offset.reset` by duration goes; None for the others."""
+    """Return how far back a duration in `share.auto.offset.reset` reaches; None for others."""
     prefix, duration = reset[: len(_BY_DURATION)], reset[len(_BY_DURATION) :]
     return duration_ms(duration) if prefix == _BY_DURATION else None
 

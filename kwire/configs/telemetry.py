@@ -9,7 +9,7 @@ _MODULES: Final = ("opentelemetry.proto.metrics.v1", "google.protobuf", "re2")
 
 
 class TelemetryConfig(Config):
-    """The settings of the receiver of metrics."""
+    """The settings for receiving client metrics."""
 
     # fmt: off
     kwire_client_metrics_max_series = integer(
@@ -21,7 +21,7 @@ class TelemetryConfig(Config):
 
 
 def check_telemetry(config: TelemetryConfig) -> None:
-    """Reject the receiver of metrics if a package that it needs is missing."""
+    """Reject settings that enable client metrics if a required package is missing."""
     if config.kwire_client_metrics_max_series and not all(map(_is_installed, _MODULES)):
         raise ConfigError(
             f"{TelemetryConfig.kwire_client_metrics_max_series.name} is set, but reading the "

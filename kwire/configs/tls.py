@@ -137,14 +137,14 @@ class TlsConfig(Config):
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions of TLS to speak: those enabled for which there are cipher suites."""
+        """The TLS versions to offer: the enabled versions for which there are cipher suites."""
         named = set(self.ssl_cipher_suites)
         suites = {"TLSv1.2": _TLS_1_2_SUITES.keys(), "TLSv1.3": _TLS_1_3_SUITES}
         return tuple(v for v in self.ssl_enabled_protocols if not named or named & suites[v])
 
 
 def listener_prefix(listener: str) -> str:
-    """Return the beginning of the names of settings that concern one listener only."""
+    """Return the prefix of the settings that concern only one listener."""
     return f"listener.name.{listener.lower()}."
 
 

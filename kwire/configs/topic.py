@@ -1,4 +1,4 @@
-"""The settings of a topic: its own, and the broker's for those that it does not set."""
+"""The settings of a topic: its own, and the broker's where the topic has none."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar

@@ -1,1 +1,1 @@
-"""`--secure`: nodes, clusters and test brokers that are protected without further settings."""
+"""`--secure`: nodes, clusters and test brokers protected without further settings."""

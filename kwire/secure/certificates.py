@@ -1,7 +1,8 @@
 """The certificates of `--secure`: an authority, and server certificates that it signs.
 
 Pure: the caller passes the time and stores the results. Needs the package ``cryptography``, which
-the extra ``tls`` installs. Keys use the curve P-256, as PKCS#8 in PEM, which Java can also read.
+the extra ``tls`` installs. Keys use the curve P-256 and are PKCS#8 in PEM, which Java can also
+read.
 """
 
 import ipaddress
@@ -80,7 +81,8 @@ def new_server(authority: Authority, hosts: Iterable[str], now_ms: int) -> bytes
 def is_due(server: bytes, authority: bytes, hosts: Iterable[str], now_ms: int) -> bool:
     """Return whether a server's certificate must be replaced.
 
-    It must be if it expires soon, was not issued by this authority, or lacks one of the hosts.
+    This is the case if it expires soon, was not issued by this authority, or lacks one of the
+    hosts.
     """
     try:
         certificate = x509.load_pem_x509_certificate(server)
@@ -108,7 +110,7 @@ def _builder(
     days: int,
     last: datetime | None = None,
 ) -> x509.CertificateBuilder:
-    """Return the part common to all certificates; ``last`` is when the issuer's own one expires."""
+    """Return the part common to all certificates; ``last`` is the expiry of the issuer's own."""
     end = _time(now_ms) + timedelta(days=days)
     return (
         x509.CertificateBuilder()

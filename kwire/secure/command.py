@@ -26,7 +26,7 @@ class Protected(NamedTuple):
 
 
 def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Protected:
-    """Return the properties of a protected node, with the files they name; raise ConfigError."""
+    """Return the properties of a protected node, and create its files; raise ConfigError."""
     from kwire.clock import SystemClock
     from kwire.secure.upkeep import Upkeep
 
@@ -46,5 +46,5 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
 
 
 def where(folder: SecureFolder) -> str:
-    """Return a line for the operator that says where the client files are."""
+    """Return a line that tells the operator where the client files are."""
     return f"client files: {folder.java_client} (Java), {folder.json_client} (librdkafka)"

@@ -1,9 +1,10 @@
 """The folder of `--secure`: the authority, the server's certificate, passwords and client files.
 
 Rules: only the owner can read the folder (mode 0700, files 0600). Existing files are reused; a file
-is replaced in one step, so that a reader never sees half of it. The folder is beside the data
-directory, not in it, because Apache Kafka does not start with a folder that is not a partition. The
-authority's key may be moved to a safe place; without it, no certificate can be renewed.
+is replaced atomically, so that a reader never sees half of it. The folder is beside the data
+directory, not in it, because Apache Kafka does not start if a data directory contains a folder that
+is not a partition. The authority's key may be moved to a safe place; without it, no certificate can
+be renewed.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The names that `--secure` chooses; loaded by every `kwire serve`, so it imports little."""
+"""The names that `--secure` chooses. Loaded by every `kwire serve`, so it imports little."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ def default_folder(properties: Mapping[str, str]) -> Path:
 
 
 def check_open(properties: Mapping[str, str]) -> None:
-    """Reject a start without `--secure` of a node that was started with it; raise ConfigError."""
+    """Reject starting a node without `--secure` that was started with it; raise ConfigError."""
     folder = default_folder(properties)
     if folder.is_dir():
         raise ConfigError(

@@ -1,10 +1,10 @@
 """The settings of a node with `--secure`, and the files for its clients.
 
-Pure. Rules: every listener is SASL_SSL. Clients and brokers log in with SCRAM-SHA-512. Nodes log in
-to controllers with PLAIN, because controllers know SCRAM users only after they have read the
-metadata. Both passwords are 256 random bits. The authorizer denies everything that no ACL allows;
-only the admin and the nodes are super users. The settings stay in the node's memory: they are
-written neither to ``server.properties`` nor to a command line.
+Pure. Rules: every listener is SASL_SSL. Clients and brokers authenticate with SCRAM-SHA-512. Nodes
+authenticate to controllers with PLAIN, because controllers know SCRAM users only after they have
+read the metadata. Both passwords are 256 random bits. The authorizer denies everything that no ACL
+allows; only the admin and the nodes are super users. The settings stay in the node's memory: they
+are written neither to ``server.properties`` nor to a command line.
 """
 
 import json
@@ -58,7 +58,7 @@ def listener_hosts(properties: Mapping[str, str]) -> list[str]:
 def node_settings(
     properties: Mapping[str, str], passwords: Passwords, keystore: Path, truststore: Path
 ) -> dict[str, str]:
-    """Return the properties of a protected node; raise ConfigError if they protect it already."""
+    """Return the properties of a protected node; raise ConfigError if they set security."""
     for name in properties:
         if name in _OWN or name.startswith(_OWN_PREFIXES):
             raise ConfigError(
@@ -108,7 +108,7 @@ def node_settings(
 
 
 def _rename(text: str) -> str:
-    """Rename PLAINTEXT listeners to SASL_SSL, because PLAINTEXT would be misleading."""
+    """Rename PLAINTEXT listeners to SASL_SSL, because the old name would be misleading."""
     parts = [part.strip().partition("://") for part in text.split(",")]
     return ",".join(
         (LISTENER if name.upper() == "PLAINTEXT" else name) + mark + rest

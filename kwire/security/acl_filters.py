@@ -1,4 +1,4 @@
-"""Filters over ACLs, as DescribeAcls and DeleteAcls have them."""
+"""The ACL filters of DescribeAcls and DeleteAcls."""
 
 from collections.abc import Generator, Mapping
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ from kwire.security.acls import ANY, LITERAL, MATCH, STEP_ACLS, WILDCARD, Acl
 
 
 class AclFilter(NamedTuple):
-    """The ACLs that DescribeAcls lists or DeleteAcls deletes; None selects every name."""
+    """The ACLs that DescribeAcls lists or DeleteAcls deletes; None matches every name."""
 
     resource_type: int
     resource_name: str | None
@@ -18,7 +18,7 @@ class AclFilter(NamedTuple):
     permission_type: int
 
     def selects(self, acl: Acl) -> bool:
-        """Return whether the filter selects an ACL."""
+        """Return whether the filter matches an ACL."""
         return (
             self.resource_type in (ANY, acl.resource_type)
             and self.operation in (ANY, acl.operation)
@@ -29,7 +29,7 @@ class AclFilter(NamedTuple):
         )
 
     def _selects_pattern(self, acl: Acl) -> bool:
-        """Return whether the filter selects the pattern; MATCH selects all that cover the name."""
+        """Return whether the pattern matches; MATCH selects all patterns that cover the name."""
         if self.pattern_type not in (ANY, MATCH, acl.pattern_type):
             return False
         name = self.resource_name
@@ -70,7 +70,7 @@ def filter_of(fields: FilterFields) -> AclFilter:
 def selecting(
     acls: Mapping[bytes, Acl], selected: AclFilter
 ) -> Generator[None, None, list[tuple[bytes, Acl]]]:
-    """Return the ACLs that a filter selects, with their ids, step by step."""
+    """Return the ACLs that match a filter, with their ids, step by step."""
     matches = []
     for count, (acl_id, acl) in enumerate(acls.items(), 1):
         if selected.selects(acl):

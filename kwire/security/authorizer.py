@@ -79,7 +79,7 @@ _NO_LENGTHS: Final = PrefixLengths()
 
 @attrs.frozen(eq=False, repr=False)
 class AclIndex:
-    """The ACLs of a moment, by resource."""
+    """The ACLs at one moment, by resource."""
 
     resources: "Map[Resource, Map[Who, Rights]]" = attrs.field(factory=Map)
     prefix_lengths: "Map[int, PrefixLengths]" = attrs.field(factory=Map)
@@ -118,11 +118,11 @@ class AclIndex:
     def deciding_on_some(
         self, who: Who, operation: int, resource_type: int
     ) -> Generator[None, None, bool]:
-        """Decide step by step whether some resource of a type is allowed.
+        """Decide step by step whether at least one resource of a type is allowed.
 
-        A denial of all resources denies; otherwise a permission counts unless a denial with the
-        same literal name, or with a prefix of its name, covers it entirely. As in Kafka, only the
-        operation itself and All count here.
+        A denial of all resources denies; otherwise a permission is effective unless a denial with
+        the same literal name, or with a prefix of its name, covers it entirely. As in Kafka, only
+        the operation itself and All are considered here.
         """
         mask, everyone = _DENIED_BY[operation], _everyone(who)
         allowed: list[Resource] = []
@@ -212,7 +212,7 @@ class IndexChange:
 
 
 def java_host(host: str) -> str:
-    """Return an address as Kafka compares it with the hosts of ACLs: IPv6 without ``::``."""
+    """Return an address in the form that Kafka compares with ACL hosts: IPv6 without ``::``."""
     if ":" not in host:
         return host
     address, _, scope = host.partition("%")
@@ -226,7 +226,7 @@ def java_host(host: str) -> str:
 
 @attrs.define(eq=False, repr=False)
 class Authorizer:
-    """Decides for one node."""
+    """Makes the authorization decisions of one node."""
 
     super_users: frozenset[tuple[str, str]]
     """The principals that may do everything, by kind and name."""
@@ -247,7 +247,7 @@ class Authorizer:
         return self._index
 
     def replace_index(self, index: AclIndex) -> None:
-        """Decide by other ACLs from now on."""
+        """Use other ACLs from now on."""
         self._index, self.is_loaded = index, True
         self._decisions.clear()
 

@@ -1,8 +1,9 @@
-"""The server's side of a connection until its client has logged in, and of logging in again.
+"""The server's side of a SASL login, and of a later login on the same connection.
 
 Pure: frames in, answers out. The order is Kafka's: at most one ApiVersions, one SaslHandshake, then
 tokens, in SaslAuthenticate requests after version 1 of the handshake and as bare frames after
-version 0. Any other frame ends the connection. No other API is decoded before the log-in.
+version 0. Any other frame ends the connection. No other API is decoded before the client has logged
+in.
 
 A client that logs in again (KIP-368) keeps its mechanism and its user.
 """
@@ -50,7 +51,7 @@ Mechanisms = Mapping[str, Mechanism]
 
 
 class Login(NamedTuple):
-    """A completed log-in."""
+    """A completed login."""
 
     user: str
     mechanism: str
@@ -61,7 +62,7 @@ class Login(NamedTuple):
 
 
 class Rejected(Exception):
-    """The connection must end; ``answer`` is to be sent before, unless it is empty."""
+    """The connection must end; ``answer`` is sent first, unless it is empty."""
 
     def __init__(self, reason: str, answer: list[Part] | None = None) -> None:
         super().__init__(reason)
@@ -70,7 +71,7 @@ class Rejected(Exception):
 
 @attrs.define(eq=False, repr=False)
 class Conversation:
-    """One log-in on one connection; :attr:`login` is set at its end."""
+    """One login on one connection; :attr:`login` is set at its end."""
 
     mechanisms: Mechanisms
     before: Login | None = None
@@ -157,7 +158,7 @@ class Conversation:
         return "authentication" if self.before is None else "re-authentication"
 
     def _finish(self, exchange: Exchange, now_ms: int) -> None:
-        """Complete the log-in if the exchange is complete."""
+        """Complete the login if the exchange is complete."""
         user = exchange.user
         if user is None:
             return
@@ -178,7 +179,7 @@ class Conversation:
 
 
 def _read_header(frame: memoryview) -> tuple[RequestHead, int]:
-    """Return the header and the position of the body of a request that may precede a log-in."""
+    """Return the header, and the position of the body, of a request allowed before a login."""
     key = int.from_bytes(frame[:2], "big")
     if key not in _ALLOWED:
         raise Rejected(f"a request before authentication: API key {key}")

@@ -1,7 +1,7 @@
-"""Delegation tokens (KIP-48): their passwords, and who may do what with them.
+"""Delegation tokens (KIP-48): their passwords, and who may use them how.
 
-A token's password is an HMAC of its id with the cluster's secret key, so metadata have no secret.
-Principals have Kafka's form in records, such as ``User:alice``.
+A token's password is an HMAC of its id with the cluster's secret key, so the metadata contain no
+secrets. Principals have Kafka's form in records, such as ``User:alice``.
 """
 
 from hmac import digest
@@ -27,5 +27,5 @@ def may_renew(token: DelegationTokenRecord, principal: str) -> bool:
 
 
 def may_know(token: DelegationTokenRecord, principal: str) -> bool:
-    """Return whether a principal may see a token, and its password, without any ACL."""
+    """Return whether a principal may see a token and its password without any ACL."""
     return principal == token.requester or may_renew(token, principal)

@@ -7,8 +7,8 @@ from typing import Protocol
 class AuthenticationFailed(Exception):
     """The client may not log in.
 
-    ``text`` is what the client is told; without it, the client gets the same general text whether
-    the user does not exist or the password is wrong. ``reason`` is for the log.
+    ``text`` is sent to the client; without it, the client gets the same generic text whether the
+    user does not exist or the password is wrong. ``reason`` is for the log.
     """
 
     def __init__(self, reason: str, text: str | None = None) -> None:

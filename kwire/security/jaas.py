@@ -1,7 +1,7 @@
 """Parses the value of ``sasl.jaas.config``: one login module with its options.
 
 The syntax is that of Java's login configuration: ``CLASS FLAG name="value" ...;`` with quoted
-values, and with comments. Kafka's parser takes a value that begins with a digit for a number and
+values, and with comments. Kafka's parser treats a value that begins with a digit as a number and
 rejects it, so such a value needs quotes here, too. Errors never show a value.
 """
 

@@ -23,7 +23,7 @@ _NOBODY: Final = bytes(32)
 
 
 def digest(password: str) -> bytes:
-    """Return the form in which passwords are compared."""
+    """Return the digest of a password, by which passwords are compared."""
     return sha256(password.encode()).digest()
 
 
@@ -43,7 +43,7 @@ def client_token(user: str, password: str) -> bytes:
 
 @attrs.define(eq=False, repr=False)
 class PlainServer:
-    """The server's side of one log-in."""
+    """The server's side of one login."""
 
     passwords: Mapping[str, bytes]
     """The digests of the passwords, by user."""

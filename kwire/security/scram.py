@@ -1,11 +1,12 @@
-"""SCRAM (RFC 5802, KIP-84): credentials, and the server's side of a log-in.
+"""SCRAM (RFC 5802, KIP-84): credentials, and the server's side of a login.
 
-The server stores no password: a log-in proves that the client has it, and costs the server two
-HMACs. Only who makes a credential computes the expensive salted password (:func:`salt_password`).
+The server does not store passwords: a login proves that the client has the password, and costs the
+server two HMACs. The expensive salted password is only computed when a credential is created
+(:func:`salt_password`).
 
-A user that does not exist gets a salt as well, the same one from every node of the cluster, and
-fails only at the proof: a client cannot tell that from a wrong password. Channel binding is not
-supported ("n"), extensions other than that of delegation tokens are ignored.
+For a user that does not exist, every node of the cluster returns the same invented salt, and the
+login fails only at the proof: a client cannot tell that from a wrong password. Channel binding is
+not supported ("n"), extensions other than that of delegation tokens are ignored.
 """
 
 from base64 import b64decode, b64encode
@@ -55,7 +56,7 @@ class Credential(NamedTuple):
 
 
 class TokenCredential(NamedTuple):
-    """The credential of a delegation token, whose id is the user name of the log-in."""
+    """The credential of a delegation token, whose id is the user name at the login."""
 
     credential: Credential
     owner: str
@@ -84,7 +85,7 @@ def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterati
 def make_credential(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> Credential:
-    """Return the credential that belongs to a salted password."""
+    """Return the credential for a salted password."""
     name = mechanism.hash_name
     client_key = digest(salted_password, b"Client Key", name)
     return Credential(
@@ -97,9 +98,9 @@ def make_credential(
 
 @attrs.frozen(eq=False, repr=False)
 class Decoys:
-    """The credentials of users that do not exist: always the same one for a name, for no password.
+    """Credentials for users that do not exist: fixed for each name, and matching no password.
 
-    ``key`` is the same on all nodes and after each start, and no client knows it before its log-in.
+    ``key`` is the same on all nodes and after each start, and no client knows it before its login.
     """
 
     key: bytes
@@ -113,7 +114,7 @@ class Decoys:
 
 @attrs.define(eq=False, repr=False)
 class ScramServer:
-    """The server's side of one log-in."""
+    """The server's side of one login."""
 
     mechanism: ScramMechanism
     find: Callable[[str], Credential | None]
@@ -224,7 +225,7 @@ class _ClientFirst:
 
 @attrs.frozen(eq=False, repr=False)
 class _Challenge:
-    """A log-in between its two messages."""
+    """A login between its two messages."""
 
     first: _ClientFirst
     nonce: str
@@ -238,12 +239,12 @@ class _Challenge:
 
 
 def encode_name(user: str) -> str:
-    """Return a user's name as it stands in messages."""
+    """Return a user's name as it is encoded in messages."""
     return user.replace("=", "=3D").replace(",", "=2C")
 
 
 def decode_name(text: str) -> str:
-    """Return the user's name that stands in a message; raise AuthenticationFailed."""
+    """Return the user's name that a message contains; raise AuthenticationFailed."""
     parts = text.split("=")
     for part in parts[1:]:
         if part[:2] not in ("2C", "3D"):
@@ -252,7 +253,7 @@ def decode_name(text: str) -> str:
 
 
 def xor(a: bytes, b: bytes) -> bytes:
-    """Return the bitwise difference of two equally long byte strings."""
+    """Return the bitwise XOR of two equally long byte strings."""
     number = int.from_bytes(a, "big") ^ int.from_bytes(b, "big")
     return number.to_bytes(len(a), "big")
 

@@ -1,4 +1,4 @@
-"""Parses what ``kwire format --add-scram`` is given, in the form of Kafka's storage tool.
+"""Parses the argument of ``kwire format --add-scram``, which has the form of Kafka's storage tool.
 
 For example ``SCRAM-SHA-256=[name=alice,password=secret]``; ``iterations`` and a ``salt`` in base64
 may be given, and a ``saltedpassword`` in base64 instead of the password. Errors never show a value.

@@ -1,4 +1,4 @@
-"""The client's side of a log-in with SCRAM (RFC 5802), as one node does it at another."""
+"""The client's side of a SCRAM login (RFC 5802), as one node performs it at another."""
 
 from base64 import b64encode
 from hashlib import new as new_hash
@@ -23,7 +23,7 @@ _HEADER: Final = "n,,"
 
 
 class Challenge(NamedTuple):
-    """The server's demand: the password salted in this way."""
+    """The server's challenge: how to salt the password."""
 
     salt: bytes
     iterations: int
@@ -31,7 +31,7 @@ class Challenge(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class ScramClient:
-    """The client's side of one log-in."""
+    """The client's side of one login."""
 
     mechanism: ScramMechanism
     user: str
@@ -51,7 +51,7 @@ class ScramClient:
         return f"{_HEADER}{self._bare}".encode()
 
     def challenge(self, server_first: bytes) -> Challenge:
-        """Return what the server asks for; raise AuthenticationFailed."""
+        """Return the server's challenge; raise AuthenticationFailed."""
         text = server_first.decode(errors="replace")
         parts = text.split(",", 3)
         if len(parts) < 3:
@@ -79,7 +79,7 @@ class ScramClient:
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
     def check(self, server_final: bytes) -> None:
-        """Raise AuthenticationFailed unless the server has the user's credential, too."""
+        """Raise AuthenticationFailed if the server does not have the user's credential, too."""
         text = server_final.decode(errors="replace").partition(",")[0]
         if not compare_digest(decode_base64(value_of("v", text)), self._signature):
             raise AuthenticationFailed("the other node does not have the user's credential")

@@ -1,1 +1,1 @@
-"""Data directories: the files that `kwire format` writes, and the checks of who may open them."""
+"""Data directories: the files that `kwire format` writes, and checks of who may open them."""

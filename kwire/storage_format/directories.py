@@ -1,8 +1,8 @@
 """The identity of data directories: formats empty ones, and rejects those of other nodes.
 
-Rules: a directory with a ``meta.properties`` is formatted. Any other directory is formatted at the
-start only if this node is the single voter: with several voters, one that lost its log but still
-votes can undo what a majority has agreed on.
+Rules: a directory with a ``meta.properties`` is formatted. Any other directory is formatted at
+startup only if this node is the only voter: with several voters, a voter that has lost its log but
+still votes can undo decisions of a majority.
 """
 
 import errno
@@ -66,7 +66,7 @@ def refusal(path: str, error: OSError) -> str:
 
 
 def with_remedy(what: str, error: OSError) -> str:
-    """Return the line, followed by the remedy if the error has one."""
+    """Return the line, followed by a remedy if there is one for the error."""
     remedy = _REMEDIES.get(error.errno or 0)
     return what if remedy is None else f"{what}; {remedy}"
 
@@ -134,7 +134,7 @@ def identify(
 
 
 def _check_distinct(config: BrokerConfig, disks: Disks) -> None:
-    """Reject two names of one directory: the node would wait for its own lock."""
+    """Reject two names for the same directory: the node would wait for its own lock."""
     by_target: dict[str, str] = {}
     for path in config.data_directories:
         other = by_target.setdefault(disks.resolve(path), path)
@@ -169,12 +169,12 @@ def has_metadata_log(path: str, disks: Disks) -> bool:
 
 
 def is_alone(config: BrokerConfig) -> bool:
-    """Return whether this node has the only copy of the metadata, in a quorum it formatted."""
+    """Return whether this node has the only copy of the metadata, in a quorum that it formatted."""
     return not config.voters and is_single_voter(config)
 
 
 def check_cluster_id(text: str) -> None:
-    """Reject an id that other tools would not accept."""
+    """Reject a cluster id that other tools would not accept."""
     try:
         uuid_bytes(text)
     except ValueError:
@@ -346,7 +346,7 @@ def format_directory(
 ) -> None:
     """Write a new directory's files; ``meta.properties`` comes last and marks it as formatted.
 
-    ``extra`` are further records of a new cluster.
+    ``extra``: further records of a new cluster.
     """
     parameters = Format(
         cluster_id=cluster_id,
@@ -377,7 +377,7 @@ def format_node(
     extra: tuple[MetadataRecord, ...] = (),
     random_bytes: RandomBytes = os.urandom,
 ) -> Iterator[str]:
-    """Format every unformatted directory and report each one, as Kafka's storage tool does.
+    """Format and report every unformatted directory, as Kafka's storage tool does.
 
     ``extra`` are further records of a new cluster, such as credentials.
     Raises CannotOpenError if a formatted directory belongs to another node or cluster.

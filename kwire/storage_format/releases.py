@@ -1,8 +1,8 @@
 """The feature levels of a new cluster, from the operator's options.
 
-Rules: a level is accepted only if this node can serve it. A release implies the metadata.version
-that it ended with and the features that it introduced (:data:`_BEGINNINGS`); other features are at
-0. kraft.version follows from how the voters are given; an option may repeat it but not contradict
+Rules: a level is accepted only if this node can serve it. A release implies its final
+metadata.version and the features that it introduced (:data:`_BEGINNINGS`); other features are at 0.
+kraft.version depends on how the voters are specified; an option may repeat it but not contradict
 it.
 """
 

@@ -1,7 +1,7 @@
 """The users of a new cluster that log in with SCRAM (`kwire format --add-scram`).
 
-A credential is an argument as of Kafka's storage tool, or a line of a file: the list of processes
-shows arguments to everybody on the machine.
+A credential is an argument like that of Kafka's storage tool, or a line of a file, because every
+user of the machine can see a process's arguments.
 """
 
 import os
@@ -21,7 +21,7 @@ FILE: Final = "@"
 def scram_records(
     arguments: Sequence[str], features: Mapping[str, int]
 ) -> "tuple[MetadataRecord, ...]":
-    """Return the records of the users; raise BadLevelError for what cannot be stored."""
+    """Return the records of the users; raise BadLevelError for users that cannot be stored."""
     if not arguments:
         return ()
     from kwire.raftmeta.storage.levels import SCRAM, level_of
@@ -41,7 +41,7 @@ def scram_records(
 
 
 def _credentials(argument: str) -> list[str]:
-    """Return the credentials that an argument is or names; raise BadLevelError."""
+    """Return the credentials in an argument, or in the file that it names; raise BadLevelError."""
     if not argument.startswith(FILE):
         return [argument]
     path = argument.removeprefix(FILE)

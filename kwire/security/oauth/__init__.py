@@ -1,1 +1,1 @@
-"""Log-ins with access tokens: the mechanism OAUTHBEARER. Loaded only where a listener has it."""
+"""Access tokens: the mechanism OAUTHBEARER. Loaded only where a listener has it."""

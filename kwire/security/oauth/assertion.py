@@ -1,8 +1,8 @@
 """Assertions: tokens (JWT) that a node signs to prove who it is to an identity provider (RFC 7523).
 
-The claims come from Kafka's settings: those of the template file, overridden by the named ones,
-overridden by the times. Private keys are in PKCS#8, as PEM, as DER, or as the bare Base64 that
-Kafka 4.1 wants. Pure; PyJWT signs.
+The claims come from Kafka's settings: claims from the template file, overridden by individual
+settings, overridden by the times. Private keys are PKCS#8, as PEM, as DER, or as the bare Base64
+that Kafka 4.1 requires. Pure; PyJWT signs.
 """
 
 import json
@@ -19,7 +19,7 @@ _PEM: Final = b"-----BEGIN"
 
 
 class Template(NamedTuple):
-    """The sections of an assertion that are the same each time."""
+    """The sections of an assertion that never change."""
 
     header: Mapping[str, object]
     claims: Mapping[str, object]

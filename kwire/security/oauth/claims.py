@@ -16,7 +16,7 @@ _SECONDS_MAX: Final = 1 << 40
 
 
 class AccessToken(NamedTuple):
-    """The result of an accepted token."""
+    """The facts from an accepted token."""
 
     user: str
     expires_ms: int
@@ -24,7 +24,7 @@ class AccessToken(NamedTuple):
 
 
 class TokenRules(NamedTuple):
-    """A listener's demands on the claims of signed tokens."""
+    """A listener's requirements for the claims of signed tokens."""
 
     audiences: tuple[str, ...] = ()
     """The audiences, one of which a token must name; empty for no check."""
@@ -55,7 +55,7 @@ def check_claims(claims: Claims, rules: TokenRules, now_ms: int) -> AccessToken:
 
 
 def seconds(claims: Claims, name: str) -> float | None:
-    """Return a time among the claims, None if there is none; raise TokenRejected if it is none."""
+    """Return a time among the claims, None if it is missing; raise TokenRejected if invalid."""
     value = claims.get(name)
     if value is None:
         return None
@@ -83,7 +83,7 @@ def _check_audience(claims: Claims, rules: TokenRules) -> None:
 
 
 def _check_scopes(value: object, name: str) -> None:
-    """Reject scopes that are not texts, empty or repeated; kwire decides by ACLs, not scopes."""
+    """Reject scopes that are not texts, empty or repeated; kwire uses ACLs, not scopes."""
     scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     if not all(isinstance(scope, str) and scope.strip() for scope in scopes):
         raise TokenRejected(f"the claim {name} has an invalid scope")

@@ -1,9 +1,9 @@
 """The messages of OAUTHBEARER (RFC 7628), as bytes.
 
-A client sends its access token, and extensions, which kwire ignores. A token that is not accepted
-is answered with a JSON object, which the client acknowledges with one byte before the log-in fails.
-Apache Kafka's rules decide what is well-formed. Parsing is linear in the length of a message, and a
-longer message than :data:`MESSAGE_BYTES_MAX` is not parsed at all.
+A client sends its access token, and extensions, which kwire ignores. The answer to a rejected token
+is a JSON object, which the client acknowledges with one byte before the login fails. Apache Kafka's
+rules decide whether a message is well-formed. Parsing is linear in the length of a message, and
+messages longer than :data:`MESSAGE_BYTES_MAX` are not parsed at all.
 """
 
 import json
@@ -25,7 +25,7 @@ _AUTH: Final = re.compile(r"([A-Za-z0-9_]+) +([-_~+/.A-Za-z0-9]+=*)")
 
 
 class TokenRejected(Exception):
-    """An access token that is not accepted; the reason is for the log and never has the token."""
+    """An access token is not accepted; the reason is for the log and never shows the token."""
 
     def __init__(self, reason: str, scope: str = "") -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ def _format_error(why: str) -> AuthenticationFailed:
 
 
 def client_message(token: str, extensions: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """Return the message with which a client logs in; raise ValueError for what it cannot hold."""
+    """Return the message with which a client logs in; raise ValueError for invalid values."""
     if not _AUTH.fullmatch(f"Bearer {token}"):
         raise ValueError("the access token has a character that no token may have")
     pairs = [f"auth=Bearer {token}"]
@@ -87,7 +87,7 @@ def client_message(token: str, extensions: tuple[tuple[str, str], ...] = ()) -> 
 
 
 def error_object(rejected: TokenRejected) -> str:
-    """Return the JSON object that tells a client why its token is not accepted."""
+    """Return the JSON object that tells a client why its token was rejected."""
     if rejected.scope:
         return f'{{"status":"insufficient_scope", "scope":{json.dumps(rejected.scope)}}}'
     return '{"status":"invalid_token"}'

@@ -1,4 +1,4 @@
-"""The server's side of a log-in with OAUTHBEARER."""
+"""The server's side of a login with OAUTHBEARER."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ from kwire.security.oauth.messages import (
 
 @attrs.define(eq=False, repr=False)
 class TokenServer:
-    """The server's side of one log-in.
+    """The server's side of one login.
 
-    A client whose token is rejected gets the reason as a JSON object. Its next message, by the RFC
-    an acknowledgement, gets the error with which the connection ends.
+    A client whose token is rejected gets the reason as a JSON object. Its next message, an
+    acknowledgement according to the RFC, gets the error that ends the connection.
     """
 
     check: Callable[[str], AccessToken]
@@ -30,7 +30,7 @@ class TokenServer:
     """The failure that the client has been told as a JSON object."""
 
     def answer(self, token: bytes) -> bytes:
-        """Return the empty token, or the JSON object; raise AuthenticationFailed."""
+        """Return the empty token, or a rejection's JSON object; raise AuthenticationFailed."""
         if self._failure is not None:
             raise self._failure
         message = parse_client_message(token)

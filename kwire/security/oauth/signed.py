@@ -1,9 +1,10 @@
 """Verifies the signature of access tokens (JWT) with the public keys of their issuer (JWKS).
 
-The key decides which algorithms may be used with it, never the token: a token without a signature
-(``none``), and one whose "signature" is an HMAC with the public key, are rejected. Symmetric keys
-in a key set are ignored, because who can verify with them can also sign. PyJWT checks signatures;
-the claims are checked in :mod:`kwire.security.oauth.claims`, with the node's clock.
+The key, and never the token, decides which algorithms may be used with it: a token without a
+signature (``none``), and one whose "signature" is an HMAC with the public key, are rejected.
+Symmetric keys in a key set are ignored, because anyone who can verify with them can also sign.
+PyJWT checks signatures; the claims are checked in :mod:`kwire.security.oauth.claims`, with the
+node's clock.
 """
 
 import json
@@ -38,7 +39,7 @@ _PUBLIC: Final = ("kty", "n", "e", "crv", "x", "y")
 
 
 class UnknownKey(TokenRejected):
-    """A token signed with a key that the key set lacks; its issuer may have a new one."""
+    """A token is signed with a key that the key set lacks; its issuer may have a new key."""
 
 
 class VerificationKey(NamedTuple):
@@ -58,7 +59,7 @@ class KeySet:
 
     @classmethod
     def parse(cls, text: bytes) -> "KeySet":
-        """Return the keys in a JSON Web Key Set that can verify; raise ValueError if it is none."""
+        """Return the verification keys in a JSON Web Key Set; raise ValueError if malformed."""
         try:
             members = json.loads(text)["keys"]
         except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,8 +1,8 @@
 """Access tokens without a signature, with which anybody can log in under any name.
 
-Apache Kafka accepts them on a listener with OAUTHBEARER whose settings name no other validator;
-they are for tests. The options are those of its JAAS line. The claims, and what is checked, are
-Kafka's, too.
+Apache Kafka accepts them on a listener with OAUTHBEARER whose settings do not name another
+validator; they are for tests. The options are in the listener's JAAS line. The options, claims and
+checks are Kafka's.
 """
 
 import json
@@ -16,7 +16,7 @@ from kwire.security.oauth.sections import decode_section
 
 
 class UnsecuredRules(NamedTuple):
-    """A listener's demands on unsecured tokens."""
+    """A listener's requirements for unsecured tokens."""
 
     user_claim: str = "sub"
     scope_claim: str = "scope"
