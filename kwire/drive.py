@@ -86,7 +86,7 @@ class Driver(Generic[E, F]):
 
 
 async def give_way() -> None:
-    """Let other tasks run between pieces of work that are each as long as a slice."""
+    """Let other tasks run between pieces of work that each take about a slice."""
     await trio.lowlevel.checkpoint()
 
 

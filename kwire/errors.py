@@ -39,7 +39,7 @@ def kafka_name(error: type[KafkaError]) -> str:
 
 
 def error_class(code: int) -> "type[KafkaError]":
-    """Return the error for a code other than ``NONE``, also if the code is not known."""
+    """Return the error class for a code other than ``NONE``, even if the code is unknown."""
     return BY_CODE.get(code, UnknownServerError)
 
 

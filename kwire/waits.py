@@ -1,8 +1,8 @@
-"""Waits of one task for another: a signal that can be cleared, waits for an offset, deadlines.
+"""Waits of tasks for each other: a signal that can be cleared, waits for an offset, deadlines.
 
-A function whose result seldom has to be awaited is synchronous and returns a :class:`Slow` if it
-has to be; so nothing else pays for a coroutine. A :class:`Parked` result needs no task at all until
-its :class:`TimedWait` is over.
+A function whose result seldom has to be awaited is synchronous, and returns a :class:`Slow` if it
+has to be, so that the other calls do not pay for a coroutine. A :class:`Parked` result needs no
+task at all until its :class:`TimedWait` is over.
 
 Nothing polls: a task sleeps until another task calls ``set``, ``notify`` or ``reach``. For
 something that happens once, such as the end of a flush, :class:`trio.Event` is enough; tasks that
@@ -27,7 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @attrs.define(eq=False, repr=False)
 class Slow(Generic[T_co]):
-    """A result that has to be awaited, where most results do not.
+    """A result that has to be awaited, of a function whose results usually do not.
 
     The caller awaits :attr:`finish` at once, before any other task runs.
     """
@@ -37,9 +37,9 @@ class Slow(Generic[T_co]):
 
 
 class TimedWait:
-    """A wait that ends at its deadline, or earlier by :meth:`set`; no task has to wait meanwhile.
+    """A wait that ends at its deadline, or earlier by :meth:`set`; it does not need a task.
 
-    Either :meth:`park` names a function that is called at the end, or a task awaits :meth:`wait`.
+    Either :meth:`park` sets a function that is called at the end, or a task awaits :meth:`wait`.
     """
 
     __slots__ = ("_deadline", "_deadlines", "_on_over", "is_first", "is_over", "is_parked")
@@ -61,7 +61,8 @@ class TimedWait:
     def park(self, on_over: Callable[[], object]) -> bool:
         """Have ``on_over`` called at the end, and return True.
 
-        Return False if a task has to wait instead: the wait is over, or no task runs the deadlines.
+        Return False if a task has to wait instead: the wait is over, or the deadlines are not
+        running.
         """
         if self.is_over or not self._deadlines.is_running:
             return False
@@ -77,7 +78,7 @@ class TimedWait:
             on_over()
 
     async def wait(self) -> None:
-        """Return when the wait is over; a parked wait goes on in this task."""
+        """Wait until the wait is over; a parked wait continues in this task."""
         self.is_parked = False
         if self.is_over:
             return
@@ -91,13 +92,13 @@ class TimedWait:
             await event.wait()
 
     def end(self) -> None:
-        """Forget the wait: it is over, or nobody waits any longer."""
+        """Discard the wait: it is over, or nobody is waiting any longer."""
         self._on_over, self.is_over = None, True
         self._deadlines.discard(self)
 
 
 class Parked(Slow[T_co]):
-    """A result that is ready to be computed once a wait is over, without a task until then.
+    """A result that can be computed once a wait is over; until then it needs no task.
 
     Either the caller parks the wait and then calls :attr:`resume`, or it awaits :attr:`finish`.
     """
@@ -118,7 +119,7 @@ class Parked(Slow[T_co]):
         """Ends the work without a result."""
 
     def then(self, resume: "Callable[[], Slow[T] | T]") -> "Parked[T]":
-        """Return a result of the same wait, to which ``resume`` leads."""
+        """Return a parked result with the same wait, which continues with ``resume``."""
         return Parked(self.wait, resume, self.cancel)
 
 
@@ -146,7 +147,7 @@ wait that need not have a task."""
 
 
 def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
-    """Run work that seldom waits; return its result, or what is left to wait for."""
+    """Run work that seldom waits; return its result, or a wait that leads to the result."""
     try:
         call = next(steps)
     except StopIteration as end:
@@ -158,7 +159,7 @@ def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
 
 
 async def _run_on(steps: Steps[T], call: _Call | TimedWait) -> T:
-    """Run the rest of work that has to await ``call``."""
+    """Run the rest of work that first has to await ``call``."""
     try:
         while True:
             try:
@@ -200,7 +201,7 @@ class Signal:
         self._tasks.unpark_all()
 
     async def wait(self) -> None:
-        """Return once the signal is set, or at the next :meth:`notify`."""
+        """Wait until the signal is set, or for the next :meth:`notify`."""
         if self._is_set:
             await trio.lowlevel.checkpoint()
         else:
@@ -250,9 +251,9 @@ class Deadlines:
         self._waits.discard(wait)
 
     async def wait(self, event: trio.Event, deadline: float) -> None:
-        """Wait for an event, but not beyond the deadline; the caller checks what it waits for.
+        """Wait for an event, but not beyond the deadline; the caller checks the outcome.
 
-        Nobody else may wait for the event, because it may be set at the deadline.
+        No other task may wait for the event, because it may be set at the deadline.
         """
         if not self.is_running:
             with trio.move_on_at(deadline):
@@ -265,9 +266,9 @@ class Deadlines:
             self.discard(event)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """End the waits whose time is up, and all when cancelled; sleep in between.
+        """End waits whose time is up, and all of them when cancelled; sleep in between.
 
-        While this does not run, each wait has a cancel scope of its own.
+        While this is not running, each wait has its own cancel scope.
         """
         self.is_running = True
         task_status.started()
@@ -285,7 +286,7 @@ class Deadlines:
 
 @attrs.define(eq=False, repr=False)
 class OffsetWaits:
-    """The tasks that wait until an offset, which only increases, reaches theirs."""
+    """Tasks that each wait until an offset, which only increases, reaches a certain value."""
 
     _events: LazyHeap[trio.Event] = attrs.field(factory=LazyHeap)
     """The waits that have not ended, by their offsets."""
@@ -294,7 +295,7 @@ class OffsetWaits:
         return len(self._events)
 
     async def wait(self, offset: int) -> None:
-        """Return when :meth:`reach` is called for at least ``offset``, or at :meth:`end_all`.
+        """Wait until :meth:`reach` is called for at least ``offset``, or until :meth:`end_all`.
 
         The caller must have checked that the offset is not reached; where :meth:`end_all` is used,
         it must check once more after the wait.

@@ -1,8 +1,8 @@
 """The wait of a coordinator's response for the commit of the records that it depends on.
 
 The wait ends with the lease of the broker's session. A broker that is cut off from the others can
-commit nothing more, and its clients have to look for the next coordinator; later requests on the
-same connection would wait behind this one.
+no longer commit anything, and its clients have to find the new coordinator; meanwhile, later
+requests on the same connection would wait behind this one.
 """
 
 from typing import TYPE_CHECKING, Final

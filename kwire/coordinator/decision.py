@@ -3,7 +3,7 @@
 A decider reads state and time and returns a :class:`Decision`; it changes nothing. The service
 writes the records, applies them, and only then lets the machine adopt the state that is not written
 (such as the members that wait for an answer). So a decision whose records cannot be written changes
-nothing, and ``apply`` is the same code for new and for replayed records.
+nothing, and the same ``apply`` serves new and replayed records.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -28,7 +28,7 @@ Timer = tuple[Hashable, float | None]
 
 
 class Moment(NamedTuple):
-    """The time of a decision: monotonic seconds for deadlines, wall-clock for records."""
+    """The time of a decision: monotonic seconds for deadlines, wall-clock time for records."""
 
     now: float
     wall_ms: int
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
 
     @property
     def expiry_ms(self) -> float:
-        """The time that expiry is judged by: a wall clock that jumps forward expires nothing."""
+        """The wall-clock time for expiry, without jumps, so a clock change expires nothing."""
         return min(self.wall_ms, self.steady_ms)
 
 
@@ -74,7 +74,7 @@ class LateAnswer(NamedTuple):
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer whose transaction a decision's records belong to."""
+    """The producer to whose transaction a decision's records belong."""
 
     producer_id: int
     epoch: int
@@ -145,7 +145,7 @@ class Machine(Protocol):
         """Yield the decisions to take after the replay and before the first request."""
 
     def on_next_epoch(self) -> None:
-        """Handle that the same leader continues in the next epoch; the partition may be loading."""
+        """Handle that the same leader continues in the next epoch; may happen while loading."""
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
         """Decide on the deadline ``name``, which has passed."""

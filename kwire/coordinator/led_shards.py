@@ -1,4 +1,4 @@
-"""The partitions of one internal topic that a node leads, and what may be asked of them now."""
+"""The partitions of one internal topic that a node leads, and the requests that they accept now."""
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Machine)
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class LedShards(Generic[M]):
-    """The led partitions; what changes them is in the subclass."""
+    """The led partitions; a subclass changes them."""
 
     topic: str
     log: "ShardLog"
@@ -63,7 +63,7 @@ class LedShards(Generic[M]):
         return shard
 
     def find_settled(self, index: int) -> Shard[M] | None:
-        """Return a partition in which a request that changes nothing need not wait, or None."""
+        """Return a partition in which a read-only request need not wait for a commit, or None."""
         shard = self._shards.get(index)
         if shard is None or shard.phase is not Phase.ACTIVE:
             return None

@@ -1,4 +1,4 @@
-"""Listings of what all partitions of a coordinator that this node leads hold."""
+"""Reads from all partitions that this node leads as their coordinator."""
 
 from collections.abc import Callable
 from contextlib import suppress

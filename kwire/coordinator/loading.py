@@ -1,10 +1,10 @@
 """The loads of a coordinator's partitions: each log is replayed from its start to its end.
 
-A few partitions are loaded concurrently, so that a long log does not hold up the others; their
-slices together are as long as a single one. If a load fails, even by a fault of a machine, the
-error is logged and the load is repeated with an empty shard, after a delay that doubles: a damaged
-log stays damaged. Meanwhile that partition answers COORDINATOR_LOAD_IN_PROGRESS; all others are
-served.
+A few partitions are loaded concurrently, so that a long log does not hold up the others; together,
+their slices take as long as a single slice. If a load fails, even because of a bug in a machine,
+the error is logged and the load is repeated with an empty shard, after a delay that doubles: a
+damaged log stays damaged. Meanwhile that partition answers COORDINATOR_LOAD_IN_PROGRESS; all others
+are served.
 """
 
 import logging

@@ -45,7 +45,7 @@ class ShardLog(Appender, LeaseTime, Protocol):
 
     @property
     def is_lease_over(self) -> bool:
-        """True while another broker may lead this broker's partitions."""
+        """The number of seconds for which the broker has been without its lease, in total."""
 
     @property
     def lease_left_s(self) -> float:
@@ -58,7 +58,7 @@ class ShardLog(Appender, LeaseTime, Protocol):
         """Return the high watermark: everything below it is committed."""
 
     async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
-        """Return when the high watermark reaches ``end_offset``; raises if leadership is lost."""
+        """Wait until the high watermark reaches ``end_offset``; raises if leadership is lost."""
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
         """Return whole batches from the one that contains ``offset``; empty at the log end.

@@ -115,7 +115,7 @@ class Replay(Generic[M]):
                 )
 
     def _apply(self, key: bytes, value: bytes | None, producer_id: int, offset: int) -> None:
-        """Apply one record; if it is damaged, only this record is skipped."""
+        """Apply one record; a damaged record is skipped."""
         try:
             record = self.machine.decode(key, value)
             if record is not None:

@@ -6,13 +6,13 @@ watermark has passed them: so no client sees state that a new leader might not h
 for an error that rejects a request, unless it only asks the client to retry. A new leader first
 replays the partition, and meanwhile answers COORDINATOR_LOAD_IN_PROGRESS. One task sleeps until the
 earliest deadline of all shards; without deadlines it does not wake. Long work (loading, due
-deadlines, further steps of a decision) runs in slices, and the members of a group are answered some
-at a time.
+deadlines, further steps of a decision) runs in slices, and the members of a group are answered a
+few at a time.
 
 Once the lease of the broker's session is over, requests are rejected with NOT_COORDINATOR,
 including those that wait for a commit: another broker may have loaded the partition by then
-(invariants 34 and 72). The clock of deadlines stops meanwhile. If a load fails, even by a fault of
-a machine, it is repeated from the start; until it succeeds, only its own partition answers
+(invariants 34 and 72). The deadlines' clock stops meanwhile. If a load fails, even because of a bug
+in a machine, it is repeated from the start; until it succeeds, only its own partition answers
 COORDINATOR_LOAD_IN_PROGRESS.
 
 Everything between a request and its append is synchronous, so no lock is needed.
@@ -188,7 +188,7 @@ class CoordinatorRuntime(LedShards[M]):
         return self._time.moment()
 
     def postpone(self, shard: Shard[M], name: Hashable, timeout_ms: int) -> None:
-        """Let ``timeout_ms`` pass from now until a deadline of a partition."""
+        """Set a partition's deadline ``name`` to ``timeout_ms`` from now."""
         shard.timers.set(name, self._time.now() + timeout_ms / 1000)
         self._wake_by_deadline(shard)
 
@@ -256,7 +256,7 @@ class CoordinatorRuntime(LedShards[M]):
     def _perform(
         self, shard: Shard[M], decision: Decision, deadline: Hashable | None = None
     ) -> None:
-        """Carry out a decision; ``deadline`` names the deadline that it is about, if any."""
+        """Carry out a decision; ``deadline`` is the name of the deadline that caused it, if any."""
         try:
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         except KafkaError as error:
@@ -324,7 +324,7 @@ class CoordinatorRuntime(LedShards[M]):
                     await slices.pause()
 
     def _fire_next_deadline(self, shard: Shard[M]) -> bool:
-        """Decide on one deadline that has passed; return False if there is none."""
+        """Decide on one deadline that has passed; return False if none has."""
         now = self._time.now()
         name = shard.timers.pop_due(now)
         if name is None:
@@ -356,7 +356,7 @@ class CoordinatorRuntime(LedShards[M]):
         await loader.run(nursery)
 
     def _replace(self, shard: Shard[M]) -> Shard[M]:
-        """Replace a shard whose load failed by an empty one; the steps of the old shard end."""
+        """Replace a shard whose load failed with an empty shard; the old shard's steps end."""
         index = shard.partition.partition
         empty = _empty_shard(self, shard.partition, shard.leader_epoch)
         empty.failures = shard.failures

@@ -61,7 +61,7 @@ class Wait:
 
     @property
     def reply(self) -> Opaque:
-        """The reply of the answer; a late answer builds it here."""
+        """The reply in the answer; a late answer builds it here."""
         return None if self.answer is None else self.answer.reply
 
     def settle(self, answer: Answer | LateAnswer | None, end_offset: int) -> None:
@@ -76,7 +76,7 @@ class Wait:
 class Series:
     """The remaining steps of a piece of long work, in order.
 
-    It keeps no record of failed attempts: there may be one a second for weeks.
+    Failed attempts are not recorded: there may be one per second for weeks.
     """
 
     __slots__ = ("_first", "_rest", "is_repeated")
@@ -129,7 +129,7 @@ class Shard(Generic[M]):
     """True if writing a step or a deadline has failed, and no write has succeeded since."""
 
     def next_series(self) -> Hashable | None:
-        """Return the first series that is not waiting after a fault; None if there is none."""
+        """Return the first series that is not waiting after an error; None if there is none."""
         return next((key for key, steps in self.series.items() if steps is not None), None)
 
     def perform(self, decision: Decision, to: "Appender", wall_ms: int) -> list[Wakeable]:
@@ -153,7 +153,7 @@ class Shard(Generic[M]):
         return _events(answered)
 
     def _write(self, decision: Decision, to: "Appender", wall_ms: int) -> None:
-        """Append the decision's batch and apply it; each of several batches before the next."""
+        """Append and apply the decision; each of several batches is applied before the next."""
         max_batch_bytes = to.max_batch_bytes(self.partition)
         batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
         producer, draft = decision.producer, decision.draft

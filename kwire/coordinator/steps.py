@@ -6,9 +6,9 @@ such as the abort of timed-out transactions, has a name: it does not start while
 name is unfinished. So a partition that is below ``min.insync.replicas`` for an hour does not
 accumulate work.
 
-A step with a fault, or one that can never be written, does not hold up other series. Its own series
-skips the step if a deadline repeats the series anyway; otherwise it retries the step later, after
-its other steps.
+A step that raises an unexpected error, or that can never be written, does not hold up other series.
+Its own series skips the step if a deadline repeats the series anyway; otherwise it retries the step
+later, after its other steps.
 """
 
 import logging
@@ -114,14 +114,14 @@ class StepRunner(Generic[M]):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether the error is that the partition cannot be written now, so a retry may help."""
+    """Return whether the partition just cannot be written now, so that a retry may help."""
     return isinstance(error, KafkaError) and error.retriable
 
 
 def log_failure(subject: str, shard: Shard[M], error: Exception) -> float:
-    """Log an error and return the seconds until the retry, longer after a fault.
+    """Log an error and return the seconds until the retry, longer after an unexpected error.
 
-    A shard that cannot be written is logged only once, until it can be written again.
+    While a shard cannot be written, this is logged only once.
     """
     partition = shard.partition
     if not _may_pass(error):

@@ -56,7 +56,7 @@ class Timers:
             self._push(name, at)
 
     def pop_due(self, now: float) -> Hashable | None:
-        """Remove one deadline that has passed and return its name; None if there is none."""
+        """Remove one deadline that has passed and return its name; None if none has passed."""
         while self._heap and self._heap[0][0] <= now:
             entered, _, name = heappop(self._heap)
             if self._pushed.get(name) == entered:

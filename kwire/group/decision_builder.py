@@ -58,7 +58,7 @@ class DecisionBuilder:
             self.answers.append(Answer(ticket, reply))
 
     def answer_late(self, ticket: int | None, make: Callable[[], object]) -> None:
-        """Answer a request whose own task builds the response, because a group may have many."""
+        """Answer a request whose own task builds the response: a group may have many of them."""
         if ticket is not None:
             self.answers.append(LateAnswer(ticket, make))
 

@@ -34,7 +34,7 @@ IsOver = Callable[[Committed], bool]
 
 
 class ShardState(Protocol):
-    """The groups and offsets of one partition, as used by the steps."""
+    """The groups and offsets of one partition, as the steps use them."""
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]: ...

@@ -1,6 +1,6 @@
-"""The groups of all kinds in one partition of `__consumer_offsets`, by their ids.
+"""All groups in one partition of `__consumer_offsets`, by id.
 
-The modules of consumer, share and streams groups are loaded when the first group of the kind
+The modules of consumer, share and streams groups are loaded when the first group of their kind
 appears.
 """
 
@@ -107,7 +107,7 @@ class GroupTables:
         return () if self._streams is None else self._streams.groups.values()
 
     def shard_of(self, key: object) -> "ConsumerShard | ShareShard | StreamsShard":
-        """Return the shard to which a record's key belongs; not for keys of classic groups."""
+        """Return the shard that a record's key belongs to; keys of classic groups have none."""
         if is_of_share_group(key):
             return self.share
         return self.streams if is_of_streams_group(key) else self.consumer

@@ -1,10 +1,10 @@
 """The committed offsets of all groups of one shard: a plain index.
 
 The offsets of an open transaction are pending until its marker is written; then they are committed
-or discarded. Of two commits for the same partition, the one written later counts, so a pending
-offset is discarded if another commit is written after it. Times are wall-clock milliseconds, as in
-the records. Committed offsets are stored as bytes, which the garbage collector does not visit: a
-million of them do not lengthen a collection.
+or discarded. The last commit written for a partition wins, so a pending offset is discarded if
+another commit is written after it. Times are wall-clock milliseconds, as in the records. Committed
+offsets are stored as bytes, which the garbage collector does not visit, so even a million of them
+do not slow down a collection.
 """
 
 import struct
@@ -240,7 +240,8 @@ class Offsets:
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
         """Commit or discard the pending offsets of a transaction; return the ids of its groups.
 
-        The offsets of a topic take effect in one update of a map, so ten thousand take little time.
+        The offsets of a topic take effect in a single map update, so even ten thousand offsets take
+        little time.
         """
         group_ids = self._groups_in.pop(producer_id, {})
         for group_id in group_ids:
@@ -300,7 +301,7 @@ class Offsets:
             del self._by_topic[topic]
 
     def _supersede(self, group_partition: GroupPartition, number: int) -> None:
-        """Discard the partition's pending offsets up to ``number``: a later commit counts."""
+        """Discard the partition's pending offsets up to ``number``: a later commit wins."""
         group_id, topic, partition = group_partition
         for pending in self._pending.get(group_id, {}).values():
             pending.supersede(topic, partition, number)

@@ -94,12 +94,12 @@ def _values(kind: int) -> tuple[type, type, int]:
 
 
 def is_of_share_group(key: object) -> bool:
-    """Return whether a decoded key is of a record of a share group."""
+    """Return whether a decoded key belongs to a share group."""
     return spec_of(type(key)).record_type in _SHARE_TYPES
 
 
 def is_of_streams_group(key: object) -> bool:
-    """Return whether a decoded key is of a record of a streams group."""
+    """Return whether a decoded key belongs to a streams group."""
     return spec_of(type(key)).record_type in _STREAMS_TYPES
 
 

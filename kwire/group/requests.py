@@ -74,7 +74,7 @@ def is_large(request: OffsetCommitRequest | OffsetDeleteRequest) -> bool:
 
 
 def split(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """Yield requests with at most :data:`DECISION_OFFSETS_MAX` offsets each."""
+    """Split a request into requests with at most :data:`DECISION_OFFSETS_MAX` offsets each."""
     if not is_large(request):
         yield request
         return
@@ -93,7 +93,7 @@ def split(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
 
 
 def split_leave(request: LeaveGroupRequest) -> Iterator[LeaveGroupRequest]:
-    """Yield requests with at most :data:`DECISION_MEMBERS_MAX` members each."""
+    """Split a request into requests with at most :data:`DECISION_MEMBERS_MAX` members each."""
     if len(request.members) <= DECISION_MEMBERS_MAX:
         yield request
         return
@@ -249,7 +249,7 @@ def commit_record(
 def offset_record(
     group_id: str, topic: tuple[str, bytes], committed: CommittedOffset, now_ms: int
 ) -> Record:
-    """Return the record of an offset that does not expire; ``topic``: its name and id."""
+    """Return the record of an offset that does not expire; ``topic`` is its name and id."""
     name, topic_id = topic
     partition, offset, leader_epoch, metadata = committed
     key = OffsetCommitKey(group=group_id, topic=name, partition=partition)
@@ -434,7 +434,7 @@ def list_groups(shard: GroupShard, states: Iterable[str], kinds: Iterable[str]) 
 
 
 def listing_of(group: "AnyGroup") -> Listing:
-    """Return the entry about a group in a list of groups."""
+    """Return a group's entry in a list of groups."""
     if isinstance(group, ClassicGroup):
         return group.group_id, group.protocol_type or "", group.state.value, "classic"
     return group.group_id, group.kind, group.state.value, group.kind
@@ -508,7 +508,7 @@ def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
 
 
 def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
-    """Describe a group for DescribeGroups; metadata of members only while the group is stable."""
+    """Describe a group for DescribeGroups; include members' metadata only if it is stable."""
     group = _existing(shard, group_id)
     stable = group.state is ClassicGroupState.STABLE
     members = [

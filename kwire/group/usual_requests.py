@@ -1,9 +1,9 @@
 """The usual requests of group members, each decided in one step.
 
-Most heartbeats change nothing but the deadline of the member's session, and most commits come from
-a member of a stable group. A function here handles such a request and returns its result; for every
-other request it returns None, or raises KafkaError, without having changed anything, and the
-general path (:class:`kwire.group.shard.GroupShard`) decides.
+Most heartbeats only move the deadline of the member's session, and most commits come from a member
+of a stable group. A function here handles such a request and returns its result; for every other
+request it returns None, or raises KafkaError, without having changed anything, and the general path
+(:class:`kwire.group.shard.GroupShard`) decides.
 
 Rules: the general path is the authority, and a function here must leave the groups, their deadlines
 and the log as the general path would (``tests/handlers/test_usual_group_requests.py`` compares the

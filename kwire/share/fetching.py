@@ -2,7 +2,7 @@
 
 Rules:
 
-* A fetch acquires records only when it is about to be answered. Until then other members may
+* A fetch acquires records only when its response is about to be sent. Until then other members may
   acquire them.
 * Record bytes are not read: an answer refers to the region of the file with the acquired batches.
 * A fetch waits like a consumer's (:mod:`kwire.replica.fetch_waits`); released records, a new start
@@ -72,7 +72,7 @@ class Options(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class Answer:
-    """The answer for one partition."""
+    """The result for one partition."""
 
     target: Target
     error: KafkaError | None = None
@@ -100,7 +100,7 @@ class _Batch(NamedTuple):
 
 
 async def fetch(service: ShareService, targets: Sequence[Target], options: Options) -> list[Answer]:
-    """Return the answers of all partitions; the caller sends or discards their records."""
+    """Return the results of all partitions; the caller sends or discards their records."""
     answers = [Answer(each, each.error) for each in targets]
     if not answers or options.max_records <= 0 or options.max_bytes <= 0:
         return answers
@@ -110,7 +110,7 @@ async def fetch(service: ShareService, targets: Sequence[Target], options: Optio
 
 
 def discard(answers: Sequence[Answer]) -> None:
-    """Close the files of answers that will not be sent."""
+    """Close the files of results that will not be sent."""
     for answer in answers:
         if answer.records is not None:
             answer.records.close()
@@ -188,7 +188,7 @@ class ShareFetch:
 
     @property
     def _is_urgent(self) -> bool:
-        """True if a partition has an error that the client should learn at once."""
+        """True if a partition has an error that the client should learn of at once."""
         errors = (answer.error for answer in self.answers if answer.error is not None)
         return any(not isinstance(error, _NOT_URGENT) for error in errors)
 

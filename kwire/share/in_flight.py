@@ -5,9 +5,9 @@ Pure: each method takes the time and decides at once. Rules:
 * A record is acquired by at most one member at a time, until the member acknowledges it, its lock
   ends, or the member leaves.
 * An acknowledgement or release changes nothing before it is stored: :meth:`acknowledging` and
-  :meth:`begin_release` reserve the records, :meth:`complete` changes or frees them. A lock that
-  ends is stored later, because nobody waits for the result: after a failover the records would be
-  available in any case.
+  :meth:`begin_release` reserve the records, :meth:`complete` changes or frees them. The end of a
+  lock is stored later, because nobody waits for it: after a failover the records would be available
+  in any case.
 * An acknowledged or archived record is never delivered again. A record is archived when it has been
   delivered as often as the group allows.
 * After a failover, offsets that were delivered but have no stored state are available, with a
@@ -132,7 +132,7 @@ class InFlight:
 
     @property
     def complete_count(self) -> int:
-        """The number of complete records in flight, once current changes are stored."""
+        """The number of complete in-flight records, once current changes are stored."""
         return sum(run.size for run in self._runs if run.will_be_complete)
 
     @property
@@ -273,9 +273,9 @@ class InFlight:
         *,
         may_renew: bool = True,
     ) -> Generator[None, None, Change]:
-        """Reserve acquired records for what their member has acknowledged, or renew their locks.
+        """Reserve acquired records that their member has acknowledged, or renew their locks.
 
-        If one is invalid, nothing is reserved and InvalidRecordState or InvalidRequest is raised.
+        If one is invalid, raises InvalidRecordState or InvalidRequest and reserves nothing.
         Offsets before the start offset are ignored. Other tasks do not change reserved records.
         """
         change = Change()
@@ -400,7 +400,7 @@ def _outcome(run: Run, kind: int, max_deliveries: int) -> tuple[RecordState, int
 
 
 def _pieces(acknowledgement: Acknowledgement) -> Iterator[tuple[int, int, int]]:
-    """Yield the first offset, the last offset and the type of each part that has one type."""
+    """Yield the first offset, last offset and type of each part with a single type."""
     first, last, types = acknowledgement
     if len(types) == 1:
         yield first, last, types[0]
@@ -418,7 +418,7 @@ def _size(acquired: Acquired) -> int:
 def _split(
     first: int, last: int, batch_size: float, batches: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield parts of about ``batch_size`` records that begin where a batch of the log begins."""
+    """Yield parts of about ``batch_size`` records that begin at the start of a batch."""
     for base, _ in batches:
         if base > last:
             break

@@ -101,7 +101,7 @@ class LedShare:
             raise errors[0]
 
     def store_batches(self, batches: Sequence[StateBatch]) -> None:
-        """Store states that are already in force, without waiting for the result."""
+        """Store states that already apply, without waiting for the result."""
         self._enqueue(_Write(batches, None, _ignore))
 
     def _enqueue(self, write: _Write) -> None:

@@ -41,7 +41,7 @@ class InitialState(NamedTuple):
 
 
 class ReadState(NamedTuple):
-    """The state that the leader of a share partition continues with."""
+    """The state with which the leader of a share partition continues."""
 
     error_code: int
     state_epoch: int = 0
@@ -95,7 +95,7 @@ class Persister(Protocol):
     async def delete(
         self, group_id: str, topic_id: bytes, partitions: Collection[int]
     ) -> dict[int, int]:
-        """Delete states; return the error code of each partition. Missing states are no error."""
+        """Delete states; return the error code of each partition, 0 for a missing state."""
 
     async def summaries(
         self, group_id: str, topic_id: bytes, partitions: Collection[int]

@@ -2,7 +2,7 @@
 
 Epoch 0 begins a session, and replaces the member's earlier one; each later request of the session
 has the next epoch; epoch -1 ends it. A session does not hold records: it only saves the member from
-naming its partitions in each request. It ends with the member's connection.
+listing its partitions in each request. It ends with the member's connection.
 """
 
 from collections import Counter
@@ -64,7 +64,7 @@ class ShareSessions:
         acknowledges: bool,
         limit: int,
     ) -> ShareSession | None:
-        """Return the session of a ShareFetch; None for its last request.
+        """Return the session of a ShareFetch; None if the request ends the session.
 
         ``limit`` is the largest number of sessions on this broker.
         """

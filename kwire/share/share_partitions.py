@@ -65,7 +65,7 @@ class ShareService:
         return iter(self._led.values())
 
     async def sleep(self, seconds: float) -> None:
-        """Wait before an answer after which a client would repeat its request at once."""
+        """Wait before responding to a client that would repeat its request at once."""
         await trio.sleep(seconds)
 
     # Loading.

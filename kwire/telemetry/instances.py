@@ -1,12 +1,12 @@
 """The client instances that push metrics to this broker, and when each may send a request.
 
-The rules are Kafka's. A client requests its subscription, pushes once right after the answer, and
-then once in each interval. An earlier request is throttled, except for a client's last push, and
-for a request for the subscription after the client's subscription id or codec was rejected. When
-its subscription changes, an instance starts over.
+The rules are Kafka's. A client requests its subscription, pushes right after the response, and then
+once per interval. An earlier request is throttled, except for a client's last push, and for a
+request for the subscription after the client's subscription id or codec was rejected. When its
+subscription changes, an instance starts from the beginning.
 
-The number of instances is limited; the instance that has been silent for longest is forgotten
-first. That is harmless, because its next request is answered like its first.
+The number of instances is limited; the instance that has been silent for longest is removed first.
+That is harmless, because its next request is handled like its first.
 """
 
 from collections import OrderedDict
@@ -68,7 +68,7 @@ class ClientInstance:
 
     @property
     def expiry_s(self) -> float:
-        """The time after which the silent instance is forgotten."""
+        """The time after which a silent instance is removed."""
         return max(EXPIRY_S, _INTERVALS * self.interval_s)
 
     def check_question(self, now: float) -> None:
@@ -135,7 +135,7 @@ class ClientInstances:
             self._expiries.discard(self._instances.popitem(last=False)[0])
 
     def _forget_expired(self, now: float) -> None:
-        """Forget some expired instances; this suffices, because each request adds at most one."""
+        """Remove some expired instances; that is enough, because each request adds at most one."""
         expiries = self._expiries
         for _ in range(_FORGOTTEN_AT_ONCE):
             if expiries.first_key > now:

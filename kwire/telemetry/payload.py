@@ -1,7 +1,7 @@
-"""The payload of a push: OTLP's MetricsData in one of the codecs, as numbers with labels.
+"""Decodes the payload of a push: OTLP's MetricsData, compressed with one of the codecs.
 
-Only gauges and cumulative sums are read, which is what Kafka's clients send when asked for them.
-The module imports the packages that decode OTLP, so it is loaded with the first push.
+Only gauges and cumulative sums are read, which is what Kafka's clients send on request. The module
+imports the packages that decode OTLP, so it is loaded with the first push.
 """
 
 import re
@@ -33,8 +33,8 @@ _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 def unpack(data: bytes, codec: int, max_bytes: int) -> Message:
     """Decompress and decode a payload; takes milliseconds, so it runs in a thread.
 
-    Raises TelemetryTooLarge if any form of it exceeds ``max_bytes``, and InvalidRecord if it is
-    damaged.
+    Raises TelemetryTooLarge if it exceeds ``max_bytes``, compressed or not, and InvalidRecord if it
+    is damaged.
     """
     try:
         plain = decompress(codec, data, max_bytes)
@@ -92,11 +92,11 @@ def _labels(attributes: Iterable[Message]) -> dict[str, str]:
 
 
 def page_name(metric: str) -> str:
-    """Return the name under which the page shows a client's metric."""
+    """Return the name of a client's metric on the page."""
     return PREFIX + to_name(metric.removeprefix(_KAFKAS))
 
 
 def to_name(text: str) -> str:
-    """Return a text as a name in Prometheus' format; names with "__" are reserved."""
+    """Convert a text to a name in Prometheus' format; names with "__" are reserved."""
     name = _NOT_IN_NAMES.sub("_", text[:TEXT_MAX])
     return name if name[:1].isalpha() else f"x{name}"

@@ -32,7 +32,7 @@ _ELEMENTS_MAX: Final = 50_000
 
 @attrs.frozen(eq=False, repr=False)
 class PushingClient:
-    """A client that pushes metrics, as this broker knows it."""
+    """A client that pushes metrics, as seen by this broker."""
 
     connection: "dict[object, Callable[[], None]]"
     """The callbacks for the end of the connection, by any key."""
@@ -145,7 +145,7 @@ class TelemetryReceiver:
         return instance
 
     def _bind(self, client: PushingClient, instance_id: bytes) -> None:
-        """Forget the connection's previous instance now, and this one when the connection ends."""
+        """Remove the connection's previous instance now, and this one when the connection ends."""
         end_former = client.connection.pop(TelemetryReceiver, None)
         if end_former is not None:
             end_former()
@@ -176,7 +176,7 @@ class TelemetryReceiver:
 
 
 def _unpack(payload: bytes, codec: int, max_bytes: int) -> object:
-    """Unpack a payload; on first use, the thread also imports the modules that this needs."""
+    """Unpack a payload; on first use, the thread also imports the modules needed for this."""
     from kwire.telemetry.payload import unpack
 
     return unpack(payload, codec, max_bytes)

@@ -3,8 +3,8 @@
 A push replaces all series of its client, so a number disappears when the client stops sending it,
 and all numbers disappear when the client has not pushed for several intervals. Clients choose names
 and labels, so everything has a limit: only a client's first series are kept, and if all clients
-together have too many, the clients that pushed longest ago lose theirs. The work on one push is
-short enough for one turn of the event loop.
+together have too many series, those of the clients that pushed longest ago are dropped. Processing
+a push is short enough for one turn of the event loop.
 """
 
 from collections import OrderedDict
@@ -88,7 +88,7 @@ class ClientSeries:
     def replace(
         self, instance_id: bytes, pushed: Sequence[Numbered], now: float, expires_at: float
     ) -> None:
-        """Replace the series of a client by those that it has pushed."""
+        """Replace a client's series with those that it has pushed."""
         self._drop_expired(now)
         self._drop(instance_id)
         client = self._clients[instance_id] = _Client(instance_id, expires_at)
@@ -112,7 +112,7 @@ class ClientSeries:
             self._drop(oldest)
 
     def count_dropped(self, count: int) -> None:
-        """Count numbers of clients that do not fit on the page."""
+        """Count numbers of clients for which the page has no room."""
         self._dropped.value += count
 
     def lines(self, now: float) -> Iterator[str]:
@@ -126,7 +126,7 @@ class ClientSeries:
                     yield f"{name}{labels} {value:.17g}"
 
     def _drop_expired(self, now: float) -> None:
-        """Drop some of the clients that pushed longest ago; expired ones are never shown."""
+        """Drop some of the clients that pushed longest ago; expired series are never shown."""
         for _ in range(min(_EXPIRED_AT_ONCE, len(self._clients))):
             oldest = next(iter(self._clients.values()))
             if oldest.expires_at > now:

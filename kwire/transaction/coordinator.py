@@ -1,8 +1,8 @@
 """The transaction coordinator for the handlers: it finds an id's partition and calls its shard.
 
-The end of a transaction is answered once its record is committed. Then the markers are sent; the
-transaction is complete only when all its partitions have theirs. A coordinator that takes over does
-the same for each transaction whose end is already decided.
+EndTxn is answered once its record is committed. Then the markers are sent; the transaction is
+complete only when all its partitions have their marker. A coordinator that takes over does the same
+for each transaction whose end is already decided.
 """
 
 import logging
@@ -134,8 +134,8 @@ class TransactionCoordinator:
     async def add_partitions(self, request: AddPartitions, *, repeat: bool = True) -> None:
         """Add partitions to a transaction; the first ones start it.
 
-        With ``repeat``, a request that finds markers of the previous transaction missing waits for
-        them briefly and is then repeated once.
+        With ``repeat``, a request that finds that markers of the previous transaction are missing
+        waits for them briefly and is then repeated once.
         """
         transactional_id = request.transactional_id
 

@@ -120,7 +120,7 @@ class MarkerSender:
     ) -> Generator[None, None, None]:
         """Queue markers for the leaders in small steps.
 
-        A transaction that lacks no marker, because its topics were deleted, is complete.
+        A transaction that needs no more markers, because its topics were deleted, is complete.
         """
         written, leaderless = [], []
         for end, partitions in parts:

@@ -24,7 +24,7 @@ class TransactionSettings:
 
     @classmethod
     def of(cls, config: "BrokerConfig") -> "TransactionSettings":
-        """Return the settings of the broker's configuration."""
+        """Return the settings from the broker's configuration."""
         return cls(
             commit_timeout_ms=config.request_timeout_ms,
             max_timeout_ms=config.transaction_max_timeout_ms,

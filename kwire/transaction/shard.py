@@ -43,7 +43,7 @@ _EXPIRED_AT_ONCE: Final = 100
 
 @attrs.frozen(repr=False)
 class InitProducer:
-    """A request for a producer id, with what its decision needs."""
+    """A request for a producer id, with the data for its decision."""
 
     transactional_id: str
     timeout_ms: int
@@ -74,7 +74,7 @@ class AddPartitions:
 
 @attrs.frozen(repr=False)
 class Unwritten:
-    """The changes of a decision that are not in its records."""
+    """Changes of a decision that are not in its records."""
 
     transactions: Sequence[Transaction] = ()
     """The decided states; only they have the last epochs, which no record holds."""
@@ -309,7 +309,7 @@ class TransactionShard:
     def _is_prepared_as(self, transaction: Transaction) -> bool:
         """Return whether the end that ``transaction`` describes still waits for its markers.
 
-        Without epoch bumps the next transaction has the same producer; only the times differ.
+        Without epoch bumps, the next transaction has the same producer; only its times differ.
         """
         current = self.transactions.get(transaction.transactional_id)
         return (

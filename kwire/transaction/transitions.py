@@ -3,9 +3,9 @@
 Rules: a function returns the next state, or the same state if there is nothing to write, or raises
 the protocol's error. The epochs follow KIP-360 (a producer that continues after an error), KIP-890
 (from `transaction.version` 2 onwards each end bumps the epoch) and KAFKA-19367 (fencing an open
-transaction bumps it once). While markers are missing every request gets ConcurrentTransactions
-before its producer is checked: the state may not contain the producer id yet that the end of the
-transaction has returned to the client (KAFKA-18660).
+transaction bumps it once). While markers are missing, every request gets ConcurrentTransactions
+before its producer is checked: the state may not yet contain the producer id that EndTxn has
+returned to the client (KAFKA-18660).
 """
 
 from collections.abc import Iterable, Mapping
@@ -223,7 +223,7 @@ def _end_without_bump(
 
 
 def _repeat_end(transaction: Transaction, *, commit: bool) -> Transaction:
-    """Return the state unchanged if the requested end is the one that it already has."""
+    """Return the state unchanged if it already has the requested end."""
     if transaction.state is TransactionState.EMPTY or transaction.is_commit != commit:
         raise InvalidTxnState
     return transaction

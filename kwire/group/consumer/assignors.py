@@ -5,7 +5,7 @@ slices. They depend only on their arguments, and return the partitions of each m
 
 - `uniform` gives all members the same number of partitions, at most one more or less, and moves as
   few partitions as possible. If the members subscribe to different topics, it comes as close to
-  that as their subscriptions allow; only then it may choose other members than Kafka does.
+  that as their subscriptions allow; only then may it choose different members than Kafka.
 - `range` gives each member a contiguous range of each topic, in the order of instance ids and then
   member ids.
 """
@@ -62,7 +62,7 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
 
 
 def _range_order(member: Subscriber) -> tuple[bool, str]:
-    """Sort static members first, by instance id: they keep their place when they return."""
+    """Order static members first, by instance id, so they keep their place on return."""
     return member.instance_id is None, member.instance_id or member.member_id
 
 
@@ -81,10 +81,10 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
 def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Steps:
     """Assign members that subscribe to the same topics.
 
-    Each member keeps partitions up to its quota; the members below their quota get the rest: first
-    what nobody had, then what others gave up. A member may have one partition more than the minimum
-    only while there are such extras, which go first to members that have one already. Members,
-    topics and partitions are visited in the order of Kafka's hash tables.
+    Each member keeps partitions up to its quota; members below their quota get the rest: first
+    partitions that nobody had, then partitions that others gave up. A limited number of members may
+    have one partition more than the minimum; members that already have an extra partition keep it
+    first. Members, topics and partitions are visited in the order of Kafka's hash tables.
     """
     by_id = {member.member_id: member for member in members}
     visited = yield from listing(by_id, java_hash)

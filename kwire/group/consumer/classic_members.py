@@ -68,7 +68,7 @@ def join(
 ) -> tuple[MemberUpdate | None, BecomesClassic]:
     """Decide on a JoinGroup; return the member's update, and the classic group if it becomes one.
 
-    ``attempts`` counts those that failed because a large group changed meanwhile.
+    ``attempts`` counts earlier attempts that failed because a large group changed meanwhile.
     """
     try:
         return _join(shard, builder, group, request, client, fresh_id, attempts)
@@ -152,7 +152,7 @@ def _subscription(
 def _member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, *, is_new: bool
 ) -> tuple[ConsumerMember, str | None]:
-    """Return the member before the change, and the id of a static member that it replaces."""
+    """Return the member before the change, and the id of the static member that it replaces."""
     if instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id), None
     if not is_new:

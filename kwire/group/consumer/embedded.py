@@ -1,8 +1,8 @@
-"""The messages inside the classic protocol: the subscriptions and assignments of consumers.
+"""The subscriptions and assignments that consumers embed in the classic protocol.
 
-A consumer group reads them when a member uses the classic protocol, or when the group changes its
-protocol. The first two bytes are the message's version; a newer version than the newest known one
-is read as that one.
+A consumer group reads these messages when a member uses the classic protocol, or when the group
+changes its protocol. The first two bytes are the message's version; an unknown newer version is
+read as the newest known version.
 """
 
 import struct
@@ -38,7 +38,7 @@ def read_subscription(message: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(message: bytes, topics: Topics) -> Partitions | None:
-    """Return the partitions of existing topics; None if reading would lose other data.
+    """Return the assigned partitions of existing topics; None if the message has further data.
 
     If a member has never received an assignment, the message is empty. Raises ValueError.
     """

@@ -93,11 +93,11 @@ def _member(group: ConsumerGroup, request: Request) -> tuple[ConsumerMember, str
 def join_static(
     group: ConsumerGroup, member_id: str, instance_id: str, *, is_classic: bool = False
 ) -> tuple[ConsumerMember, str | None]:
-    """Return a static member that joins, and its former id in the group, if any.
+    """Return the joining static member, and the id that it had in the group, if any.
 
-    Raises UnreleasedInstanceId while another consumer of the new protocol has the instance id. If
-    one of the two members uses the classic protocol, the joining member replaces the other at once,
-    as in the classic protocol.
+    Raises UnreleasedInstanceId while another member of the consumer protocol has the instance id.
+    If one of the two members uses the classic protocol, the joining member replaces the other at
+    once, as in the classic protocol.
     """
     former = group.static_member(instance_id)
     if former is None:

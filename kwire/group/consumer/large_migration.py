@@ -2,8 +2,8 @@
 
 The group's other requests run between the steps. The change is installed as one decision, with one
 batch, if the group has not changed since it was read; otherwise the change is decided again. After
-a few attempts, the change is built and installed in one decision, so that a group that changes all
-the time can change its protocol too.
+a few attempts, the change is built and installed in one decision, so that even a group that changes
+constantly can change its protocol.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator

@@ -1,8 +1,8 @@
 """A change of a group that one member causes, before any of it is written.
 
-It has the steps of a heartbeat that both protocols share: write the member, bump the group epoch,
-update the target, and move the member towards its target. Each step reads the group before the
-change and the member after it, and adds records to the decision.
+It contains the steps of a heartbeat that both protocols share: write the member, bump the group
+epoch, update the target, and move the member towards its target. Each step reads the group before
+the change and the member after it, and adds records to the decision.
 """
 
 import logging

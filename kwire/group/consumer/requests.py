@@ -1,4 +1,4 @@
-"""Requests about consumer groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
+"""Requests to consumer groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -113,7 +113,7 @@ def heartbeat(
 def _group_of(
     shard: GroupShard, builder: DecisionBuilder, request: Request
 ) -> ConsumerGroup | None:
-    """Return the group of a heartbeat; a join may create it, also from a classic group."""
+    """Return the group of a heartbeat; a join may create it or convert a classic group."""
     group_id = request.group_id
     group = shard.consumer_group(group_id)
     if group is not None:
@@ -171,7 +171,7 @@ def _refuse(shard: GroupShard, ticket: int, error: KafkaError, moment: Moment) -
 
 
 def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[MemberAndTarget]]:
-    """Describe a group; its members are returned separately, with their targets."""
+    """Describe a group; return its members separately, with their targets."""
     group = shard.consumer_group(group_id)
     if group is None:
         problem = "is not a consumer group" if shard.has_group(group_id) else "not found"

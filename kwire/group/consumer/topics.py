@@ -1,7 +1,7 @@
 """The topics that consumer groups subscribe to: ids, partition counts and racks, and their hash.
 
-The hash is Kafka's: a group record holds it, so a group that moves between Kafka and kwire is not
-rebalanced. It covers everything about the topics that an assignment may depend on.
+The hash is computed as in Kafka: group records contain it, so a group that moves between Kafka and
+kwire is not rebalanced. It covers all properties of topics that an assignment may depend on.
 """
 
 import struct
@@ -63,7 +63,7 @@ def group_hash(topics: Topics, names: Iterable[str]) -> int:
 
 
 def _text(text: str) -> bytes:
-    """Return the UTF-16 code units of a text, followed by their number."""
+    """Return the UTF-16 code units of a text, followed by their count."""
     units = text.encode("utf-16-le")
     return units + _INT.pack(len(units) // 2)
 

@@ -2,7 +2,7 @@
 
 Several members may have the same partition. Each partition gets the same number of members: one, or
 as many as are needed to give every member a partition. The members get equal shares of these
-places, and keep their partitions as far as that allows. If the members subscribe to different
+places, and keep their current partitions where possible. If the members subscribe to different
 topics, each topic is shared among its own subscribers.
 
 The results are those of Apache Kafka's assignor, which visits members and partitions in the order
@@ -97,7 +97,7 @@ def _share(
 
 
 def _quotas(subscribers: Sequence[int], count: int) -> dict[int, int]:
-    """Divide ``count`` places among members; the remainders are spread as in Kafka."""
+    """Divide ``count`` places among members; remainders are distributed as in Kafka."""
     precise = count / len(subscribers)
     return {
         index: ceil(precise * (position + 1)) - ceil(precise * position)
@@ -107,7 +107,7 @@ def _quotas(subscribers: Sequence[int], count: int) -> dict[int, int]:
 
 @attrs.define(eq=False, repr=False)
 class _Sharers:
-    """The members that share partitions, while these are assigned."""
+    """The members that share partitions, during an assignment."""
 
     owned: list[dict[bytes, set[int]]]
     """The partitions of each member."""
@@ -146,7 +146,7 @@ class _Sharers:
                     self._revoke(index, place)
 
     def revoke_above_sharing(self) -> Generator[None, None, None]:
-        """Take a partition that too many members have away from some of them."""
+        """Take partitions that too many members have away from some of these members."""
         for place, indexes in self.owners.items():
             surplus = len(indexes) - self.sharing
             if surplus > 0:
@@ -164,7 +164,7 @@ class _Sharers:
     def assign_rest(
         self, subscribers: Sequence[int], place_count: int
     ) -> Generator[None, None, None]:
-        """Give partitions that lack members to the members below their quota, in turn.
+        """Give partitions with too few members to members below their quota, in turn.
 
         As in Kafka, a member may get the same partition repeatedly; each time, it uses up one of
         the partition's places.

@@ -82,7 +82,7 @@ class ShareGroups:
     ) -> ShareGroupHeartbeatResponse:
         """Have a member join, stay, change or leave.
 
-        The state of further partitions is initialized after the response, as in Kafka; members are
+        The state of new partitions is initialized after the response, as in Kafka; members are
         assigned these partitions with a later heartbeat.
         """
         beaten = await self._call(

@@ -1,8 +1,8 @@
-"""The groups whose share state is being deleted, so that no initialization overtakes a deletion.
+"""Tracks groups whose share state is being deleted, so that no initialization overtakes that.
 
-A member may join while the deletion of its group's state is on its way to the persister. If the
-state were initialized before the deletion arrived, the deletion would remove the new state, and the
-partitions would stay unreadable, because the group considers them initialized.
+A member may join while the request to delete its group's state is on its way to the persister. If
+the state were initialized before the deletion arrived, the deletion would remove the new state, and
+the partitions would stay unreadable, because the group considers them initialized.
 """
 
 from collections import Counter
@@ -34,6 +34,6 @@ class Deletions:
                 self._ended.notify()
 
     async def wait_ended(self, group_id: str) -> None:
-        """Return once no state of the group is being deleted."""
+        """Wait until no state of the group is being deleted."""
         while group_id in self._counts:
             await self._ended.wait()

@@ -1,9 +1,9 @@
 """The progress of a group's share partitions from initialization of their state to its deletion.
 
-A share partition has its state in `__share_group_state`, which the share coordinator writes. The
-group coordinator asks for the state's initialization before it assigns the partition to a member,
-and for its deletion. It records both the request and its completion, so that no state is forgotten
-if a coordinator fails in between. The functions are pure: each returns the group's share partitions
+The share coordinator stores the state of share partitions in `__share_group_state`. The group
+coordinator asks for the state's initialization before it assigns the partition to a member, and for
+its deletion. It records both the request and its completion, so that no state is forgotten if a
+coordinator fails in between. The functions are pure: each returns the group's share partitions
 after a step.
 """
 

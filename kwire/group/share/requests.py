@@ -1,4 +1,4 @@
-"""Requests about share groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
+"""Requests to share groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

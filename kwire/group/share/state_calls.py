@@ -1,4 +1,4 @@
-"""Calls of the persister for all partitions of a topic, some at a time.
+"""Calls of the persister for all partitions of a topic, a few at a time.
 
 A topic may have thousands of partitions; one call for all of them would block the event loop.
 """

@@ -48,7 +48,7 @@ class TaskPlan(NamedTuple):
 
 
 def assign_sticky(members: Sequence[TaskMember], plan: TaskPlan) -> Steps:
-    """Assign all tasks."""
+    """Assign all tasks; the steps return each member's tasks."""
     if not members:
         return {}
     by_id = {member.member_id: member for member in members}
@@ -276,7 +276,7 @@ class _Assigning:
                 yield
 
     def _former_owner(self, task: Task) -> str | None:
-        """Return a member that had the task and may get it as a standby."""
+        """Return a member that previously had the task and may get it as a standby."""
         former = self._former.get(task)
         if former is not None and self._may_have_standby(former, task):
             return former

@@ -9,7 +9,7 @@ from kwire.group.streams.heartbeat import JOIN_EPOCH
 
 
 def check_heartbeat(request: Request) -> None:
-    """Reject a heartbeat that uses features that Kafka 4.3 lacks, or contradicts itself."""
+    """Reject a heartbeat that contradicts itself or uses features that Kafka 4.3 lacks."""
     _check_supported(request)
     for value, name in (
         (request.member_id, "MemberId"),

@@ -1,9 +1,9 @@
-"""The existing topics of a topology, from which follow the tasks and the topics to create.
+"""Matches a topology with the existing topics, which determine the tasks and the topics to create.
 
-Unless the application sets it, a repartition topic gets the partition count of the topics that the
-writing subtopology reads; copartitioned topics must have equal counts; changelogs have one
-partition for each task. The rules are Apache Kafka's. A topology whose topics are missing or do not
-fit is not ready, and its members have no tasks until the topics change.
+A repartition topic whose partition count the application does not set gets that of the topics read
+by the subtopology that writes it; copartitioned topics must have equal counts; changelogs have one
+partition for each task. The rules are Apache Kafka's. If topics are missing or do not match, the
+topology is not ready, and its members have no tasks until the topics change.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 
 class StatusCode(IntEnum):
-    """The conditions of which a heartbeat's response informs the member."""
+    """The codes of the conditions that a heartbeat's response reports to the member."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -68,7 +68,7 @@ class Configuration:
 
 
 class _Problem(Exception):
-    """The topics do not fit the topology."""
+    """The existing topics do not match the topology."""
 
     def __init__(self, code: StatusCode, text: str) -> None:
         super().__init__(text)
@@ -214,7 +214,7 @@ def _copartition_groups(subtopology: Subtopology) -> Iterable[frozenset[str]]:
 
 
 def _equal_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
-    """Return the count that all topics have; raises _Problem, with the counts of ``shown``."""
+    """Return the common count of all topics; raises _Problem, with the counts of ``shown``."""
     if len(set(counts.values())) > 1:
         text = ", ".join(f"{name}={count}" for name, count in sorted(shown.items()))
         raise _Problem(

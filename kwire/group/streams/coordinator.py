@@ -1,9 +1,8 @@
 """The streams groups of this node for the handlers: decisions, and the creation of topics.
 
 A topology needs internal topics. The coordinator does not wait for their creation: the response to
-a heartbeat says that they are missing, and a later heartbeat finds them. If topics cannot be
-created, the members are told the reason for two heartbeat intervals; then their creation is
-retried.
+a heartbeat reports them as missing, and a later heartbeat finds them. If topics cannot be created,
+the members are told the reason for two heartbeat intervals; then their creation is retried.
 """
 
 import logging
@@ -91,7 +90,7 @@ class StreamsGroups:
         return beaten
 
     async def _partitions_by_endpoint(self, endpoints: Endpoints) -> list[EndpointToPartitions]:
-        """Return the partitions that each endpoint can be asked for."""
+        """Return the partitions that each endpoint serves."""
         topics, slices = self.topics(), Slices()
         sources = {
             subtopology_id: [

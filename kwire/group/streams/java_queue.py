@@ -1,8 +1,8 @@
 """Java's priority queue, in which elements of equal priority leave in the order of Java's heap.
 
 Kafka's assignor gives tasks to the process and the member with the least load, and most loads are
-equal. kwire uses the order of Java's queue, so that both make the same assignment; `heapq` sifts
-differently, which orders equal elements differently.
+equal. kwire uses the order of Java's queue, so that both make the same assignment; `heapq` would
+order equal elements differently.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The processes that have the tasks of a streams group, by subtopology and task.
+"""Tracks which processes have the tasks of a streams group, by subtopology and task.
 
 At most one process has a task as an active task; several may have it as a standby or warm-up task.
 """

@@ -1,10 +1,10 @@
 """The partition counts of a topology's repartition topics.
 
-A subtopology may write to what another one reads, so the counts follow from each other. The rules
-are Apache Kafka's, which visits all writers in rounds, each time in the order of the subtopologies:
-a topic gets the largest of those counts that are known of its writer's sources, as soon as one of
-them is. Here a writer is visited only in the round in which Kafka would decide, so that long chains
-take no longer than their topics are many.
+A subtopology may write to topics that another one reads, so the counts depend on each other. The
+rules are those of Apache Kafka, which visits all writers in rounds, each time in the order of the
+subtopologies. As soon as the count of one of a writer's sources is known, the topic gets the
+largest known count of these sources. Here, a writer is visited only in the round in which Kafka
+would decide, so that the time grows only linearly with the length of a chain.
 """
 
 from collections import defaultdict
@@ -71,7 +71,7 @@ class _Rounds:
         return counts
 
     def _on_known(self, number: int, count: int, visit: tuple[int, int]) -> None:
-        """Add the count of a source, which became known in a visit, to those of a subtopology."""
+        """Add a source's count, which a visit has just determined, to a subtopology's counts."""
         if count and not self._widest[number]:
             turn, position = visit
             for sink in self._sinks_of[number]:

@@ -1,4 +1,4 @@
-"""Requests about streams groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
+"""Requests to streams groups, as decisions on a :class:`~kwire.group.shard.GroupShard`."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

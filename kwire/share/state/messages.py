@@ -1,7 +1,7 @@
-"""Conversion of the five requests about states to values by share partition, and back.
+"""Converts the five requests about states to values by share partition, and back.
 
-A request is about one group. Coordinators read requests and write responses, persisters the other
-way round.
+A request concerns one group. Coordinators read requests and write responses; persisters do the
+opposite.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -148,7 +148,7 @@ def _answering(
 
 
 def _only_error(new_result: _NewResult[P]) -> Callable[[SharePartition, object], P]:
-    """Return a function that builds the part of a response about one partition from its error."""
+    """Return a function that converts a partition's error to its part of a response."""
 
     def new_partition(of: SharePartition, result: object) -> P:
         code, text = _error(result)

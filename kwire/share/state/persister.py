@@ -1,4 +1,4 @@
-"""The persister that a server uses: it asks the share coordinators of the cluster.
+"""The persister that a server uses: it sends requests to the cluster's share coordinators.
 
 The coordinator of a share partition is the broker that leads its partition of
 `__share_group_state`. This node's own coordinator is called directly, others over connections
@@ -76,7 +76,7 @@ class Cluster(Protocol):
 
 
 class _Operation(NamedTuple, Generic[Req, R]):
-    """One of the five operations, as a call of this node's coordinator or as messages."""
+    """One of the five operations, as a call of this node's coordinator, or as messages."""
 
     perform: Callable[[ShareCoordinator, Items[Req]], Awaitable[Results[R]]]
     request: Callable[[str, Mapping[SharePartition, Req]], "Request[Message]"]

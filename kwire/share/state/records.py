@@ -1,6 +1,6 @@
 """The records of `__share_group_state`: snapshots of states, and updates of the last snapshot.
 
-A tombstone has the key of a snapshot. All records with the same key count, because an update
+A tombstone has the key of a snapshot. All records with the same key are needed, because an update
 contains only the batches that changed.
 """
 

@@ -1,9 +1,9 @@
 """The requests of one kind that a persister sends to share coordinators on other nodes.
 
-At most one request per broker and group is in flight; the next one carries everything that was
-asked for in the meantime. So the leader of many share partitions sends few requests. A request
-names each share partition once; a second write of the same share partition goes into the next
-request, after the first.
+At most one request per broker and group is in flight; the next one carries everything requested in
+the meantime. So the leader of many share partitions sends few requests. A request contains each
+share partition once; a second write of the same share partition goes into the next request, after
+the first.
 """
 
 import logging

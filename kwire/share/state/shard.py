@@ -130,10 +130,10 @@ class ShareStateShard:
         raise AssertionError(f"no decision has a draft: {change}")
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Do nothing: the records are in no transactions."""
+        """Do nothing, because the records do not belong to transactions."""
 
     def adopt(self, state: Opaque) -> None:
-        """Do nothing: all state is in the records."""
+        """Do nothing, because all state is in the records."""
 
     # Requests
 
@@ -244,7 +244,7 @@ class ShareStateShard:
     # Pruning and clean-up
 
     def redundant_offset(self) -> int:
-        """Return the offset before which no record is needed."""
+        """Return the offset below which no record is needed."""
         return min(self.snapshots.values(), default=self.end_offset)
 
     def on_loaded(self) -> Iterator[Step]:
@@ -258,7 +258,7 @@ class ShareStateShard:
         return Decision(timers=timers, steps=self.remove_deleted_topics())
 
     def on_next_epoch(self) -> None:
-        """Do nothing: no state depends on the epoch of `__share_group_state`."""
+        """Do nothing, because no state depends on the epoch of `__share_group_state`."""
 
     def remove_deleted_topics(self) -> Iterator[Step]:
         """Yield the steps that delete the states of topics that no longer exist."""
@@ -289,7 +289,8 @@ class ShareStateShard:
     def _repeat_snapshots(self, now_ms: int) -> Iterator[Step]:
         """Yield the steps that repeat old snapshots, unless all share partitions are idle.
 
-        If all snapshots are already copies, nothing was written since, so nothing can be pruned.
+        If all snapshots are already copies, nothing has been written since, so nothing can be
+        pruned.
         """
         partitions = list(self.states)
         for some in _in_parts(partitions, _SEARCHED_AT_ONCE):
