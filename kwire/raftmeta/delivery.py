@@ -34,7 +34,7 @@ DELIVERY_BYTES: Final = 64 * 1024
 
 
 class LeaderAndEpoch(NamedTuple):
-    """The leader; ``is_active`` if the leader is this node and it has caught up with the log."""
+    """The leader; ``is_active``: the leader is this node, and it has read the whole log."""
 
     leader_id: int | None
     epoch: int
@@ -53,13 +53,13 @@ class RecordListener(Protocol):
 
 
 class LeadershipListener(Protocol):
-    """A receiver of changes of leadership; calls must be short."""
+    """A receiver of leadership changes; calls must be short."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None: ...
 
 
 class Delivery:
-    """The listeners, what they have received, and the queue of what is still to be delivered."""
+    """The listeners, what they have received, and the queue of outcomes still to deliver."""
 
     def __init__(
         self,

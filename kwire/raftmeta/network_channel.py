@@ -51,7 +51,7 @@ class NetworkChannel:
         """Ids of nodes whose last answer said that they belong to another cluster."""
 
     async def call(self, send: Send) -> None:
-        """Send a request to its node; at most one request of a kind is in flight to each node.
+        """Send a request to its node; at most one request of each kind is in flight per node.
 
         The network's own timeout is shorter: it closes a connection that does not answer.
         """
@@ -67,7 +67,7 @@ class NetworkChannel:
         self._on_answer(Answered(send.call_id, response, refused))
 
     def _check_cluster(self, node: Node, error_code: int) -> None:
-        """Log a node of another cluster once, until its answers change; requests to it continue."""
+        """Log once that a node belongs to another cluster, until that changes; keep sending."""
         if error_code != errors.InconsistentClusterId.code:
             self._foreign.discard(node.id)
         elif node.id not in self._foreign:

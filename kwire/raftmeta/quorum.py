@@ -2,8 +2,8 @@
 
 * ``append`` writes records if this node leads; its :class:`Commit` completes when they are
   committed *and* the listeners have received them (:mod:`kwire.raftmeta.delivery`).
-* It works in turns (:mod:`kwire.drive`): writes, one fsync, then messages, answers and commits.
-  Sending never waits for a peer, and delivery to listeners never delays consensus.
+* The service works in turns (:mod:`kwire.drive`): writes, one fsync, then messages, answers and
+  commits. Sending never waits for a peer, and delivery to listeners never delays consensus.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class StepObserver(Protocol):
 
 @attrs.frozen(eq=False, repr=False)
 class _ObservedRaft:
-    """The consensus machine, whose steps an observer sees."""
+    """The consensus machine, with an observer of its steps."""
 
     raft: Raft
     observer: StepObserver
@@ -185,7 +185,7 @@ class RaftService:
         return self.voters.is_only(self._raft.state.key)
 
     def may_be_replaced(self, now: float) -> bool:
-        """Return whether this leader may have a successor that it does not know of."""
+        """Return whether this leader may have a successor without knowing of it."""
         return progress.may_be_replaced(self._raft.state, now)
 
     @property
@@ -211,7 +211,7 @@ class RaftService:
     ) -> Commit:
         """Append records as one batch; raise NotController unless this node leads ``epoch``.
 
-        ``packed``: the same records, packed beforehand because they are many.
+        ``packed``: the same records, if they were packed in advance because there are many.
         """
         values = tuple(pack(record, level) for record in records) if packed is None else packed
         return self._add_commit(self._driver.feed(Append(object(), epoch, values)))
@@ -257,7 +257,8 @@ class RaftService:
     async def handle(self, request: RaftRequest, listener: str = "") -> RaftResponse:
         """Answer a request from another node or a tool.
 
-        ``listener``: the one of this node that received it, if not the first one of controllers.
+        ``listener``: this node's listener that received it, unless that is the first controller
+        listener.
         """
         pending = _Pending()
         self._driver.feed(Received(pending, request))
@@ -334,7 +335,7 @@ class RaftService:
         )
 
     async def _wait_installed(self) -> None:
-        """Wait until no installation of a snapshot has put the disk ahead of the raft state."""
+        """Wait until no snapshot installation is in progress, with the disk ahead of the state."""
         while self._raft.state.installing is not None:
             await self._turn_end.wait()
 

@@ -59,7 +59,7 @@ class LocalController(Protocol):
 
     @property
     def may_wait_for_voters(self) -> bool:
-        """True if it is active, but other voters must acknowledge what it writes."""
+        """True if this controller is active, but other voters must acknowledge its records."""
 
     def keep_session(self, broker_id: int) -> bool:
         """Keep a broker's session open without heartbeats; return whether that is possible.

@@ -53,7 +53,7 @@ def controller_registration(
 
 
 def _listeners(listener: Callable[..., L], endpoints: Sequence[ListenerEndpoint]) -> list[L]:
-    """Convert endpoints to the form of a registration request."""
+    """Convert endpoints to the structures of a registration request."""
     return [
         listener(name=e.name, host=e.host, port=e.port, security_protocol=PROTOCOLS[e.protocol])
         for e in endpoints
@@ -61,7 +61,7 @@ def _listeners(listener: Callable[..., L], endpoints: Sequence[ListenerEndpoint]
 
 
 def _features(feature: Callable[..., F], supported: Mapping[str, tuple[int, int]]) -> list[F]:
-    """Convert supported features to the form of a registration request."""
+    """Convert supported features to the structures of a registration request."""
     return [
         feature(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in sorted(supported.items())

@@ -1,4 +1,4 @@
-"""The time until which a broker may act as leader, even if its metadata is out of date.
+"""The lease that limits how long a broker may act as leader while its metadata may be outdated.
 
 When a broker's session ends, the controller fences the broker and elects other leaders. A broker
 that was paused or cut off for that long must neither acknowledge writes nor serve reads as a leader
@@ -12,10 +12,10 @@ when it resumes (invariant 34), although its own metadata still names it as lead
   answers that it does not lead, no controller can have fenced the broker since, and the next active
   controller gives the broker a whole new session. So a lease that holds at that moment is renewed,
   and brokers keep serving without controllers. A controller that still leads may get its followers
-  back and continue with the sessions that it knows, so while one says that it leads, or is silent,
-  nothing is proved. The evidence is that hosts refuse connections, which a firewall can also do for
-  a running controller. The lease therefore ends at the latest :data:`WITHOUT_CONTROLLERS_MAX_S`
-  after the last answered heartbeat was sent.
+  back and continue with the sessions that it remembers, so nothing is proved while a controller
+  claims to lead, or is silent. The evidence is that hosts refuse connections, which a firewall can
+  also do for a running controller. The lease therefore ends at the latest
+  :data:`WITHOUT_CONTROLLERS_MAX_S` after the last answered heartbeat was sent.
 * The lease keeps running while the machine is suspended, although the clock of deadlines stops.
 * The lease never ends if no other node could be the active controller.
 """
@@ -37,7 +37,7 @@ SUSPENSION_MIN_S: Final = 0.01
 
 
 def _suspension(before_s: float, after_s: float) -> float:
-    """Return the seconds of suspension between two readings; readings vary by microseconds."""
+    """Return the seconds of suspension between two readings, which vary by microseconds."""
     suspension_s = after_s - before_s
     return suspension_s if suspension_s > SUSPENSION_MIN_S else 0.0
 

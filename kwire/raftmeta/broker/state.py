@@ -1,8 +1,8 @@
 """The state machine of a broker's registration, heartbeats and controlled shutdown.
 
 The caller passes in answers and the time, and sends the next request when it is ``due``. Rules: one
-request is in flight at a time; a failed request is followed one heartbeat interval later by a newly
-built one, because the metadata may have changed; the states are Kafka's.
+request is in flight at a time; after a failed request, a newly built one is sent one heartbeat
+interval later, because the metadata may have changed; the states are Kafka's.
 """
 
 import enum
@@ -50,7 +50,7 @@ class BrokerStage(enum.Enum):
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class BrokerState:
-    """One incarnation of a broker, as it reports itself to the controller."""
+    """One incarnation of a broker, with the state that it reports to the controller."""
 
     registration: BrokerRegistrationRequest
     interval: float
@@ -114,7 +114,7 @@ class BrokerState:
                 pass
 
     def on_error(self, error: KafkaError, now: float) -> None:
-        """Schedule a retry after an error or a missing answer; raise errors that are final."""
+        """Schedule a retry after an error or a missing answer; raise final errors."""
         self.due = now + self.interval
         if not self.registered:
             if not isinstance(error, _TRANSIENT):

@@ -47,7 +47,7 @@ _PERMISSIONS: Final = frozenset({ALLOW, DENY})
 def decide_create_acls(
     state: ControllerState, request: CreateAclsRequest
 ) -> Steps[ControllerDecision[CreateAclsResponse]]:
-    """Create ACLs; one that exists already is confirmed without a record."""
+    """Create ACLs; an existing ACL is confirmed without a record."""
     records: dict[Acl, r.AccessControlEntryRecord] = {}
     results: list[Created] = []
     for creation in request.creations:
@@ -104,9 +104,9 @@ def _check_new(acl: Acl) -> None:
 def decide_delete_acls(
     state: ControllerState, request: DeleteAclsRequest
 ) -> Steps[ControllerDecision[DeleteAclsResponse]]:
-    """Delete the ACLs that the filters select; several filters may select the same one.
+    """Delete the ACLs that match the filters; several filters may match the same ACL.
 
-    A request that would delete more than one request may write is rejected as a whole.
+    A request that would delete more ACLs than one request may write is rejected as a whole.
     """
     records: dict[bytes, r.RemoveAccessControlEntryRecord] = {}
     results: list[Deleted] = []
@@ -130,7 +130,7 @@ def decide_delete_acls(
 
 
 def _unknown_part(selected: AclFilter) -> str | None:
-    """Return the part of a filter, in Kafka's words, that has an unknown code."""
+    """Return the part of a filter that has an unknown code, in Kafka's words."""
     if selected.resource_type not in {ANY, *_TYPE_CODES}:
         return "patternFilter"
     if selected.pattern_type not in {ANY, MATCH, *_PATTERNS}:

@@ -1,9 +1,9 @@
-"""The one way to reach the active controller, in this process or on another node.
+"""The only way to reach the active controller, in this process or on another node.
 
 While this node's controller is active, it decides in this process. Otherwise, and if it raises
-NotController meanwhile, the request is sent to the node whose controller is active: in this node's
-name, or on behalf of a client in an Envelope (KIP-590). If this node is the only voter, a request
-waits until its controller is active, because no other node could answer.
+NotController meanwhile, the request is sent to the node whose controller is active: as this node's
+own request, or in an Envelope on behalf of a client (KIP-590). If this node is the only voter, a
+request waits until its controller is active, because no other node could answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ class OtherControllers(Protocol):
     """Reaches the active controller on another node, through failovers; raises KafkaError."""
 
     def send(self, request: object, requester: Requester | None = None, /) -> Awaitable[object]:
-        """Return the response to a request, sent on behalf of a client if one is named."""
+        """Return the response to a request, sent on behalf of ``requester`` if given."""
 
     def forward(self, frame: bytes, requester: Requester, /) -> Awaitable[bytes]:
         """Return the response's frame to a client's frame."""
@@ -48,7 +48,7 @@ class ActiveController:
         *,
         in_force: bool = False,
     ) -> R:
-        """Return the active controller's reply to a request, sent for a client if one is named.
+        """Return the active controller's reply to a request, for ``requester`` if given.
 
         ``in_force`` is that of :meth:`Controller.call`; another node does not wait for this one.
         """

@@ -57,7 +57,7 @@ class AutoTopicCreation:
         creatable_of: "Callable[[str], Topic]",
         requester: Requester | None = None,
     ) -> "dict[str, Created]":
-        """Create topics that do not exist, each as ``creatable_of`` returns it, like the above."""
+        """Create topics like :meth:`ensure_topics`, each with the request from ``creatable_of``."""
         while under_way := [self._creating[name] for name in names if name in self._creating]:
             await under_way[0].wait()
         missing = [name for name in names if self.publisher.applied.topic(name) is None]

@@ -1,8 +1,9 @@
 """The active controller's record of the brokers' heartbeats.
 
-Plain data; ``now`` is passed in. It is not in the log: a new active controller gives every unfenced
-broker a whole session in which to send a heartbeat. A fenced broker may have been fenced before its
-session ended, so it counts as fenced early for as long as that session could have lasted.
+Plain data; ``now`` is passed in. The record is not in the log: a new active controller gives every
+unfenced broker a whole session in which to send a heartbeat. A fenced broker may have been fenced
+before its session ended, so it counts as fenced early for as long as that session could have
+lasted.
 """
 
 import math

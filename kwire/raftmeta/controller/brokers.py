@@ -133,7 +133,8 @@ def _check_previous_incarnation(
 ) -> None:
     """Reject a second live broker with the same id; a cleanly stopped broker has no session.
 
-    A request with the same directories is accepted, because a live broker would hold their locks.
+    A registration with the same directories is accepted, because a live broker would hold their
+    locks.
     """
     if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
         return
@@ -182,9 +183,9 @@ def _out_of_isr(
     """Remove a new incarnation from the ISRs, because it has to catch up first.
 
     A broker that did not stop cleanly may have lost unflushed records, and a broker that returns
-    without one of its log directories has lost the records in it. With ELR, it is then not eligible
-    for those partitions either. Without ELR, the last member of an ISR stays in it and leads once
-    the broker is unfenced.
+    without one of its log directories has lost the records in it. With ELR, it is then no longer
+    eligible for those partitions either. Without ELR, the last member of an ISR stays in it and
+    leads once the broker is unfenced.
     """
     clean = existing is not None and request.previous_broker_epoch == existing.epoch
     if not state.elr_enabled:
@@ -293,7 +294,7 @@ def _wait_for_others(state: ControllerState, broker_id: int, last_offset: int) -
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
-    """Return whether a broker may stop: it is fenced, or leads nothing and all others know it."""
+    """Return whether a broker may stop: it is fenced, or leads nothing and all others know."""
     if broker.fenced or request.want_fence:
         return True
     if state.index.led_by(broker.id):
@@ -334,7 +335,7 @@ def _cordon_records(
 def _offline_directories(
     state: ControllerState, broker: BrokerImage, offline: list[bytes]
 ) -> tuple[list[r.MetadataRecord], bool]:
-    """Remove replicas in failed directories from ISRs; the last slice removes the directories."""
+    """Remove replicas in failed directories from ISRs, and finally the directories."""
     removed = set(offline) & set(broker.log_dirs)
     if not removed:
         return [], False
@@ -353,7 +354,7 @@ def _offline_directories(
 def fencing(
     state: ControllerState, broker: BrokerImage, effects: list[Effect], *, early: bool = False
 ) -> list[r.MetadataRecord]:
-    """Fence a broker and remove it from the ISRs; ``early`` means before its session ends."""
+    """Fence a broker and remove it from the ISRs; ``early``: before its session ends."""
     if early:
         effects.append(partial(state.sessions.end_early, broker.id))
     return [*take_out(state, broker.id, effects, early=early), _fencing_record(broker)]
@@ -372,8 +373,8 @@ def unfencing(
 def decide_fence_stale(state: ControllerState, request: None) -> ControllerDecision[bool]:
     """Fence the broker with the oldest expired session; the reply says whether to call again.
 
-    If a session that was cut short by early fencing would be over by now, this first holds the
-    unclean elections that waited for it.
+    If a session cut short by early fencing would be over by now, this first holds the unclean
+    elections that waited for its end.
     """
     del request
     sessions, effects = state.sessions, list[Effect]()

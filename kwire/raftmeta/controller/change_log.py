@@ -1,4 +1,4 @@
-"""Cluster changes as log lines of the active controller.
+"""Log lines of the active controller about changes of the cluster.
 
 Rules: pure; many simultaneous changes of one kind become a single line with their count.
 """
@@ -35,7 +35,8 @@ class Election(NamedTuple):
     def is_of_last_known_leader(self) -> bool:
         """True if all replicas were killed and the last leader leads again (KIP-966).
 
-        No other replica has more records; this one lacks at most what its disk has lost.
+        No other replica has more records; this replica lacks at most the records that its disk has
+        lost.
         """
         return self.new.leader in self.old.last_known_elr
 

@@ -1,4 +1,4 @@
-"""The decision on AlterClientQuotas: quotas of users, client ids and addresses."""
+"""The decision on AlterClientQuotas."""
 
 import re
 from collections.abc import Mapping
@@ -42,9 +42,8 @@ def decide_alter_quotas(
 ) -> ControllerDecision[AlterClientQuotasResponse]:
     """Change quotas of users, client ids and addresses.
 
-    If an entity names a type twice, the last name counts. A second entry for an entity, and a
-    second operation on one of its quotas, are rejected; of two equal entities, the first one
-    counts.
+    If an entity names a type twice, the last name is used. A second entry for an entity, and a
+    second operation on one of its quotas, are rejected; the first of two equal entries is used.
     """
     records: list[r.MetadataRecord] = []
     outcomes: dict[QuotaEntity, Outcome] = {}
@@ -98,7 +97,7 @@ def _quota_records(
 
 
 def _check_entity(names: Mapping[str, str | None]) -> None:
-    """Reject an entity that is not a user, a client id, both of these, or an address."""
+    """Reject an entity that is not a user, a client id, a pair of both, or an address."""
     if not names:
         raise errors.InvalidRequest("Invalid empty client quota entity")
     for kind, name in names.items():

@@ -114,7 +114,7 @@ def decide_alter(
 def _alter_all(
     state: ControllerState, alterations: Sequence[ConfigAlteration], shape: Callable[..., Answer]
 ) -> Steps[tuple[list[Answer], tuple[r.MetadataRecord, ...]]]:
-    """Return the answer for each resource, and the records of the accepted changes."""
+    """Return the result for each resource, and the records of the accepted changes."""
     counts = Counter(alteration.resource for alteration in alterations)
     config_records: list[r.ConfigRecord] = []
     answers = []
@@ -288,7 +288,7 @@ def _check(
 
 
 def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict[str, str]:
-    """Return the settings to check; unchanged ones from another release stay as they are."""
+    """Return the settings to check: unchanged settings from another release are left out."""
     outdated = {setting for setting, _ in outdated_settings(current)}
     return {
         setting: text
@@ -315,7 +315,7 @@ def _check_broker(
     current: dict[str, str],
     settings: dict[str, str],
 ) -> None:
-    """Reject settings that cannot change at run time, or not for this resource."""
+    """Reject settings that cannot change at run time, or not for this kind of resource."""
     if name and not (name.isascii() and name.isdigit()):
         raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
     if name and int(name) not in state.image.brokers:
@@ -354,7 +354,7 @@ def _check_broker(
 
 
 def _refuse_secrets(names: Iterable[str]) -> None:
-    """Reject values that would be readable in the metadata log and its snapshots of every node."""
+    """Reject secrets, because metadata logs and snapshots would show them on every node."""
     names = list(names)
     keys = _keys_of_listeners(names)
     secrets = [
@@ -373,7 +373,7 @@ def _refuse_secrets(names: Iterable[str]) -> None:
 
 
 def _keys_of_listeners(settings: Iterable[str]) -> dict[str, Key[object]]:
-    """Return the table of brokers' settings, also under names that concern one listener."""
+    """Return the broker settings' table, including names that concern a single listener."""
     keys = all_broker_keys()
     plain_names = {setting: without_listener(setting) for setting in settings}
     more = {setting: keys[plain] for setting, plain in plain_names.items() if plain in keys}

@@ -1,10 +1,10 @@
 """The controller of a node: runs deciders, appends their records, replies after the commit.
 
 A decision and its append happen in one step, so the records get the offsets that the decision
-assumed. A large decision is instead made, packed and applied in slices: other deciders wait for it,
-while other tasks continue. The controller's state is ahead of what is committed; when leadership is
-lost, it returns to the published image. A decision without records is answered once everything that
-it may have read is committed, and only while no other node can have become active.
+assumed. A large decision, instead, is made, packed and applied in slices: other deciders wait for
+it, while other tasks continue. The controller's state is ahead of what is committed; when
+leadership is lost, it returns to the published image. A decision without records is answered once
+everything that it may have read is committed, and only while no other node can have become active.
 """
 
 import logging
@@ -96,13 +96,14 @@ class Controller:
         """Run a decider; return its reply once the records are committed.
 
         With ``in_force``, also wait until this node's broker has applied the records. That can take
-        as long as the broker's disk is slow, so use it only to answer this broker's own clients,
-        never where timers or other nodes depend on it.
+        as long as the broker's disk hangs, so use ``in_force`` only for responses to this broker's
+        own clients, never where timers or other nodes depend on the call.
 
         Raises NotController when this node is not active, or loses leadership meanwhile; in that
-        case, only the next controller knows whether the records survive. Also raises it in place
-        of a refusal, and of any decision without records, if another node may have become the
-        active controller without this node knowing, as after a pause: its metadata may be outdated.
+        case, only the next controller knows whether the records survive. Also raises NotController
+        in place of a refusal, or of any decision without records, if another node may have become
+        the active controller without this node's knowledge, for example after a pause: this node's
+        metadata may then be outdated.
         """
         decision: ControllerDecision[R] | None = None
         while decision is None or decision.again:
@@ -153,7 +154,7 @@ class Controller:
         return deciding
 
     def _check_in_office(self) -> None:
-        """Raise NotController if another node may be the active controller by now."""
+        """Raise NotController if another node may already be the active controller."""
         if self._quorum.may_be_replaced(self._clock.now()):
             raise errors.NotController
 
@@ -228,7 +229,7 @@ class Controller:
 
     @property
     def may_wait_for_voters(self) -> bool:
-        """True if it is active, but other voters must acknowledge what it writes."""
+        """True if this controller is active, but other voters must acknowledge its records."""
         return self.is_active and not self.is_alone
 
     def keep_session(self, broker_id: int) -> bool:

@@ -1,8 +1,8 @@
 """The decisions on delegation tokens (KIP-48): creation, renewal, expiry, and the periodic sweep.
 
-The errors and their order are Apache Kafka's. A request to renew or expire a token names it by its
-HMAC, which metadata do not have: it is compared with that of each token, in steps. Log lines and
-errors never show an HMAC.
+The errors and their order are Apache Kafka's. A request to renew or expire a token identifies the
+token by its HMAC, which the metadata do not contain: it is compared with that of each token, in
+steps. Log lines and errors never show an HMAC.
 """
 
 from collections.abc import Generator
@@ -93,7 +93,7 @@ def decide_create_token(
 
 
 def owner_of(request: CreateDelegationTokenRequest, kind: str, name: str) -> tuple[str, str]:
-    """Return the type and name of a new token's owner: the one named, or else the client."""
+    """Return the type and name of a new token's owner: as requested, or else the client."""
     if not request.owner_principal_name:
         return kind, name
     return request.owner_principal_type or "", request.owner_principal_name
@@ -102,7 +102,7 @@ def owner_of(request: CreateDelegationTokenRequest, kind: str, name: str) -> tup
 def decide_renew_token(
     state: ControllerState, request: RenewDelegationTokenRequest, *, caller: TokenCaller
 ) -> Steps[ControllerDecision[RenewDelegationTokenResponse]]:
-    """Prolong a token, at most until its latest time."""
+    """Extend a token's lifetime, at most until its maximum."""
     try:
         config = _check_enabled(state)
         token = yield from _find(state, bytes(request.hmac), config.secret)
@@ -123,7 +123,7 @@ def decide_renew_token(
 def decide_expire_token(
     state: ControllerState, request: ExpireDelegationTokenRequest, *, caller: TokenCaller
 ) -> Steps[ControllerDecision[ExpireDelegationTokenResponse]]:
-    """Remove a token, or let it expire at another time."""
+    """Remove a token, or set its expiry time."""
     now_ms, period_ms = caller.now_ms, request.expiry_time_period_ms
     try:
         config = _check_enabled(state)
@@ -181,7 +181,7 @@ def _check_may_renew(token: r.DelegationTokenRecord, caller: TokenCaller) -> Non
 
 
 def _expiring(token: r.DelegationTokenRecord, expires_ms: int) -> r.DelegationTokenRecord:
-    """Return the record of the same token with another time of expiry."""
+    """Return the record of the same token with a new expiry time."""
     return r.DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,

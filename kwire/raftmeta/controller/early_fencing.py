@@ -1,14 +1,14 @@
 """The fencing of a broker whose process has ended, before its session ends.
 
-A session bounds how long a broker may be silent; a process that has ended cannot send anything
-anyway. Fencing is always safe: leader epochs protect what acks=all has acknowledged, and a wrongly
-fenced broker sends a heartbeat at once, which unfences it. Limits
+A session limits how long a broker may be silent, but there is no need to wait for a process that
+has ended. Fencing is always safe: leader epochs protect what acks=all has acknowledged, and a
+wrongly fenced broker sends a heartbeat at once, which unfences it. Limits
 (docs/decisions/0020-early-fencing.md):
 
 * A heartbeat after the first refusal disproves that the process has ended.
-* At most half of the serving brokers are fenced early; the others wait for their sessions. If that
-  many seem to have ended, the likelier cause is this node's view of the network. A new active
-  controller counts the brokers that it finds fenced and silent, for one session.
+* At most half of the serving brokers are fenced early; the others wait for their sessions. If more
+  than that seem to have ended, the likelier cause is this node's own network. A new active
+  controller counts, for one session, the brokers that it finds fenced and silent.
 * Until the session would also have ended, partitions where only this broker was in sync get no
   unclean leader.
 """
@@ -34,6 +34,6 @@ def decide_fence_ended(state: ControllerState, request: EndedProcess) -> Control
 
 
 def _may_fence_another(state: ControllerState) -> bool:
-    """Return whether, after one more, no more brokers are fenced early than still serve."""
+    """Return whether, after fencing one more, early-fenced brokers are no majority."""
     serving_count = sum(not broker.fenced for broker in state.image.brokers.values())
     return state.sessions.count_ended_early(state.now) + 1 <= serving_count - 1

@@ -1,4 +1,4 @@
-"""The decision on UpdateFeatures: which feature levels may change.
+"""The decision on UpdateFeatures, which changes feature levels.
 
 :mod:`kwire.raftmeta.controller.features` lists the levels that this node supports.
 """
@@ -107,7 +107,7 @@ def _update(
 def _check_direction(
     name: str, level: int, current: int, upgrade_type: int, refusal: Refusal
 ) -> None:
-    """Reject a downgrade that was not requested as one, or that would lose metadata."""
+    """Reject a downgrade not requested as one, or one that would lose metadata."""
     if level > current and upgrade_type != _UPGRADE:
         raise refusal("Can't downgrade to a newer version.")
     if level >= current:

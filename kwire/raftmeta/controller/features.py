@@ -1,4 +1,4 @@
-"""The features that a node knows, and the first records of a cluster."""
+"""The features that a node knows, and the first records of a cluster's metadata log."""
 
 from collections.abc import Mapping
 from typing import Final

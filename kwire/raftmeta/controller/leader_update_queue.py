@@ -1,4 +1,4 @@
-"""The queue of partitions whose leader and ISR need an update after a broker came or went.
+"""The queue of partitions whose leader and ISR need an update because a broker came or went.
 
 Plain data of the active controller. It is not in the log: a new active controller refills it from
 its image (:func:`kwire.raftmeta.controller.leader_updates.resume_leader_updates`) and so continues

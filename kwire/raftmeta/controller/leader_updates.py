@@ -1,12 +1,12 @@
-"""Updates of leaders and ISRs after a broker came or went, in slices.
+"""Updates of leaders and ISRs, in slices, after a broker came or went.
 
 A broker may be in sync in 40,000 partitions; a single decision over all of them would take longer
 than followers wait for the quorum's leader. So a decision that fences a broker also removes it from
 the first partitions, and :func:`decide_leader_updates` is repeated for the rest. Until then, the
-metadata may still name a fenced broker as leader. It cannot commit anything that other replicas
-lack, because the controller grants it no ISR change, and clients are not sent to it. Only an active
-broker becomes leader or joins an ISR. The remaining work follows from the image alone, so a new
-active controller resumes it.
+metadata may still name a fenced broker as leader. That leader cannot commit anything that other
+replicas lack, because the controller grants it no ISR change, and clients are not directed to it.
+Only an active broker becomes leader or joins an ISR. The remaining work can be derived from the
+image alone, so a new active controller resumes it.
 """
 
 from collections.abc import Callable, Iterable
@@ -113,7 +113,7 @@ def _first_slice(
 def take_out(
     state: ControllerState, broker: int, effects: list[Effect], *, early: bool = False
 ) -> list[MetadataRecord]:
-    """Return the first slice of changes that take a broker out of partitions; queue the rest."""
+    """Return the first slice of changes that remove a broker from partitions; queue the rest."""
     partitions = _first_slice(state, broker, state.index.with_member(broker), effects)
     return leader_updates(state, partitions, remove=broker, early=early)
 
@@ -121,7 +121,7 @@ def take_out(
 def bring_in(state: ControllerState, broker: int, effects: list[Effect]) -> list[MetadataRecord]:
     """Return the first slice of changes that give leaderless partitions a leader; queue the rest.
 
-    `broker` is available again, so it may lead partitions that it is a replica of.
+    ``broker`` is available again, so it may lead partitions of which it has a replica.
     """
     partitions = _first_slice(state, NO_LEADER, state.index.led_by(NO_LEADER), effects)
     return leader_updates(state, partitions, add=broker)

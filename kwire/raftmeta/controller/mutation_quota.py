@@ -59,7 +59,7 @@ class Permit:
         self._taken = self.throttle_ms = 0
 
     def take(self, partitions: int) -> None:
-        """Charge a change to the bucket; raise ThrottlingQuotaExceeded if it is rejected."""
+        """Charge a change to the bucket; raise ThrottlingQuotaExceeded if that is not allowed."""
         bucket = self.bucket
         if bucket is None:
             return
@@ -77,7 +77,7 @@ class Permit:
 
 @attrs.define(eq=False, repr=False)
 class MutationQuotas:
-    """The buckets of all clients, keyed by user, client id, or both, as their quotas are."""
+    """The buckets of all clients, keyed by user, client id or both, like their quotas."""
 
     burst_s: float = BURST_SECONDS
     _buckets: dict[tuple[str | None, str | None], Bucket] = attrs.field(factory=dict)

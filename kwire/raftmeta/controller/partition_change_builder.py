@@ -3,9 +3,9 @@
 Rules, as in Kafka: the leader stays if it may. Otherwise the first acceptable replica in assignment
 order that is in sync (or eligible, if none is in sync) becomes leader. An unclean election happens
 only if the topic allows it; the new leader is then the only in-sync replica and has to recover. A
-reassignment completes when all its new replicas are in sync, and, if fewer replicas come than go,
-all those that stay as well. A new leader epoch begins when a leader is named, when a replica leaves
-the assignment, and, below metadata.version 3.6-IV0, when the ISR shrinks.
+reassignment completes when all its new replicas are in sync and, if it removes more replicas than
+it adds, all remaining replicas as well. A new leader epoch begins when a leader is named, when a
+replica leaves the assignment, and, below metadata.version 3.6-IV0, when the ISR shrinks.
 """
 
 import enum
@@ -124,7 +124,7 @@ class PartitionChangeBuilder:
             self.unclean_shutdown = self.lost_log
 
     def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
-        """Begin a leader epoch if the ISR shrinks: old levels notice only that (KAFKA-15021)."""
+        """Begin a leader epoch if the ISR shrinks, at levels that require it (KAFKA-15021)."""
         if not self.bump_on_shrink or record.leader != KEEP_LEADER or record.isr is None:
             return
         if not set(self.partition.isr) <= set(record.isr):

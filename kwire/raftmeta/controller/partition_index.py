@@ -1,4 +1,4 @@
-"""Partitions by broker, so that a change of a broker costs time only for its own partitions.
+"""An index of partitions by broker, so that a broker's change takes time only for its partitions.
 
 The active controller keeps one index beside its image: each applied delta moves the partitions that
 it changes, and a new active controller builds the index once, in steps. An index yields partitions
@@ -140,6 +140,6 @@ def _members(partition: PartitionImage) -> tuple[int, ...]:
 
 
 def _astray(partition: PartitionImage) -> int | None:
-    """Return the preferred leader, if it is not the leader."""
+    """Return the preferred leader if it is not the leader."""
     preferred = partition.preferred_leader
     return None if preferred in (partition.leader, NO_LEADER) else preferred

@@ -2,7 +2,7 @@
 
 Rules: each partition is decided on its own, so an error fails only its own answer. All partitions
 of a request are decided from the same state, so a partition that is named twice is rejected.
-Requests set what they ask for on a :class:`PartitionChangeBuilder`, which chooses the leader.
+Deciders set the requested values on a :class:`PartitionChangeBuilder`, which chooses the leader.
 """
 
 from collections import Counter
@@ -120,7 +120,7 @@ def _alter_isr(
 def _check_isr(
     state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
 ) -> None:
-    """Validate a leader's ISR in Kafka's order; raise NotController if its epochs are newer."""
+    """Validate a leader's ISR in Kafka's order; raise NotController if it has newer epochs."""
     if partition is None:
         raise errors.UnknownTopicOrPartition
     if data.leader_epoch > partition.leader_epoch:
@@ -371,9 +371,9 @@ def _assign_directory(
 
 
 def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: bytes) -> bool:
-    """Return whether a replica starts with an empty log, as its former directory is gone.
+    """Return whether a replica starts with an empty log, because its former directory is gone.
 
-    A replica keeps its log if its directory is online, was not recorded, or if the new directory
+    A replica keeps its log if its directory is online or was not recorded, or if the new directory
     ``directory`` is offline. If the old directory is LOST, only the broker can see whether the log
     was in another one; if it was not, the broker first reports the replica as UNASSIGNED.
     """
@@ -386,10 +386,10 @@ def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: byt
 
 
 def _is_known_empty(partition: PartitionImage, broker: int) -> bool:
-    """Return whether a replica has lost its log and copied nothing since, for want of a leader.
+    """Return whether a replica has lost its log and, without a leader, copied nothing since.
 
     Its directory stays undecided until there is a leader, so that an unclean election prefers other
-    replicas. The broker reports the directory again with its next role.
+    replicas. The broker reports the directory again when the replica's role changes.
     """
     return (
         partition.leader == NO_LEADER

@@ -1,9 +1,9 @@
 """The decisions that the active controller makes by itself as time passes or brokers change.
 
-Rules: timers run only while there are other brokers to watch, or delegation tokens that expire, so
-that a single node stays idle; a task decides in slices and ends without an error when leadership is
-lost. A controller that may have been replaced makes no decision without records: its tasks then
-wait before they decide again.
+Rules: timers run only while there are other brokers to watch, or delegation tokens that can expire,
+so that a single node stays idle; a task decides in slices and ends without an error when leadership
+is lost. A controller that may have been replaced makes no decisions without records: its tasks wait
+before they decide again.
 """
 
 import math
@@ -128,7 +128,7 @@ class PeriodicTasks:
     async def _run(self, decide: "Decide[Q, bool]", request: Q) -> None:
         """Repeat one of the controller's own decisions until it reports that nothing remains.
 
-        Return after a delay if this controller may not decide.
+        If this controller may not decide, return after a delay.
         """
         try:
             while await self.controller.call(decide, request):

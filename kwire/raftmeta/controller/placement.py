@@ -1,4 +1,4 @@
-"""The placement of a new partition's replicas, and the check of assignments made by hand.
+"""Places the replicas of new partitions, and checks assignments chosen by clients.
 
 Replica j of partition i is placed on broker (start + i + j) mod n of the serving brokers, ordered
 so that racks alternate. If racks differ in size, a broker is skipped in favour of the next one in a

@@ -4,7 +4,7 @@ When a process ends, its connections and listeners close, and its host refuses n
 Rules:
 
 * Only an address that has accepted a connection during this broker epoch can prove anything, and
-  only the numeric address of that connection: its name may resolve to another host by now.
+  only the numeric address of that connection: by now, its name may resolve to another host.
 * The proof is two refusals in a row, at least :data:`BETWEEN_REFUSALS_S` apart. A time-out, an
   unreachable host or an accepted connection resets the count.
 * While the connection is open, nothing is sent and no timer runs.
@@ -55,7 +55,7 @@ class ProcessProbe:
 
     @property
     def proof(self) -> EndedProcess | None:
-        """The proof that the process has ended; None while there is none."""
+        """The proof that the process has ended; None while there is no proof."""
         if len(self._refusals) < 2:
             return None
         return EndedProcess(self.broker_id, self.broker_epoch, self._refusals[0])

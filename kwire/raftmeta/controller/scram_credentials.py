@@ -1,6 +1,6 @@
 """The decision on AlterUserScramCredentials: the SCRAM credentials of users.
 
-Clients send salted passwords; the records have only the keys that follow from them.
+Clients send salted passwords; the records contain only the keys derived from them.
 """
 
 from collections.abc import Iterable

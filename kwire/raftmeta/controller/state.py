@@ -3,9 +3,9 @@
 A decider is a function ``decide_x(state, request) -> Decision``: it reads the state, changes
 nothing, and returns the records of the change together with the reply. A decider for requests that
 may name thousands of items is a generator that pauses after each item. The metadata changes only by
-applying records; undoing means going back to an older image. The times of heartbeats, the queue of
-leader updates and the placement are not in the log: a decision carries their changes as effects,
-and they are lost with the leadership, as in Kafka.
+applying records; to undo a change, the controller returns to an older image. The times of
+heartbeats, the queue of leader updates and the placement are not in the log: a decision changes
+them through effects, and they are lost with the leadership, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -96,7 +96,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(error: KafkaError) -> Outcome:
-    """Convert an error to the form of the protocol."""
+    """Convert an error to the protocol's form."""
     return Outcome(error.code, error.text)
 
 
@@ -211,7 +211,7 @@ class ControllerState:
         return self._dotted.get(_metric_name(name))
 
     def stripe_of(self, first: PartitionImage) -> int:
-        """Return where a topic's striping starts: at the broker of its first replica, or 0."""
+        """Return the broker where a topic's striping starts: that of its first replica, or 0."""
         order = spread(b for b in self.image.brokers.values() if b.is_active)
         return order.index(first.replicas[0]) if first.replicas[0] in order else 0
 
@@ -261,7 +261,7 @@ class ControllerState:
         return TopicConfig(self.image.config(TOPIC, name), self.cluster_config(), stored=True)
 
     def _rules(self, topic: str) -> tuple[int, bool]:
-        """Return a topic's min.insync.replicas, and whether it allows an unclean leader."""
+        """Return a topic's min.insync.replicas, and whether it allows unclean leaders."""
         if (TOPIC, topic) not in self.image.configs:
             cluster = self.cluster_config()
             return cluster.min_insync_replicas, cluster.unclean_leader_election_enable
@@ -314,8 +314,9 @@ def clear_elr(
 ) -> list[r.ClearElrRecord | r.PartitionChangeRecord]:
     """Clear the eligible replicas when min.insync.replicas changes, because they depend on it.
 
-    Partitions without an in-sync replica keep theirs: nothing is committed there until an eligible
-    replica leads, and without eligible replicas only an unclean election could find a leader.
+    Partitions without an in-sync replica keep their eligible replicas: nothing is committed there
+    until an eligible replica leads, and without eligible replicas only an unclean election could
+    find a leader.
     """
     if not state.elr_enabled:
         return []
@@ -332,7 +333,7 @@ def clear_elr(
 
 
 def _without_isr(state: ControllerState, topic_name: str) -> Iterator[TopicIdPartition]:
-    """Yield a topic's partitions with eligible replicas only; an empty name means all topics."""
+    """Yield a topic's partitions without ISR but with ELR; an empty name means all topics."""
     keys: Iterable[TopicIdPartition] = state.index.led_by(NO_LEADER)
     if topic_name:
         topic = state.image.topic(topic_name)

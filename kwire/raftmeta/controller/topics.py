@@ -1,6 +1,6 @@
 """Creation, deletion and growth of topics; an error in one topic does not affect the others.
 
-Deciders pause after each topic, and after every :data:`STEP_PARTITIONS` of its partitions.
+Deciders pause after each topic, and within a topic after every :data:`STEP_PARTITIONS` partitions.
 """
 
 from collections import Counter
@@ -94,7 +94,7 @@ def decide_create_topics(
 
 
 def _start_over(permit: Permit | None) -> None:
-    """Return the tokens of a decision that was not written, so its changes count only once."""
+    """Return the tokens of a decision that was not written, so that its changes count once."""
     if permit is not None:
         permit.start_over()
 

@@ -63,7 +63,7 @@ class BrokerImage:
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online(self, directory: bytes) -> bool:
-        """Return whether a directory is online, or may be, because it is still undecided."""
+        """Return whether a directory is online, or might be, because it is still undecided."""
         if directory in (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED) or not self.log_dirs:
             return directory != DirectoryId.LOST
         return directory in self.log_dirs
@@ -117,7 +117,7 @@ class PartitionImage:
 
     @property
     def is_under_replicated(self) -> bool:
-        """True if fewer replicas are in sync than the partition had before a reassignment."""
+        """True if fewer replicas are in sync than the partition had before its reassignment."""
         return len(self.isr) < len(self.replicas) - len(self.adding)
 
     def directory(self, broker: int) -> bytes | None:

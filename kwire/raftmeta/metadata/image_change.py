@@ -2,8 +2,8 @@
 
 An :class:`ImageChange` is used once: replay records into it in order, then ``finish`` returns the
 new image and the :class:`MetadataDelta`. A map is opened for changes when first used and closed at
-the end. A record that does not fit (a change to an unknown partition) means that the log is damaged
-and raises :class:`ReplayError`; the original image is unchanged.
+the end. A record that cannot be applied, such as a change to an unknown partition, means that the
+log is damaged and raises :class:`ReplayError`; the original image is unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -221,7 +221,7 @@ class ImageChange:
     def _share(self, values: Iterable[T], /) -> tuple[T, ...]:
         """Return a tuple of broker or directory ids that is shared by all its users.
 
-        A directory id is the same object as in its broker's image.
+        A directory id becomes the same object as in its broker's image.
         """
         shared = self._shared
         if not shared:

@@ -1,4 +1,4 @@
-"""The internal topics: their partitions, replicas and settings."""
+"""The internal topics: their names, partition counts, replicas and settings."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
 """Publishes the metadata: every commit becomes an image, which this node then applies.
 
-First come the appliers, which may await (replicas open logs), one publication after the other. Then
-come the subscribers, which see that the image is in force here. Finally, ``wait_applied`` returns
-to its callers, so when CreateTopics is answered, this node already serves the topic. An applier
-must not call the controller, which would wait for the applier.
+First, the appliers run, one publication after the other; they may await, for example while replicas
+open logs. Then, the subscribers are called, for which the image is already in force here. Finally,
+``wait_applied`` returns to its callers, so when CreateTopics is answered, this node already serves
+the topic. An applier must not call the controller, which would wait for the applier.
 
 The first publication is the whole metadata at the time :meth:`MetadataPublisher.run` starts. The
 logs on disk match today's metadata: an earlier leader epoch, ISR or assignment from the history

@@ -1,4 +1,4 @@
-"""Finds the quota of a client: the most specific one for its user and client id (KIP-55)."""
+"""Finds the quota of a client: the most specific quota for its user and client id (KIP-55)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class ClientQuota(NamedTuple):
 def find_quota(quotas: Quotas, name: str, user: str, client_id: str) -> ClientQuota | None:
     """Return the quota called ``name`` that applies to a client, or None without a limit.
 
-    A default applies to each user or client id by itself.
+    A default applies to each user or client id separately.
     """
     for entity in _entities(user, client_id):
         rate = quotas.get(entity, {}).get(name)

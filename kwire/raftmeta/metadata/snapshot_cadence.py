@@ -1,7 +1,8 @@
-"""The time of the next metadata snapshot: after enough bytes, or long enough after a change.
+"""Decides when a metadata snapshot is due: after enough bytes, or long enough after a change.
 
-Rules: only changes since the last snapshot count, so an idle cluster takes none and no task wakes
-up for it; records replayed by a restart count again, because the last snapshot lacks them.
+Rules: only changes since the last snapshot count, so an idle cluster takes no snapshots and no task
+wakes up for them; records replayed by a restart count again, because the last snapshot does not
+contain them.
 """
 
 import math

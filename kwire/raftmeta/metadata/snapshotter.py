@@ -1,9 +1,9 @@
 """Takes snapshots of the metadata when they are due, so that the log does not grow forever.
 
-A listener of the quorum beside the publisher. Every node takes its own snapshots of the committed
-image; the quorum then drops everything that the second newest snapshot already contains. Rules: no
-snapshot while a metadata transaction is open; at most one in progress; a failed one is retried once
-more has changed.
+Like the publisher, it is a listener of the quorum. Every node takes its own snapshots of the
+committed image; the quorum then drops everything that the second newest snapshot already contains.
+Rules: no snapshot while a metadata transaction is open; at most one is in progress; a failed
+snapshot is retried after further changes.
 """
 
 import logging

@@ -49,7 +49,7 @@ def _may_join(state: RaftState, role: Follower) -> bool:
 
 
 def add_request(state: RaftState) -> AddRaftVoterRequest:
-    """Return the request to add this node, answered on append: its own vote may be needed."""
+    """Return the request to add this node, to be answered on append: its own vote may be needed."""
     return AddRaftVoterRequest(
         cluster_id=state.config.cluster_id,
         timeout_ms=int(state.config.request_timeout_s * 1000),
@@ -76,7 +76,7 @@ def remove_request(state: RaftState) -> RemoveRaftVoterRequest:
 def on_answer(
     state: RaftState, call: "Call", response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> None:
-    """Process the answer; the voter change arrives in the log, and a later poll sends the next."""
+    """Process the answer; the change arrives in the log, and a later poll continues."""
     if response.error_code not in _SETTLED:
         state.back_off(call.node.id)
         return

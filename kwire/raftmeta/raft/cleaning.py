@@ -1,8 +1,8 @@
-"""Snapshots in the log: it continues after a fetched snapshot, and own snapshots trim it.
+"""Snapshots and the log: the log continues after a fetched snapshot, and own snapshots trim it.
 
-Rules: a leader never loads a snapshot. The log is trimmed only up to the end of an own snapshot:
-the second newest, so that a node that is slightly behind needs no snapshot, or the newest if
-``metadata.max.retention.*`` leave no room for two.
+Rules: a leader never loads a snapshot. The log is trimmed only up to the end of one of the node's
+own snapshots: the second newest, so that a node that is slightly behind needs no snapshot, or the
+newest if ``metadata.max.retention.*`` does not leave room for two.
 """
 
 import attrs
@@ -22,7 +22,7 @@ class MetadataRetention:
     """``metadata.max.retention.ms``: the time since the last record in a snapshot."""
 
     def forbids(self, size_bytes: int, age_ms: int) -> bool:
-        """Return whether the second newest snapshot, which has this age, must be removed."""
+        """Return whether the second newest snapshot must be removed, given its age and the size."""
         return 0 <= self.max_bytes < size_bytes or 0 <= self.max_ms < age_ms
 
 

@@ -1,6 +1,6 @@
 """The metadata log's own control records: leaders, voters, and the frame of a snapshot.
 
-A value is the message preceded by its int16 version (the message's own first field).
+A value is a message preceded by its int16 version, which is also the message's first field.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ Topic = DescribeQuorumResponse.TopicData
 
 
 def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Answer DescribeQuorum; a node that is not the leader answers with an error."""
+    """Answer DescribeQuorum; a node that is not the leader returns an error."""
     if messages.partition_of(request) is None:
         return DescribeQuorumResponse(error_code=errors.InvalidRequest.code)
     role = state.role

@@ -1,8 +1,8 @@
 """Transitions between the roles of a node, and the election timers.
 
 Raft with KIP-595's epochs and KIP-996's pre-vote. Rules: the election state is saved when a role is
-entered; the timer of a node that only waits keeps running when the epoch changes, so that no other
-node can keep it from ever becoming a candidate.
+entered; while a node only waits, its timer keeps running when the epoch changes, so that other
+nodes cannot keep it from ever becoming a candidate.
 """
 
 import logging
@@ -174,7 +174,7 @@ def on_round_lost(state: RaftState, role: Prospective | Candidate) -> None:
 
 
 def _schedule_next_round(state: RaftState, lost_rounds: int) -> None:
-    """Schedule the next round soon: refusing voters may still follow the leader that ended."""
+    """Schedule the next round soon: refusing voters may still follow the leader that has ended."""
     role = state.role
     assert isinstance(role, Follower)
     role.has_leader_ended, role.lost_rounds = True, lost_rounds

@@ -1,4 +1,4 @@
-"""Input and output of the raft state machine: two closed unions of frozen classes.
+"""Inputs and outputs of the raft state machine: two closed unions of frozen classes.
 
 The contract for performing the effects of a step, or of several steps together:
 
@@ -173,7 +173,7 @@ class LogSlice(NamedTuple):
 
 
 class SnapshotSlice(NamedTuple):
-    """Bytes of a snapshot; whoever reads the snapshot also fills in ``size``."""
+    """Bytes of a snapshot; the code that reads the snapshot also sets ``size``."""
 
     id: SnapshotId
     position: int

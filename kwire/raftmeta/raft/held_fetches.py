@@ -1,7 +1,7 @@
-"""The Fetches that a leader holds until it has something to answer.
+"""The Fetches that a leader holds until there is something to return.
 
 Rules: all of them are checked only after the log's end or the high watermark has moved; any other
-event checks only those whose deadline has passed. So an event costs the same with a thousand
+event checks only Fetches whose deadline has passed. So an event costs the same with a thousand
 brokers as with one.
 """
 

@@ -1,4 +1,4 @@
-"""The leader's state as its messages report it: its epoch, high watermark and errors."""
+"""The leader's state as it appears in messages: its epoch, high watermark and errors."""
 
 from kwire import errors
 from kwire.raftmeta.raft.roles import Leader
@@ -11,7 +11,7 @@ def is_epoch_committed(state: RaftState, role: Leader) -> bool:
 
 
 def own_high_watermark(state: RaftState) -> int | None:
-    """Return the high watermark; on a leader, None until it has advanced it itself."""
+    """Return the high watermark; None on a leader that has not advanced it itself yet."""
     role = state.role
     if isinstance(role, Leader) and not is_epoch_committed(state, role):
         return None

@@ -10,7 +10,7 @@ import attrs
 
 
 class SnapshotId(NamedTuple):
-    """A snapshot's name: the offset after its last record, and that record's epoch."""
+    """A snapshot's id: the offset after its last record, and that record's epoch."""
 
     end_offset: int
     epoch: int
@@ -121,7 +121,7 @@ class LogState:
         return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].end_offset)
 
     def validate(self, offset: int, epoch: int) -> OffsetValidation:
-        """Compare our log with that of a follower which ends at ``offset`` in ``epoch``."""
+        """Compare our log with a follower's log that ends at ``offset`` in ``epoch``."""
         newest = self.latest_snapshot
         if newest is not None and newest.end_offset > 0:
             oldest = self.snapshots[0]

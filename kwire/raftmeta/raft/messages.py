@@ -1,7 +1,7 @@
 """Builders and readers of the messages between raft nodes.
 
-All concern one partition, ``__cluster_metadata-0``; :func:`partition_of` returns None for a request
-about anything else, which is then rejected.
+All messages concern one partition, ``__cluster_metadata-0``; :func:`partition_of` returns None for
+a request about anything else, which is then rejected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -187,7 +187,7 @@ def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochRespo
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
-    """Build EndQuorumEpoch without the leader's endpoints, which are not needed, as Kafka does."""
+    """Build EndQuorumEpoch, like Kafka without the leader's endpoints, which are not needed."""
     topic = EndQuorumEpochRequest.TopicData
     candidate = topic.PartitionData.ReplicaInfo
     part = topic.PartitionData(
@@ -335,7 +335,7 @@ def update_request(state: RaftState) -> UpdateRaftVoterRequest:
 
 
 def _nodes(state: RaftState, kind: type[_NodeEndpoint]) -> list[_NodeEndpoint]:
-    """Return the leader's address as the node endpoints of an answer."""
+    """Return the leader's address in the form of an answer's node endpoints."""
     node = state.leader_node()
     if node is None or state.leader_id is None:
         return []
@@ -345,8 +345,8 @@ def _nodes(state: RaftState, kind: type[_NodeEndpoint]) -> list[_NodeEndpoint]:
 def name_leader_on(listener: str, state: RaftState, response: "RaftResponse") -> None:
     """Replace the leader's address in an answer by its address on another listener.
 
-    While controllers change from one listener to another, some nodes use the old one and some the
-    new one: as from Kafka, each gets an address on the listener that it uses, or none.
+    While controllers move from one listener to another, some nodes use the old listener and some
+    the new one: as in Kafka, each node gets an address on the listener that it uses, or none.
     """
     if not isinstance(response, PartitionResponse):
         return

@@ -11,7 +11,7 @@ from kwire.raftmeta.raft.state import RaftState
 
 
 def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> None:
-    """End the voter change in progress, and answer its request."""
+    """Complete the voter change in progress, and answer its request."""
     change, role.change = role.change, None
     if change is None:
         return

@@ -1,8 +1,8 @@
 """The leader's work: appending, tracking replicas, advancing the high watermark.
 
 Rules: an offset is committed when a majority of the voters have it and it includes a record of the
-leader's own epoch (Raft 5.4.2). The leader's own disk counts as one voter like any other, if the
-leader is a voter at all. A leader resigns when a majority has stopped fetching from it (KIP-595).
+leader's own epoch (Raft 5.4.2). The leader's own disk counts like any other voter's, provided that
+the leader is a voter. A leader resigns when a majority has stopped fetching from it (KIP-595).
 """
 
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def on_fetch_of(state: RaftState, role: Leader, replica: Replica) -> None:
 def _recent_voters(state: RaftState, role: Leader) -> list[int]:
     """Return the voters that fetched since the last majority check, including this node.
 
-    A replica with another directory is not the voter that has its id.
+    A replica whose directory differs is not the voter with the same id.
     """
     since = role.check_at - _check_timeout(state)
     return _voters_where(state, role, lambda replica: replica.fetched_at > since)
@@ -199,7 +199,7 @@ def has_lost_majority(state: RaftState) -> bool:
 def may_be_replaced(state: RaftState, now: float) -> bool:
     """Return whether the other voters may have elected another leader.
 
-    That is possible when too few voters have followed lately. A voter that received an answer
+    That is possible when too few voters have fetched recently. A voter that received an answer
     grants no pre-vote until its fetch timeout (KIP-996), which is shorter than the time after which
     the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the leader reads
     Fetches that were sent long ago. While this machine was suspended, the voters' timeouts went on.
@@ -236,7 +236,7 @@ def _key_of(state: RaftState, role: Leader, node_id: int) -> ReplicaKey:
 
 
 def deadline(state: RaftState, role: Leader) -> float:
-    """Return the time at which the leader must act even without an event."""
+    """Return the time by which the leader must act even without an event."""
     times = [role.check_at, role.held_fetches.deadline]
     keys = (_key_of(state, role, node.id) for node in state.other_voters)
     times += [replica_of(state, role, key).begin_at for key in keys]

@@ -70,7 +70,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
 
 
 def _candidacy_delay_s(state: RaftState, preferred: list[int]) -> float:
-    """Return the seconds until candidacy: 0 for the first candidate or one not listed."""
+    """Return the seconds until candidacy: 0 for the first candidate, or if not listed."""
     if state.config.node_id not in preferred:
         return 0.0
     position = preferred.index(state.config.node_id)
@@ -90,7 +90,8 @@ def poll_update_voter(state: RaftState) -> None:
     """Send a follower's current endpoints to its leader, one fetch timeout after following it.
 
     With kraft.version 0, this happens once per epoch, so that the leader learns the directory ids
-    that an upgrade needs. Later it happens only if the voter set has different values.
+    that an upgrade needs. With later versions, it happens only if the voter set has different
+    values.
     """
     role = state.role
     if not isinstance(role, Follower) or state.now < role.update_voter_at:

@@ -20,7 +20,7 @@ class DamagedQuorumState(ValueError):
 
 
 class ElectionState(NamedTuple):
-    """One epoch of the quorum as this node knows it."""
+    """One epoch of the quorum, as known to this node."""
 
     epoch: int = 0
     leader_id: int | None = None

@@ -1,8 +1,8 @@
 """KRaft as a state machine.
 
 ``step(event, now, now_ms)`` returns effects; ``deadline`` is the time of the next step without an
-event. Pure: no clock, disk, network or randomness of its own. The rules are in the modules of the
-roles; this module passes each event to its rule and then does everything that is due.
+event. Pure: no clock, disk, network or randomness of its own. The rules are in separate modules;
+this module passes each event to its rule and then does everything that is due.
 :mod:`kwire.raftmeta.raft.events` has the contract of the effects.
 """
 
@@ -157,7 +157,7 @@ class Raft:
         return min(own, state.calls.deadline(), self._retry_deadline())
 
     def _retry_deadline(self) -> float:
-        """Return the next time at which a node may be asked again."""
+        """Return the earliest time at which a node may be contacted again."""
         state = self.state
         if isinstance(state.role, Leader):
             return inf

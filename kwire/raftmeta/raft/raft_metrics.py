@@ -1,4 +1,4 @@
-"""A raft node's state in the terms of Kafka's raft-metrics; read only."""
+"""A raft node's state in terms of Kafka's raft-metrics; read only."""
 
 from typing import Final
 

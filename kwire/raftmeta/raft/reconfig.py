@@ -1,8 +1,8 @@
 """Changes of the voter set (KIP-853): add, remove or update a voter, raise kraft.version.
 
 Rules, from section 4 of Ongaro's thesis and the KIP: one change at a time; no change before the
-leader has committed a record of its own epoch; the new set counts as soon as it is in the log;
-consecutive sets differ by one voter, so their majorities always share a node.
+leader has committed a record of its own epoch; the new set takes effect as soon as it is in the
+log; consecutive sets differ by one voter, so their majorities always share a node.
 """
 
 from collections.abc import Hashable

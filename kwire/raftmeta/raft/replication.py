@@ -1,8 +1,8 @@
 """Fetch: replication of the log from the leader to all other nodes.
 
 Rules: a Fetch at an offset promises that everything before the offset is on the sender's disk, so
-it is sent after the fsync. A log that diverges from the leader's is truncated where the leader
-says, but never below the high watermark. Damaged records are rejected and fetched again.
+it is sent after the fsync. A log that diverges from the leader's is truncated where the leader's
+answer says, but never below the high watermark. Damaged records are rejected and fetched again.
 """
 
 import logging
@@ -46,7 +46,7 @@ Part: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 
 # The leader's side --------------------------------------------------------------------------
 def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
-    """Answer now, or hold the request until there is something to answer."""
+    """Answer now, or hold the request until there is something to return."""
     answer = _refusal(state, request)
     if answer is not None:
         state.emit(Reply(token, answer))
@@ -187,7 +187,7 @@ def poll_fetch(state: RaftState) -> None:
 
 
 def _goes_first(call: Call) -> bool:
-    """Return whether this call must end before a Fetch: it would wait behind a held Fetch."""
+    """Return whether a call must end before a Fetch is sent: it would wait behind a held Fetch."""
     return isinstance(call.request, _ONE_AT_A_TIME)
 
 
@@ -208,7 +208,7 @@ def _whom_to_ask(state: RaftState) -> Node | None:
 
 
 def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
-    """Return the configured servers whose address is no known voter's: voters may have moved."""
+    """Return the bootstrap servers that are not a known voter's address: voters may have moved."""
     addresses = {(e.host, e.port) for e in state.config.endpoints}
     addresses |= {(n.host, n.port) for n in state.voter_nodes}
     return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in addresses)
@@ -275,7 +275,8 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
 def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryview:
     """Return the whole batches in an answer; none if one is damaged or does not fit our log.
 
-    Nothing is lost then: the batches are fetched again, and damage in transit will not recur.
+    Nothing is lost in that case: the batches are fetched again, and damage in transit will not
+    recur.
     """
     end, offset, epoch = 0, state.log.end_offset, state.log.last_epoch
     try:

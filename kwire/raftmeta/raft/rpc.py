@@ -1,4 +1,4 @@
-"""Dispatch of messages to their rules; loaded with the first message or second voter."""
+"""Dispatches messages to their rules; loaded with the first message or the second voter."""
 
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, TypeVar, assert_never

@@ -24,7 +24,7 @@ from kwire.raftmeta.raft.voters import ReplicaKey
 
 
 def on_request(state: RaftState, token: Hashable, request: FetchSnapshotRequest) -> None:
-    """Answer with a piece of a snapshot; check-quorum counts the request as a Fetch."""
+    """Answer with a piece of a snapshot; check-quorum treats the request like a Fetch."""
     state.emit(Reply(token, _answer(state, request)))
 
 

@@ -101,11 +101,11 @@ class Call:
 
 @attrs.define(eq=False, repr=False)
 class Calls:
-    """Requests in flight, and nodes that must not be asked for a while.
+    """Requests in flight, and nodes to which nothing is sent for a while.
 
-    At most one request of a kind is in flight to each node. After a failed request, the node is not
-    asked for a time that doubles up to a limit. After a rejected Fetch, only Fetches wait, because
-    a node that does not lead may still be asked for its vote.
+    At most one request of a kind is in flight to each node. After a failed request, nothing is sent
+    to the node for a time that doubles up to a limit. After a rejected Fetch, only Fetches wait,
+    because a node that does not lead may still be asked for its vote.
     """
 
     next_id: int = 0
@@ -216,8 +216,8 @@ class RaftState:
     def is_voter(self) -> bool:
         """True if this node may become a candidate.
 
-        A node may do so until it knows that its own removal is committed, because no other node may
-        have as much of the log (Ongaro's thesis, 4.2.2; two voters become one).
+        A node may do so until it knows that its own removal is committed, because perhaps no other
+        node has as much of the log (Ongaro's thesis, 4.2.2; two voters become one).
         """
         if not self.config.can_vote:
             return False
@@ -263,7 +263,7 @@ class RaftState:
         return call.id
 
     def back_off(self, node_id: int) -> None:
-        """Send a node no requests for a while, longer with each failure."""
+        """Do not send requests to a node for a while, which grows with each failure."""
         failures = self.calls.failures.get(node_id, 0)
         self.calls.failures[node_id] = min(failures + 1, 16)
         delay = min(self.config.retry_backoff_s * (1 << failures), self.config.retry_backoff_max_s)
@@ -288,8 +288,8 @@ class RaftState:
     def candidacy_delay_s(self, leader_id: int) -> float:
         """Return how many seconds after the first voter this voter starts an election.
 
-        All voters lose a leader at the same moment. Candidates that start together would split the
-        vote, and the next round comes only after a back-off.
+        All voters lose the leader at the same moment. Candidates that start together would split
+        the vote, and the next round comes only after a back-off.
         """
         others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
         own = self.config.node_id

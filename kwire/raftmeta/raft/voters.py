@@ -88,7 +88,7 @@ class VoterSet:
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
     def has(self, key: ReplicaKey) -> bool:
-        """Return whether the node with that directory votes; an unknown directory matches any."""
+        """Return whether the node with that directory votes; an unknown one matches any."""
         voter = self.get(key.id)
         return voter is not None and voter.key.directory_id in (ZERO_UUID, key.directory_id)
 
@@ -100,7 +100,7 @@ class VoterSet:
         return len(self.voters) == 1 and self.has(key)
 
     def has_majority(self, ids: Iterable[int]) -> bool:
-        """Return whether these nodes are more than half of the voters."""
+        """Return whether these nodes include more than half of the voters."""
         node_ids = set(ids)
         return sum(voter.id in node_ids for voter in self.voters) >= self.majority
 
@@ -181,7 +181,7 @@ class VoterHistory:
         return self.versions[-1][1] if self.versions else 0
 
     def at(self, end_offset: int) -> tuple[VoterSet, int]:
-        """Return the voter set and kraft.version before ``end_offset``, as for a snapshot."""
+        """Return the voter set and kraft.version before ``end_offset``, such as a snapshot's."""
         voters = [s for offset, s in self.sets if offset < end_offset]
         versions = [v for offset, v in self.versions if offset < end_offset]
         return (voters[-1] if voters else VoterSet(), versions[-1] if versions else 0)

@@ -91,7 +91,7 @@ def _would_vote(state: RaftState) -> bool:
 
 
 def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
-    """Return whether to grant a vote: at most one per epoch, and none to a led one (Raft 5.2)."""
+    """Return whether to grant a vote: one per epoch, none if it has a leader (Raft 5.2)."""
     voted = state.election.voted
     if voted is not None:
         unknown = ZERO_UUID in (voted.directory_id, candidate.directory_id)

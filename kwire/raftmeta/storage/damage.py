@@ -1,9 +1,9 @@
 """Finds damage in a node's own metadata log and snapshots before the node serves them.
 
-Followers reject a damaged batch by its CRC and fetch it again, which counts for check quorum. A
-leader that kept serving it would keep its leadership although no follower makes progress. So its
-node ends instead, as it does when the disk fails, and another voter leads. The CRC covers a batch
-from its attributes onwards; the base offset is compared with the end of the previous batch.
+Followers reject a damaged batch by its CRC and fetch it again, which also counts as a fetch for
+check quorum. A leader that kept serving it would stay the leader although no follower makes
+progress. So its node ends instead, as after a disk failure, and another voter leads. The CRC covers
+a batch from its attributes onwards; the base offset is compared with the end of the previous batch.
 """
 
 import struct

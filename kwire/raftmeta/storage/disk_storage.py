@@ -4,19 +4,19 @@ The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it are ``quo
 snapshots ``<end offset>-<epoch>.checkpoint``. Rules:
 
 * quorum-state is replaced before the log is synced, so the log is never of a later epoch.
-* A snapshot appears under its name complete and synced, and holds only committed records, so the
-  log before it was synced.
+* A snapshot appears under its name only when complete and synced, and holds only committed records,
+  so the log before it has been synced.
 * After a crash between fetching a snapshot and emptying the log, the snapshot wins.
-* Whatever the start reads is synced before any message is sent, because it may only have been in
-  the page cache.
+* Everything that is read during the start is synced before any message is sent, because it may have
+  been only in the page cache.
 * A call that failed for lack of a descriptor can be repeated, except a truncation and the
   installation of a snapshot.
 
-``synced-end-offset`` holds the end of the synced log at the last start or clean stop, or up to some
-1000 offsets ago, and its epoch; it is lowered before a truncation. A crash causes no damage below
-that offset or below a snapshot. Such damage is therefore refused, because a node that lost records
-it acknowledged could break the majority's promises. While a fetched snapshot replaces the log, the
-file is absent and nothing is refused.
+``synced-end-offset`` holds the end of the synced log, and its epoch, at the last start, at a clean
+stop, or up to about 1000 offsets ago; it is lowered before a truncation. A crash causes no damage
+below that offset or below a snapshot. Such damage is therefore refused, because a node that lost
+records it acknowledged could break the majority's promises. While a fetched snapshot replaces the
+log, the file is absent and nothing is refused.
 """
 
 import re
@@ -122,7 +122,7 @@ class DiskStorage:
             raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")
 
     def _forget(self, snapshots: list[SnapshotId]) -> None:
-        """Remove snapshots; those from before the log's start would name outdated voters."""
+        """Remove snapshots; snapshots from before the log's start would name outdated voters."""
         for snapshot in snapshots:
             self._disk.remove(self._snapshots.pop(snapshot))
 
@@ -180,7 +180,7 @@ class DiskStorage:
 
         Another program may have used the directory meanwhile, truncated the log below that offset
         and continued in another epoch, which it stores durably before the records. In that case the
-        stored epochs win.
+        stored epochs take precedence.
         """
         try:
             end_offset, epoch = map(int, self._disk.read(self._path(SYNCED)).split())

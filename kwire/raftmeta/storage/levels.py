@@ -1,9 +1,10 @@
-"""The form of metadata records at an older ``metadata.version``.
+"""The format of metadata records at an older ``metadata.version``.
 
 Rules: a record is written in the version that Apache Kafka writes at the finalized level, so that
 software of that level can read it. Fields that this version lacks are dropped before any node acts
-on them, including the controller that made the decision. Levels from 7 (3.3-IV3) onwards; those of
-metadata transactions (13) and registered controllers (15) make no difference here.
+on them, including the controller that made the decision. Supported are levels from 7 (3.3-IV3)
+onwards; the levels that added metadata transactions (13) and controller registrations (15) make no
+difference here.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Metadata records between message objects and bytes, and the content of a snapshot.
+"""Converts metadata records to bytes and back, and builds and reads the content of snapshots.
 
 A value consists of an unsigned varint frame version (1), the record type, the version and the body;
 the key is null. The version written depends on the finalized level

@@ -1,8 +1,8 @@
 """Decides how long the metadata log waits for file descriptors that it lacks.
 
-Rule: the event loop runs between two attempts, even if files could be closed. A call that needs
-more files than there are descriptors leaves the files that it did open to be closed, each time; it
-succeeds only once connections end, and they end only while the loop runs.
+Rule: the event loop runs between two attempts, even if files could be closed. If a call needs more
+files than there are descriptors, the files that it opened can be closed after each attempt; the
+call succeeds only once connections end, and connections end only while the loop runs.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """The protocol of a raft node's storage, and what every storage does when it is loaded.
 
 Rules: calls take effect in order; nothing is promised to be durable before the result of
-``start_sync`` has run. After a crash, unsynced data may survive up to any call, the last one torn.
+``start_sync`` has run. After a crash, the unsynced writes up to any point may survive, the last of
+them torn.
 """
 
 from collections.abc import Callable, Iterable
@@ -68,7 +69,7 @@ class MetadataStorage(Protocol):
 
 
 def configured_history(configured: VoterSet, bootstrap: bytes) -> VoterHistory:
-    """Return the initial voters: those of checkpoint 0-0 (kraft.version 1), else the configured."""
+    """Return the initial voters: those of checkpoint 0-0 (kraft.version 1), or the configured."""
     voters, version = snapshot_voters(bootstrap) if bootstrap else (VoterSet(), 0)
     history = VoterHistory()
     if version:

@@ -45,7 +45,7 @@ class Written(NamedTuple):
 
 
 def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
-    """Perform a turn's writes and reads; the caller then syncs and does the rest."""
+    """Perform a turn's writes and reads; the caller then syncs, and performs the other effects."""
     return Turn(effects).write(storage)
 
 
@@ -107,7 +107,7 @@ class Turn:
 def _fill(
     storage: MetadataStorage, response: "RaftResponse", slices: dict[LogSlice, Bytes]
 ) -> None:
-    """Fill in the bytes of an answer that needs some; ``slices`` caches those already read."""
+    """Fill in an answer's bytes if it needs any; ``slices`` caches the bytes already read."""
     from kwire.codec.messages.fetch import FetchResponse
     from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 
