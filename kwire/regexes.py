@@ -1,4 +1,4 @@
-"""Regular expressions that others choose, matched in linear time.
+"""Regular expressions from untrusted sources, matched in linear time.
 
 The syntax is RE2's: no expression makes matching slow. The package google-re2 (``kwire[regex]``) is
 imported when the first expression is compiled.

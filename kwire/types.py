@@ -1,4 +1,4 @@
-"""The types that the whole broker shares; their only behaviour is reading and writing names."""
+"""The types shared by the whole broker; their only behaviour is reading and writing names."""
 
 import base64
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class DirectoryId:
 
 
 def is_directory(directory_id: bytes | None) -> bool:
-    """Return whether an id names a log directory, rather than being one of :class:`DirectoryId`."""
+    """Return whether an id names a log directory and is not one of :class:`DirectoryId`."""
     return directory_id is not None and int.from_bytes(directory_id) >= RESERVED_UUIDS
 
 

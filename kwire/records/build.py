@@ -171,9 +171,9 @@ def rebuild(
     """Rebuild a batch with only the records that compaction keeps, at least one.
 
     ``payload`` holds these records, uncompressed. Their offset deltas are those of the original
-    batch; their timestamp deltas count from ``base_timestamp``, which is the delete horizon if the
-    batch has one (KIP-534). Offsets, sequences and codec are those of ``header``, even if the last
-    record was removed.
+    batch; their timestamp deltas are relative to ``base_timestamp``, which is the delete horizon if
+    the batch has one (KIP-534). Offsets, sequences and codec are those of ``header``, even if the
+    last record was removed.
     """
     attributes = header.attributes & ATTRIBUTES_MASK & ~DELETE_HORIZON
     changed = header._replace(

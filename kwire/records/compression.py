@@ -1,6 +1,6 @@
 """The five codecs of a batch's payload, each in the framing that Kafka's clients use.
 
-Decompression has a limit: it rejects a larger payload and never touches more memory than the limit.
+Decompression has a size limit: it rejects a larger payload and never touches more memory than that.
 Compression and decompression release the GIL, so a service may run them in a thread.
 
 snappy uses the framing of xerial's Java library (raw blocks can be read too). lz4 frames are
@@ -91,9 +91,9 @@ def decompress_legacy_lz4(data: Buffer, limit: int) -> Buffer:
 
 
 def _unlz4(data: Buffer, limit: int) -> Buffer:
-    """Decompress frames: block by block if it is one with the header that most producers write.
+    """Decompress lz4 frames; a single frame with the usual header is decompressed block by block.
 
-    The library's decoder of frames takes several times as long to make as to decompress 16 KB.
+    Creating the library's frame decoder takes several times as long as decompressing 16 KB.
     """
     view = memoryview(data)
     if view[: len(_LZ4_HEADER)] == _LZ4_HEADER:
@@ -108,7 +108,7 @@ def _unlz4(data: Buffer, limit: int) -> Buffer:
 def _lz4_blocks(
     view: memoryview, pos: int, limit: int, block_max: int, *, trailer: int = 0
 ) -> tuple[Buffer, int]:
-    """Decompress a frame's independent blocks from ``pos`` on; also return the end of the frame.
+    """Decompress a frame's independent blocks from ``pos`` onwards; also return the frame's end.
 
     ``trailer``: the bytes of the checksum after each block, which is not compared.
     """

@@ -52,7 +52,7 @@ def end_txn_value(coordinator_epoch: int) -> bytes:
 
 
 def parse_end_txn(value: bytes | None) -> int | None:
-    """Return the coordinator epoch of a transaction marker; None if the value is too short."""
+    """Return the coordinator epoch in a transaction marker; None if the value is too short."""
     if value is None or len(value) < _END_TXN.size:
         return None
     _, epoch = _END_TXN.unpack_from(value)

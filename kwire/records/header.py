@@ -40,7 +40,7 @@ SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header, with the fields in wire order."""
+    """A batch's header; the fields are in wire order."""
 
     base_offset: int
     length: int

@@ -189,7 +189,7 @@ def _record(
 
 
 def read_varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
-    """Return the number at ``pos``, of at most ``bits`` bits, and the position after it."""
+    """Return the varint at ``pos``, of at most ``bits`` bits, and the position after it."""
     byte = data[pos]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1

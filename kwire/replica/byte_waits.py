@@ -4,7 +4,7 @@ Pure indexes: a method returns the waits that are now complete, and the caller w
 wait costs nothing until its partition changes; no task polls.
 
 A wait for thousands of partitions begins and ends partition by partition, with pauses. It counts
-bytes only in the partitions added so far, and counts nothing once it is over.
+bytes only in the partitions added so far, and no bytes once it is over.
 """
 
 import enum
@@ -69,7 +69,7 @@ class Watch(Generic[Key, T]):
 
 
 class SharedRead(NamedTuple):
-    """A partition's answer that several fetches share."""
+    """A partition's result that several fetches share."""
 
     state: tuple[object, ...]
     """The partition's state when it was read."""
@@ -101,9 +101,9 @@ class SharedReads:
 class NewBytes(Generic[Key, T]):
     """Bytes that became readable in a partition, and the waits that must count them.
 
-    They are the waits that had begun by then. They count the bytes at once or later, a few at a
-    time. A wait that begins later is not among them, because its fetch has seen the bytes; a wait
-    that ends before its turn does not count them.
+    These are the waits that had already begun. They count the bytes at once, or later, a few waits
+    at a time. A wait that begins later is not included, because its fetch has seen the bytes; a
+    wait that ends before its turn does not count them.
     """
 
     key: Key
@@ -117,7 +117,7 @@ class NewBytes(Generic[Key, T]):
 
     @property
     def is_counted(self) -> bool:
-        """True if no wait is left that has to count the bytes."""
+        """True if no wait still has to count the bytes."""
         return self._taken >= len(self.waits)
 
     def take(self, at_most: int) -> list[ByteWait[Key, T]]:
@@ -127,7 +127,7 @@ class NewBytes(Generic[Key, T]):
         return self.waits[first : self._taken]
 
     def shared_by(self, isolation: FetchIsolation, count: int) -> SharedReads | None:
-        """Return the reads that waits share, of which ``count`` are complete together."""
+        """Return the shared reads for waits, of which ``count`` complete together."""
         shared = self._shared_reads.get(isolation)
         if shared is None and (count > 1 or not self.is_counted):
             shared = self._shared_reads[isolation] = SharedReads()
@@ -212,7 +212,7 @@ class ByteWaits(Generic[Key, T]):
         return waiters
 
     def pop_isolation(self, key: Key, isolation: FetchIsolation) -> list[T]:
-        """Remove and return all waits of an isolation level: its bound moved by unknown bytes."""
+        """Remove and return all waits of an isolation level whose bound moved by unknown bytes."""
         waits = [w for w in self._waits(key) if w.isolation is isolation and not w.is_over]
         return self._pop(key, waits, SharedReads() if len(waits) > 1 else None)
 

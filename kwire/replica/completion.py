@@ -1,8 +1,8 @@
 """The completion of waits: of producers for a partition's log, of fetches for its records.
 
 :class:`Completion` is called for each partition whose log, high watermark, role or replicas have
-changed. It and the append (:meth:`ReplicaService.append`) tell what became readable;
-:meth:`FetchWaits.on_readable` alone decides which fetches that wakes.
+changed. It and the append (:meth:`ReplicaService.append`) report which bytes became readable;
+:meth:`FetchWaits.on_readable` alone decides which fetches this wakes.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Completion:
     fetch_waits: FetchWaits
 
     def on_bounds_changed(self, partition: Partition) -> None:
-        """End the fetches of a partition whose log start or written end has moved otherwise."""
+        """End a partition's fetches, because its log start or written end moved in another way."""
         self.fetch_waits.on_changed(partition)
 
     def on_replicas_changed(self, partition: Partition) -> None:

@@ -27,18 +27,18 @@ class CoordinatorLog:
 
     @property
     def is_lease_over(self) -> bool:
-        """True if another broker may lead this broker's partitions by now."""
+        """True if another broker may already lead this broker's partitions."""
         return self.replicas.is_lease_over
 
     @property
     def lease_left_s(self) -> float:
-        """The seconds until the lease ends unless it is extended; infinity without a lease."""
+        """The seconds until the lease ends if it is not extended; infinity without a lease."""
         lease = self.replicas.lease
         return inf if lease is None else lease.left_s(self.replicas.now())
 
     @property
     def lease_over_s(self) -> float:
-        """The total seconds for which this broker's lease has been over so far."""
+        """The seconds for which this broker has been without its lease, in total."""
         lease = self.replicas.lease
         return 0.0 if lease is None else lease.over_s(self.replicas.now())
 

@@ -1,11 +1,10 @@
 """The repair of damaged batches with the bytes of other replicas.
 
 Rules: any replica repairs itself, whatever its role. It copies the missing batches from in-sync
-replicas, with the fetch of a consumer, which leaders and followers answer up to their high
-watermark. If a compacted log lacks a batch that no other replica has in the same form, it adopts
-all closed segments of another replica. That takes long, so it has its own task and a rate limit,
-and the first attempt to repair a log does not include it: a broker that is restarting may be back
-soon.
+replicas with consumer fetches, which leaders and followers answer up to their high watermark. If a
+compacted log lacks a batch that no other replica has in the same form, it adopts all closed
+segments of another replica. This takes a long time, so it has its own task and a rate limit, and
+the first attempt to repair a log does not include it: a broker that is restarting may be back soon.
 Nothing that is intact is removed, so the replica stays in sync and its log keeps its end. A repair
 that fails is retried; meanwhile only the damaged batches are unreadable. See
 docs/decisions/0031-damaged-batches.md.
@@ -63,7 +62,7 @@ _WAIT_MS: Final = 100
 class DamageRepair:
     """Repairs the damaged logs of one broker, one after the other.
 
-    Beside the other repairs, the closed segments of one log at a time are copied.
+    In parallel with other repairs, the closed segments of one log at a time are copied.
     """
 
     node: int
@@ -98,7 +97,7 @@ class DamageRepair:
                     await slices.pause()
 
     def _set_under_repair(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
-        """Let readers wait for the repair, unless nothing can be expected of it."""
+        """Let readers wait for the repair, unless there is little hope for it."""
         partition = self._partition_of(log)
         is_expected = (
             partition is not None
@@ -111,7 +110,7 @@ class DamageRepair:
             damaged.is_under_repair, damaged.is_lost = is_expected, is_alone
 
     async def _try(self, log: PartitionLog) -> None:
-        """Repair a log, or retry later, or let all closed segments be copied."""
+        """Repair a log; if that fails, retry later or have all closed segments copied."""
         partition, is_repaired = self._partition_of(log), False
         try:
             is_repaired = partition is None or await self._repair(partition)
@@ -123,14 +122,14 @@ class DamageRepair:
             self._on_failed(log)
 
     def _on_failed(self, log: PartitionLog) -> None:
-        """Retry later what could not be repaired."""
+        """Schedule a retry for damage that could not be repaired."""
         count = self._failures[log] = self._failures.get(log, 0) + 1
         self._set_under_repair(log, self.scrubber.damage_of(log))
         delay_s = min(RETRY_S * (1 << min(count - 1, 16)), RETRY_MAX_S)
         self._due.arm(log, self.clock.now() + delay_s)
 
     def _partition_of(self, log: PartitionLog) -> Partition | None:
-        """Return the partition of a log; None if this broker does not host it any longer."""
+        """Return the partition of a log; None if this broker no longer hosts it."""
         partition = self.partitions.find(*log.partition)
         return partition if partition is not None and partition.log is log else None
 
@@ -194,7 +193,7 @@ class DamageRepair:
     async def _try_sources(
         self, partition: Partition, copy: Callable[[int], Awaitable[None]]
     ) -> list[str] | None:
-        """Copy from one of the other in-sync brokers; if none could supply it, return why."""
+        """Copy from one of the other in-sync brokers; if all fail, return the reason."""
         reasons = []
         for broker in self._sources(partition):
             try:

@@ -74,7 +74,7 @@ class FetchOptions(NamedTuple):
 
 @attrs.define(eq=False, repr=False)
 class FetchPass:
-    """The answers of one pass, and what decides whether they are sent or a wait comes first."""
+    """The results of one pass, and the data for deciding whether to send them or to wait."""
 
     replicas: ReplicaService
     options: FetchOptions
@@ -122,9 +122,10 @@ class FetchPass:
         )
 
     def has_changed(self, result: ReadResult) -> bool:
-        """Return whether a partition may have another result than the one it had.
+        """Return whether a partition's result may have changed.
 
-        Its readable end has moved, this broker has stopped leading, or it was not read at all.
+        This is the case if its readable end has moved, this broker no longer leads it, or it was
+        not read at all.
         """
         partition = result.partition
         if partition is None:
@@ -316,7 +317,7 @@ class FetchPass:
     def _on_follower_fetched(
         self, partition: Partition, requested: FetchPartition, result: ReadResult
     ) -> ReadResult:
-        """Record a follower's position; return the result with the offsets that this has moved."""
+        """Record a follower's position; return the result with the offsets that this moved."""
         try:
             self.replicas.on_follower_fetched(
                 partition,
@@ -371,7 +372,7 @@ class FetchPass:
             _close(result.records)
 
     def release(self) -> None:
-        """Close the files before a wait; what was found in them is read again after it."""
+        """Close the files before a wait; their data is read again after it."""
         self.holds_back = False
         if not self.total_bytes:
             return
@@ -405,7 +406,7 @@ def _readable_state(partition: Partition) -> tuple[object, ...]:
 def _not_here(reader: int) -> KafkaError:
     """Return the error for records that only remote storage has.
 
-    A follower then begins its copy at the local start. A consumer retries; after
+    A follower then starts copying at the local start. A consumer retries, whereas after
     OFFSET_OUT_OF_RANGE it would skip the records.
     """
     return OffsetMovedToTieredStorage() if reader > CONSUMER else KafkaStorageError()

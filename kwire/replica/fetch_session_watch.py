@@ -7,9 +7,9 @@ in sync. A fetch visits it again only after a change. Rules:
   removes the partition. A request that outlives its session watches nothing. Every append, commit
   and role change is reported to :class:`kwire.replica.fetch_waits.FetchWaits`, which marks the
   partition in all sessions.
-* Each request of a follower's session counts as a fetch of its settled partitions, though the
-  request does not name them: the next change records the time of the session's last request as the
-  follower's last fetch.
+* Each request of a follower's session counts as a fetch of its settled partitions, although the
+  request does not name them: at the next change, the time of the session's last request is recorded
+  as the follower's last fetch.
 """
 
 from collections.abc import Iterable
@@ -50,9 +50,9 @@ class FetchSessionWatch(Generic[T]):
         return bool(self.session.unsettled)
 
     def on_visited(self, ref: Ref, partition: Partition) -> None:
-        """Watch a partition that the request has visited, and whose changes so far it answers.
+        """Watch a partition that the request has visited; the response covers its changes so far.
 
-        One of them is the high watermark that the visit of a follower itself has moved.
+        One of these changes may be that a follower's visit itself has moved the high watermark.
         """
         self.session.unsettled.pop(ref, None)
         if partition not in self._refs and not self._is_ended:

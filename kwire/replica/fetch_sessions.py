@@ -1,14 +1,14 @@
-"""Fetch sessions (KIP-227): a fetcher's partitions, kept so that it need not repeat them.
+"""Fetch sessions (KIP-227): remember a fetcher's partitions, so that it need not repeat them.
 
-Pure state. A full request is answered in full and opens a session. An incremental one changes the
-session's partitions; its answer holds only those with a change. Rules, as Kafka's:
+Pure state. A full request is answered in full and opens a session. An incremental request changes
+the session's partitions; its response contains only changed partitions. Rules, as in Kafka:
 
 * An unknown session, or an epoch that is not the session's next one, fails the whole request; the
   fetcher starts over with a full request.
 * Partitions that just returned records move to the end of the order, so that no partition starves.
 * A request visits only unsettled partitions, so the cost of a fetch grows with the partitions that
-  changed, not with those in the session. A few settled ones are visited in turn, at most ten times
-  a second, so that a change that was not reported is noticed after a while.
+  changed, not with those in the session. A few settled partitions are visited in turn, at most ten
+  times a second, so that an unreported change is noticed eventually.
 * When all slots are taken, a new session replaces a session that was idle for longer than
   ``eviction_s``, or a session of lower rank: a follower's session replaces a consumer's, and a
   larger session replaces a smaller one that is older than ``eviction_s``.
@@ -46,7 +46,7 @@ Pair: TypeAlias = "tuple[FetchPartition, ReadResult]"
 
 @attrs.define(eq=False, repr=False)
 class FetchPartition:
-    """One partition of a fetch; in a session it also holds the last answer's offsets."""
+    """One partition of a fetch; in a session, it also holds the offsets sent last."""
 
     topic: str
     topic_id: bytes
@@ -93,7 +93,7 @@ class Session:
     def take(self, now: float) -> list[FetchPartition]:
         """Return the partitions to visit, and clear the list; later changes go to the next request.
 
-        Now and then a few settled partitions are among them.
+        From time to time, these include a few settled partitions.
         """
         if now - self.scanned_at >= _SCAN_INTERVAL_S:
             self.scanned_at = now
@@ -118,7 +118,7 @@ class Session:
             self.unsettled.pop(ref, None)
 
     def put_back(self, visited: Iterable[FetchPartition], with_records: Iterable[Ref] = ()) -> None:
-        """Visit unsettled partitions again with the next request, those that gave records last."""
+        """Visit unsettled partitions again with the next request, those with records last."""
         changed, self.unsettled = self.unsettled, {}
         for partition in visited:
             if not partition.is_settled:
@@ -131,7 +131,7 @@ class Session:
 
 @attrs.define(eq=False, repr=False)
 class FetchContext:
-    """One request in its session: the partitions to read and then to answer."""
+    """One request in its session: the partitions to read and then to answer for."""
 
     partitions: list[FetchPartition]
     session: Session | None = None
@@ -212,7 +212,7 @@ class FetchSessions:
         return FetchContext(session.take(now), session)
 
     def cancel(self, context: FetchContext) -> None:
-        """End a request without an answer."""
+        """End a request without a response."""
         if context.session is not None:
             context.session.put_back(context.partitions)
 
@@ -304,7 +304,7 @@ class FetchSessions:
 
 
 def _add_changed(pairs: list[Pair], sent: list[Pair], with_records: list[Ref]) -> None:
-    """Add what differs from a partition's last answer, so that it must be sent."""
+    """Add the fields that differ from the partition's last response, so they must be sent."""
     for each in pairs:
         partition, result = each
         if result.records is not None:
@@ -322,9 +322,9 @@ def _add_changed(pairs: list[Pair], sent: list[Pair], with_records: list[Ref]) -
 
 
 def _record_sent(partition: FetchPartition, result: "ReadResult") -> None:
-    """Record the offsets sent; after an error the high watermark counts as not sent.
+    """Record the offsets sent; after an error, the high watermark counts as unsent.
 
-    So the first answer after the error is always sent.
+    So the first result after the error is always sent.
     """
     partition.sent_high_watermark = -1 if result.error is not None else result.high_watermark
     partition.sent_log_start = result.log_start

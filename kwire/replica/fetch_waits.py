@@ -1,12 +1,12 @@
-"""The fetches that wait for bytes, and what ends their waits.
+"""The fetches that wait for bytes, and the events that end their waits.
 
 Rules:
 
 * A fetch is one :class:`kwire.waits.TimedWait`, which ends when enough bytes become readable, a
-  partition's role changes, or the fetch's time is up. As a rule no task waits: the connection
+  partition's role changes, or the fetch's time is up. Normally no task waits: the connection
   continues the fetch. No task polls, so an idle broker sleeps.
-* Many fetches that complete together are continued in turns, so that other clients get theirs: the
-  connections see to that, and :class:`kwire.drive.Wakes` for those in which a task waits.
+* If many fetches complete together, they continue in turns, so that other clients are served too:
+  the connections ensure that, and :class:`kwire.drive.Wakes` where a task waits.
 * An append for which more than :data:`_COUNTED_AT_ONCE` fetches wait returns before they count its
   bytes, so that the producer is acknowledged first; a task counts them soon, with pauses. Followers
   never wait for that task, because the acknowledgement may wait for them. The task also wakes the
@@ -164,7 +164,7 @@ class FetchWaits:
             self._end_all(waits.pop_isolation(partition, FetchIsolation.STABLE))
 
     def _may_count_later(self, partition: Partition) -> bool:
-        """Return whether a partition has many waits, which a task has time to visit."""
+        """Return whether a partition has so many waits that a task should visit them later."""
         waits = self._bytes
         count = len(waits.watched.get(partition, ())) + len(waits.watches.get(partition, ()))
         has_time = self._is_running and len(self._uncounted) < _UNCOUNTED_MAX
@@ -229,7 +229,7 @@ class FetchWaits:
     def _count_some(self) -> None:
         """Have some fetches count new bytes.
 
-        The task refers to none of them while it waits for more bytes, so that they can be freed.
+        The task holds no references to fetches while it waits for more bytes, so they can be freed.
         """
         arrival = self._uncounted[0]
         waits = self._bytes.count(arrival, _COUNTED_A_TURN)

@@ -1,13 +1,13 @@
 """The passes of one fetch: the first, and those after a wait.
 
 A fetch that finds fewer than ``min_bytes`` waits for more (once, or repeatedly for read_committed),
-for at most its maximum wait in total, and then gets what is there. Rules:
+for at most its maximum wait in total, and then gets the available bytes. Rules:
 
 * A pass over many partitions lets other tasks run in between. Partitions that changed meanwhile are
   read again before the wait begins, so no append is missed.
 * After a wait, a consumer's fetch reads only the partitions that have changed or that had records,
   unless a partition's role or log start has changed.
-* Lookups on the event loop wait for no disk: threads read what is not in the page cache.
+* Lookups on the event loop do not wait for a disk: threads read data that is not in the page cache.
 * The work is a generator, so a fetch that waits has no task: it yields its wait. It yields a
   function only where it pauses or reads from a disk.
 """
@@ -82,7 +82,7 @@ def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int)
 
 
 async def _read_cold(reading: FetchPass, requested: list[FetchPartition]) -> FetchPass:
-    """Return a second pass, after threads have read what lookups would have waited for."""
+    """Return a second pass, after threads have read the data that lookups need."""
     reading.drop()
     replicas, options = reading.replicas, reading.options
     await replicas.warm(reading.cold)
@@ -142,9 +142,9 @@ def _read_again(
 ) -> Steps[None]:
     """Reread the partitions that have changed since ``reading``, and replace their results.
 
-    Those that could not be read are read again, and ``everything`` is if the lease is over. A
+    Partitions that could not be read are read again, and all partitions are if the lease is over. A
     session also adds other partitions that have changed. As in the first reading, other tasks run
-    in between, and threads read what lookups would wait for.
+    in between, and threads read the data for which lookups would wait.
     """
     reading.on_turn()
     everything = everything or reading.is_lease_over
@@ -171,7 +171,7 @@ def _read_again(
 
 
 def _is_outdated(reading: FetchPass, position: int) -> bool:
-    """Return whether a partition was not read, or has changed unknown to a session."""
+    """Return whether a partition was not read, or changed without its session's knowledge."""
     if position >= len(reading.results):
         return True
     result = reading.results[position]

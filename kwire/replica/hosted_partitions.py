@@ -172,7 +172,7 @@ class HostedPartitions:
         return True
 
     def create_pending(self, topic_id: bytes, index: int) -> Partition | None:
-        """Create a deferred or offline partition from the newest metadata; None if it cannot be."""
+        """Create a deferred or offline partition from the newest metadata; None if impossible."""
         key = topic_id, index
         if key not in self._deferred and key not in self._offline:
             return None

@@ -1,4 +1,4 @@
-"""Changes to in-sync replica sets by their leaders: caught-up followers join, late ones leave.
+"""Changes to ISRs by partition leaders: caught-up followers join, late followers leave.
 
 Rules:
 
@@ -63,7 +63,7 @@ AlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionRespo
 
 @attrs.frozen(eq=False, repr=False)
 class _PendingProposal:
-    """A proposal that is to be sent or awaits its answer, and the leader that made it."""
+    """A proposal that waits to be sent or answered, and the leader that made it."""
 
     leader: PartitionLeader
     proposal: Proposal

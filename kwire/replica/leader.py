@@ -1,7 +1,7 @@
 """A partition's leader: the in-sync replica set and the high watermark.
 
-Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on the result of a
-method. Rules:
+Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on the results of
+methods. Rules:
 
 * The log holds the high watermark in every role; while this broker leads, only
   :class:`PartitionLeader` moves it. It is the smallest log end offset of the *maximal* ISR: the
@@ -222,7 +222,8 @@ class PartitionLeader:
     def may_join(self, node: int) -> bool:
         """Return whether an eligible follower has reached the high watermark and the epoch's start.
 
-        It must also have deleted what the leader deleted, or it would restore that as the leader.
+        It must also have deleted the records that the leader deleted; otherwise it would restore
+        them as the leader.
         """
         follower = self.followers.get(node)
         return (

@@ -1,10 +1,10 @@
-"""The markers of transactions: control batches that end a transaction in one partition.
+"""Transaction markers: control batches that end a transaction in one partition.
 
 Rules: all markers are appended before the first wait, so that the markers of many partitions are
 replicated together; each partition succeeds or fails independently. Markers for
 ``__consumer_offsets`` go through the group coordinator, which applies them in order with its own
-records. A partition rejects a marker from a former coordinator, by its coordinator epoch, and a
-late marker of an earlier transaction, by its producer epoch (KIP-1228).
+records. A partition rejects markers from a former coordinator by their coordinator epoch, and late
+markers of earlier transactions by their producer epoch (KIP-1228).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

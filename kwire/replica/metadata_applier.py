@@ -1,11 +1,11 @@
-"""The application of published metadata to this broker's partitions.
+"""Applies published metadata to this broker's partitions.
 
 Rules:
 
 * Metadata is applied in the order it is published, one publication at a time, in slices.
-* A new partition's files may be created after the creation of its topic was answered: by the first
-  request for the partition, or in the background. So a topic of a thousand partitions exists and is
-  usable at once.
+* A new partition's files may be created after CreateTopics was answered: by the first request for
+  the partition, or in the background. So a topic of a thousand partitions exists and is usable at
+  once.
 """
 
 import logging
@@ -32,7 +32,7 @@ _AT_ONCE: Final = 8
 
 @attrs.define(eq=False, repr=False)
 class MetadataApplier:
-    """Creates, changes and deletes this broker's partitions as the metadata says."""
+    """Creates, changes and deletes this broker's partitions according to the metadata."""
 
     partitions: HostedPartitions
     now: Callable[[], float]
@@ -43,7 +43,7 @@ class MetadataApplier:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Create deferred partitions, one at a time, until cancelled.
 
-        While this does not run, no partition is deferred.
+        While this task is not running, no partition is deferred.
         """
         self._may_defer = True
         task_status.started()
@@ -101,7 +101,7 @@ class MetadataApplier:
                 await slices.pause()
 
     async def _configure(self, resources: Set[tuple[int, str]], slices: Slices) -> None:
-        """Apply changed settings: of single topics, or of brokers and thus of all topics."""
+        """Apply changed settings of topics, or of brokers, which affect all topics."""
         topics = {name for kind, name in resources if kind == TOPIC}
         is_for_all = any(kind == BROKER for kind, _ in resources)
         if not topics and not is_for_all:

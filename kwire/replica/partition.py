@@ -6,8 +6,8 @@ completes the waits for the change (:mod:`kwire.replica.completion`). Rules:
 * Consumers see nothing at or above the high watermark, read_committed consumers nothing at or above
   the last stable offset (invariant 13); followers read up to the end of the written records.
 * After a start, a follower serves no consumer until its leader has confirmed its log. A power loss
-  can undo a truncation that was not synced, but keep the high watermark stored after it, and then
-  records that were never committed are below the high watermark.
+  can undo an unsynced truncation, but keep the high watermark stored after it; then records that
+  were never committed are below the high watermark.
 * No code here reads the records of a batch; a fetched range is a region of a file.
 * A request may name a leader epoch; it is rejected if the partition's leader epoch differs.
 """
@@ -72,9 +72,9 @@ class ProduceResult(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """A partition's answer to a fetcher: records, the point where its log diverges, or an error.
+    """A partition's result for a fetcher: records, the point of divergence, or an error.
 
-    The first fields are those of a usual answer, in the order of the wire; ``error`` and
+    The first fields are those of a usual response, in wire order; ``error`` and
     ``preferred_replica`` are for the callers of :meth:`Partition.read`.
     """
 
@@ -104,7 +104,7 @@ class OffsetLookupResult(NamedTuple):
 
 
 class ReadableEnds(NamedTuple):
-    """The end offsets of what consumers may read."""
+    """The offsets up to which consumers may read."""
 
     high_watermark: int = 0
     stable: int = 0
@@ -136,7 +136,7 @@ class Uncommitted(deque[tuple[int, int]]):
         self.append((end_offset, size))
 
     def on_copied(self, end_offset: int, size: int) -> None:
-        """Count a copied range, and stop counting what a truncation has removed."""
+        """Count a copied range, and forget batches that a truncation has removed."""
         while self and self[-1][0] >= end_offset:
             self.pop()
         self.add(end_offset, size)
@@ -214,8 +214,8 @@ class Partition:
     def _stored_end(self, before: int) -> int:
         """Return the end offset of the stored records: written and, if the topic requires, synced.
 
-        ``before`` is its previous value. Acknowledgements, the high watermark and consumers never
-        go beyond the stored end.
+        ``before`` is the previous stored end. Acknowledgements, the high watermark and consumers
+        never go beyond the stored end.
         """
         log = self.log
         if log.must_flush:
@@ -259,7 +259,7 @@ class Partition:
         return leader
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise FencedLeaderEpoch or UnknownLeaderEpoch for another leader epoch (invariant 24)."""
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch for another epoch (invariant 24)."""
         if epoch == NO_EPOCH or epoch == self.leader_epoch:
             return
         raise FencedLeaderEpoch if epoch < self.leader_epoch else UnknownLeaderEpoch
@@ -319,7 +319,7 @@ class Partition:
     def on_appended(
         self, leader: PartitionLeader, end_offset: int, size: int, now: float
     ) -> tuple[FetchIsolation, ...]:
-        """Account for a batch at the end of the log; return for whom more is readable now."""
+        """Account for a batch at the end of the log; return the isolation levels it affects."""
         change = leader.on_appended(self._stored_end(leader.log_end), now)
         if change is None or change.to_offset < end_offset:
             self.uncommitted.add(end_offset, size)

@@ -1,7 +1,7 @@
-"""The protocols through which the replica layer uses what is above it.
+"""The protocols through which the replica layer uses higher layers.
 
 The metadata image, the session lease and the connections to other nodes are in layers that import
-this one, so their classes cannot be named here. Tests replace the leader of a fetcher.
+this one, so it cannot import their classes. Tests replace a fetcher's leader.
 """
 
 from __future__ import annotations
@@ -101,16 +101,16 @@ class Delta(Protocol):
 
 
 class Lease(Protocol):
-    """The time until which this broker may act as leader; then another broker may lead."""
+    """The time until which this broker may act as leader; after it, another broker may lead."""
 
     def is_over(self, now: float) -> bool:
         """Return whether the lease is over; ``now`` is in monotonic seconds."""
 
     def left_s(self, now: float) -> float:
-        """Return the seconds until the lease ends unless it is extended; at least 0."""
+        """Return the seconds until the lease ends if it is not extended; at least 0."""
 
     def over_s(self, now: float) -> float:
-        """Return the total seconds for which the lease has been over so far."""
+        """Return the seconds for which the broker has been without its lease, in total."""
 
 
 class LeaderBroker(Protocol):

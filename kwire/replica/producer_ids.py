@@ -21,7 +21,7 @@ class ProducerIds:
     _end: int = 0
 
     async def take(self) -> int:
-        """Return a producer id; raises CoordinatorLoadInProgress, on which clients retry."""
+        """Return a producer id; raises CoordinatorLoadInProgress, which makes clients retry."""
         while self._next >= self._end:
             try:
                 first, count = await self.allocate()

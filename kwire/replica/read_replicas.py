@@ -3,7 +3,7 @@
 Pure decisions. Rules, as in Kafka: only replicas that are in sync, serve on the consumer's listener
 and have the offset are candidates. A consumer in the leader's rack, or in a rack without a replica,
 reads from the leader. Any other consumer reads from the replica in its rack with the largest log
-end offset or, among equals, from the one that was caught up last.
+end offset or, among equals, from the replica that was caught up most recently.
 """
 
 from collections.abc import Iterable

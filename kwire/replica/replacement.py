@@ -1,14 +1,14 @@
-"""The choice of another replica's batches to replace damaged ones.
+"""Chooses batches of another replica to replace damaged batches.
 
-Pure decisions on fetched bytes. Two replicas have the same batch at an offset if it has the same
-leader epoch there, because only one leader appends in an epoch. Followers store the leader's bytes
-unchanged, so the batches that are missing fill a damaged range exactly.
+Pure decisions on fetched bytes. Two replicas have the same batch at an offset if the batches have
+the same leader epoch, because only one leader appends in an epoch. Followers store the leader's
+bytes unchanged, so the batches that are missing fill a damaged range exactly.
 
 Compaction breaks the second rule: each replica compacts by itself, and a batch from which it has
 removed records must not replace the original. Otherwise a tombstone could vanish here while an
 older value of its key is still in the log. So a compacted log accepts only the very same batch: its
-checksum is the one stored in the damaged batch or, if that is damaged, all that the checksum covers
-is equal. If there is no such batch, the other replica's batches replace all closed segments
+checksum equals the one in the damaged batch or, if that checksum is damaged, all bytes covered by
+it are equal. If there is no such batch, the other replica's batches replace all closed segments
 together (:mod:`kwire.log.directories.prefix_copy`).
 """
 
@@ -43,10 +43,10 @@ class Gap(NamedTuple):
 def suitable_batches(
     records: Buffer, gap: Gap, epochs: LeaderEpochs, stored: Buffer | None = None
 ) -> tuple[int, int]:
-    """Return the size and the end offset of the fetched batches that belong into a gap.
+    """Return the size and the end offset of the fetched batches that belong in a gap.
 
     ``epochs`` are those of the damaged log, ``stored`` are the gap's damaged bytes if the log is
-    compacted. Batches after the gap, and an incomplete last one, are left out. Raises
+    compacted. Batches after the gap, and an incomplete last batch, are left out. Raises
     :class:`Unsuitable`.
     """
     size, end_offset = 0, gap.first_offset
@@ -72,7 +72,7 @@ def prefix_batches(
 ) -> tuple[list[tuple[int, BatchHeader]], bool]:
     """Return the fetched batches below ``end_offset``, and whether a later batch follows them.
 
-    They continue batches that end at ``first_offset``; the other replica may have removed batches
+    The batches continue the log from ``first_offset``; the other replica may have removed batches
     between them. Raises :class:`Unsuitable`.
     """
     batches = list[tuple[int, BatchHeader]]()

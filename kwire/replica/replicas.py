@@ -146,7 +146,7 @@ class ReplicaService:
         return self.lease is not None and self.lease.is_over(self.now())
 
     def check_lease(self, now: float | None = None) -> None:
-        """Raise NotLeaderOrFollower if another broker may lead this broker's partitions by now."""
+        """Raise NotLeaderOrFollower if another broker may already lead this broker's partitions."""
         lease = self.lease
         if lease is not None and lease.is_over(self.now() if now is None else now):
             raise NotLeaderOrFollower("the broker's session may have ended")
@@ -167,7 +167,7 @@ class ReplicaService:
     async def recompress(
         self, partition: Partition, records: Buffer, header: BatchHeader
     ) -> tuple[Buffer, BatchHeader]:
-        """Return a batch and its header in the codec that the topic's settings require."""
+        """Return a batch and its header, with the codec that the topic's settings require."""
         config = partition.config
         compression_type = config.compression_type
         codec = NONE if compression_type == "uncompressed" else NAMES.index(compression_type)
@@ -260,7 +260,7 @@ class ReplicaService:
             raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
     def _checked_leader(self, partition: Partition, epoch: int) -> PartitionLeader:
-        """Return the leader's state if this broker has led since ``epoch`` without interruption."""
+        """Return the leader's state if this broker has led continuously since ``epoch``."""
         leader = partition.leader
         if leader is None or epoch < leader.first_epoch:
             if self.partitions.is_offline(partition):

@@ -1,7 +1,7 @@
-"""Replication of partitions, begun with the first partition that has several replicas.
+"""Replication of partitions, started with the first partition that has several replicas.
 
-Until then no module that only replication needs is loaded, and none of its tasks runs: most brokers
-run alone.
+Until then, modules that only replication needs are not loaded and its tasks do not run, because
+most brokers run alone.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class RequiredSyncs:
             self._nursery.start_soon(self._sync, partition)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sync in tasks until cancelled; while this does not run, :meth:`start` syncs at once."""
+        """Sync in tasks until cancelled; while this is not running, :meth:`start` syncs at once."""
         try:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()

@@ -3,7 +3,8 @@
 This module sets up a partition's leader and passes changed settings to it. When the role changes,
 all waits of the partition end, so that their requests check the role again. A leader that continues
 in the next epoch keeps its producers' waits: its log is the same, and clients that got an error
-would send their records twice. Such an epoch begins when a reassignment has removed a replica.
+would send their records again. Such an epoch begins, for example, when a reassignment has removed a
+replica.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from kwire.types import NO_LEADER
 
 @attrs.define(eq=False, repr=False)
 class Roles:
-    """The assignment of roles to partitions; each change is reported to the subscribers."""
+    """Assigns roles to partitions; reports each change to the subscribers."""
 
     node: int
     lag_max_s: float
@@ -38,7 +39,7 @@ class Roles:
         self._listeners.append(listener)
 
     def update(self, partition: Partition, state: PartitionState) -> None:
-        """Lead or follow as the metadata says; raises KafkaStorageError.
+        """Lead or follow according to the metadata; raises KafkaStorageError.
 
         A leader in the same epoch continues with the replicas and the ISR of the metadata.
         """

@@ -1,4 +1,4 @@
-"""A limit on a rate of bytes, and the limits on throttled replicas, which tools set.
+"""A limit on a byte rate, and the limits on throttled replicas, which tools set.
 
 Pure state; the caller passes the time. Rules of throttled replicas, as in Kafka (KIP-73):
 
@@ -8,10 +8,10 @@ Pure state; the caller passes the time. Rules of throttled replicas, as in Kafka
   fetches for them as a follower.
 * The bytes of all throttled replicas count, but only replicas that are out of sync are held back.
 * The rate is the number of bytes in the last ``replication.quota.window.num`` windows, divided by
-  the time since the oldest of these windows began, but at least by one window.
+  the time since the oldest of these windows began, or by one window if that is longer.
 
-The quotas of clients have the same rate, but divide by all full windows at least. The quotas of
-addresses count connections in place of bytes.
+Client quotas use the same rate, but divide at least by the length of all full windows. Quotas of
+addresses count connections instead of bytes.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ THROTTLE_MS_MAX: Final = (1 << 31) - 1
 
 
 def is_throttled(replicas: Set[str], partition: int, broker: int) -> bool:
-    """Return whether a topic's setting names the replica of a partition on a broker."""
+    """Return whether a topic's setting includes the replica of a partition on a broker."""
     return bool(replicas) and ("*" in replicas or f"{partition}:{broker}" in replicas)
 
 
@@ -50,7 +50,7 @@ class RateLimit:
 
     @classmethod
     def of_quota(cls, rate: float, window_count: int, window_s: float) -> Self:
-        """Return the limit of a quota, measured over all full windows at least."""
+        """Return the limit of a quota, whose rate is measured at least over all full windows."""
         return cls(rate, window_count, window_s, windows_min=max(window_count - 1, 1))
 
     def record(self, size_bytes: int, now: float) -> None:
@@ -73,12 +73,12 @@ class RateLimit:
         return max(0.0, min(size / limit - self._elapsed_s(now), self.window_s))
 
     def excess_ms(self, now: float) -> int:
-        """Return the milliseconds that the counted bytes exceed those of the rate by, or 0."""
+        """Return the milliseconds by which the counted bytes are ahead of the rate, or 0."""
         excess_s = self._size(now) / self.bytes_per_s - self._elapsed_s(now)
         return max(0, round(min(excess_s * 1000, THROTTLE_MS_MAX)))
 
     def available_bytes(self, now: float) -> int:
-        """Return how many more bytes the rate allows now; 1 at least, which lets a batch pass."""
+        """Return how many more bytes the rate allows now; at least 1, which lets a batch pass."""
         return max(1, int(self.bytes_per_s * self._elapsed_s(now)) - self._size(now))
 
     def _size(self, now: float) -> int:

@@ -1,10 +1,10 @@
-"""Unpacking of payloads, whose size and content clients choose.
+"""Unpacks payloads, whose size and content clients choose.
 
 Rules: the event loop unpacks only payloads that stay small. Larger payloads are unpacked in
 threads, up to a size limit, and only a few at once, because each may hold as much memory as the
 limit allows. The records of produced batches are checked where they are unpacked. Payloads are read
-by the threads of their own disk: a task that waits for a disk holds no thread or place that others,
-with payloads on another disk or in memory, could need.
+by the threads of their own disk: a task that waits for a disk does not occupy a thread or slot that
+is needed for payloads on other disks or in memory.
 """
 
 from contextlib import AsyncExitStack

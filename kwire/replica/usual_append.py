@@ -1,16 +1,15 @@
 """The append of a usual batch, as one function.
 
-Most batches need nothing but to be written: they continue their producer's sequence and, if they
-belong to one, its open transaction, fit the active segment, and neither the disk nor the partition
-is in a special state. :func:`append_usual` appends such a batch in one step and returns None,
-without having changed anything, for every other batch. Then the general path
-(:meth:`Partition.append`) decides.
+Most batches only need to be written: they continue their producer's sequence and, if any, its open
+transaction, fit in the active segment, and neither the disk nor the partition is in a special
+state. :func:`append_usual` appends such a batch in one step. For every other batch it returns None,
+without having changed anything, and the general path (:meth:`Partition.append`) decides.
 
 Rules: the general path is the authority, and this function must leave the log, the producers and
-the waits as the general path would (``tests/replica/test_usual_append.py`` compares the two). What
-may change between two batches is read here for each batch, except for what
-:mod:`kwire.log.segments.append_limits` combines into limits. Every error but that of the write
-itself is raised by the general path.
+the waits as the general path would (``tests/replica/test_usual_append.py`` compares the two). State
+that may change between two batches is read here for each batch, except for the state that
+:mod:`kwire.log.segments.append_limits` combines into limits. All errors, except for those of the
+write itself, are raised by the general path.
 """
 
 from typing import Final

@@ -4,7 +4,7 @@ A transaction's first batch in a partition is appended only if the transaction c
 confirmed that the partition is in the transaction. Rules: a :class:`Guard` is created before the
 coordinator is asked, and checked at the append. A marker or another append in between discards the
 guard, so that an answer about one transaction never admits records to the next. So does the end of
-this broker's leadership, after which the client has to send again. Once a transaction is open, its
+this broker's leadership, after which the client has to resend. Once a transaction is open, its
 further batches need no guard.
 """
 
@@ -121,7 +121,7 @@ class Verifications:
         """Check that a transactional batch may be appended.
 
         Raises InvalidTxnState, InvalidProducerEpoch, OutOfOrderSequenceNumber, or
-        NotLeaderOrFollower if this broker leads again, but did not all the time.
+        NotLeaderOrFollower if this broker leads again, but not without interruption.
         """
         if header.attributes & CONTROL:
             return
@@ -152,7 +152,7 @@ class Verifications:
         self._ongoing.clear()
 
     def _purge(self, before_ms: int) -> None:
-        """Remove verifications that began by ``before_ms`` and whose batch never came."""
+        """Remove verifications that began by ``before_ms`` and whose batch has not arrived."""
         self._ongoing = {
             producer_id: verification
             for producer_id, verification in self._ongoing.items()

@@ -41,15 +41,14 @@ class FollowedPartition:
         return role == (None, self.leader_id, self.leader_epoch)
 
     def is_throttled(self, broker: int) -> bool:
-        """Return whether the topic's settings limit the rate at which this replica is copied."""
+        """Return whether the topic's settings throttle the copying of this replica."""
         replicas = self.partition.config.follower_throttled_replicas
         return is_throttled(replicas, self.partition.partition, broker)
 
     def report_failure(self, reason: object, now: float, *, is_passing: bool = False) -> None:
         """Report a failure; consecutive failures are reported once every :data:`REPORT_S`.
 
-        ``is_passing``: the cause usually goes away by itself, so the first failures are not
-        reported.
+        ``is_passing``: the cause is usually temporary, so the first failures are not reported.
         """
         threshold = PASSING_FAILURES if is_passing else 0
         is_due = self.failure_count == threshold or now - self.reported_at >= REPORT_S
@@ -65,9 +64,9 @@ class FollowedPartition:
         """True while the log has to be synced before the next fetch.
 
         Either ``flush.messages`` requires it, or the log was cut and a power loss could bring back
-        the removed batches, behind batches that are appended meanwhile. Their epochs may still
-        grow, and then neither recovery nor the leader would notice. A leader's own batches need no
-        such sync, because no removed batch has an epoch as high as theirs.
+        the removed batches after newly appended ones. The epochs could still be in ascending order,
+        so that neither recovery nor the leader would notice. A leader's own batches need no such
+        sync, because no removed batch has an epoch as high as theirs.
         """
         log = self.partition.log
         return log.must_flush or log.flush_state.cut_unsynced
@@ -75,7 +74,7 @@ class FollowedPartition:
     def position(self) -> Position | None:
         """Return the fetch position; None while the log is busy or not as durable as required.
 
-        Records may wait for a slow disk, and a cut or records for a sync (:attr:`must_sync`).
+        Records may be waiting for a slow disk, and a cut or records for a sync (:attr:`must_sync`).
         """
         log = self.partition.log
         end = log.end_offset

@@ -1,10 +1,10 @@
-"""Stores the log starts that a leader announces, before this follower reports them as its own.
+"""Stores the log starts that a leader announces before this follower reports them as its own.
 
 A leader acknowledges a deletion of records (DeleteRecords) when all in-sync replicas have reported
 the new start. A replica that reported a start without storing it would show the deleted records
 again after being killed. Rules: one write stores the starts of all waiting logs; a disk that hangs
-delays a fetch by at most :data:`WAIT_S`, and the starts on that disk are reported once it has
-answered.
+delays a fetch by at most :data:`WAIT_S`, and the starts on that disk are reported once the disk has
+responded.
 """
 
 import logging

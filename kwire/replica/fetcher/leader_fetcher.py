@@ -2,17 +2,17 @@
 
 Rules:
 
-* One fetch is in flight at a time. A partition takes part while this broker follows that leader in
+* One fetch is in flight at a time. A partition is included while this broker follows that leader in
   the leader epoch of the metadata. A response is ignored for a partition whose role has changed.
-* A fetch starts at the end of the log itself, so what the leader counts as copied is in the page
-  cache, and synced if the topic requires it. A cut of the log is always synced first.
-* A partition that fails is left out for a while, and a partition that is being synced or truncated
-  until that is done, so that neither delays the others.
+* A fetch starts at the end of the log itself, so the records that the leader considers copied are
+  in the page cache, and synced if the topic requires it. A cut of the log is always synced first.
+* A partition that fails is left out for a while; a partition that is being synced or truncated is
+  left out until that is done. So neither delays the others.
 * A throttled replica that is out of sync is left out while its broker fetches too fast (KIP-73).
 * Adding a partition ends a fetch that waits at the leader, because the partition may hold up
   acknowledgements. It does not if the session has so many partitions that a new session would cost
-  more. The fetch after an ended one is not ended: over a slow link, a stream of role changes would
-  starve all copies.
+  more. Two consecutive fetches are never ended: over a slow link, a stream of role changes would
+  otherwise starve all copies.
 """
 
 import logging
@@ -193,7 +193,8 @@ class LeaderFetcher:
     async def _run(self, steps: Generator[None, None, T]) -> T:
         """Run steps for partitions, in slices if there are many.
 
-        With few, no partition is added before the request is sent; a later one can end it.
+        If there are few, no partition can be added before the request is sent; a later partition
+        can end the request.
         """
         return await run_by_size(steps, len(self._followed), ENDED_MAX)
 
@@ -236,7 +237,7 @@ class LeaderFetcher:
         )
 
     async def _fetch(self) -> FetchResponse | None:
-        """Return the leader's response, None to retry after a pause."""
+        """Return the leader's response, or None to retry after a pause."""
         config, part = self.config, await self._run(self._session.next_request())
         request = FetchRequest(
             replica_state=FetchRequest.ReplicaState(
@@ -286,7 +287,7 @@ class LeaderFetcher:
                 await slices.pause()
 
     def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
-        """Return whether the log still has the role and the end that the request named."""
+        """Return whether the log still has the role and the end that the request contained."""
         sent, now = self._session.positions.get(key), followed.position()
         if sent is None or now is None:
             return False

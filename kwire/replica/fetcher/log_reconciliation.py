@@ -1,6 +1,6 @@
 """Reconciliation of a follower's log with its leader's: truncation, or a new log start.
 
-This module also runs the sync that a topic may require. All of this takes a while, so the fetcher
+This module also performs the sync that a topic may require. All this takes a while, so the fetcher
 runs it in a task. Rules: if the role changes meanwhile, the work ends without effect; a function
 that fails raises KafkaError, UnexpectedOffset or LeaderUnreachable, and is retried later.
 :mod:`truncation` chooses the offset at which the log is cut.
@@ -92,7 +92,7 @@ class LogReconciliation:
     async def begin_inside_batch(
         self, answer: Answer, now_ms: int, followed: FollowedPartition
     ) -> None:
-        """Begin the log with a batch whose first records the leader has deleted."""
+        """Start the log with a batch whose first records the leader has deleted."""
         log = followed.partition.log
         start = log.end_offset
         if not await self._restart_at(followed, parse(answer.records).base_offset):

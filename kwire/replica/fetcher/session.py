@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
 
 class SessionPart(NamedTuple):
-    """The fields of a request that belong to the session."""
+    """The fields of a request that concern the session."""
 
     session_id: int
     session_epoch: int

@@ -1,20 +1,19 @@
 """The offset to which a follower truncates when its leader's log diverges (KIP-101, 279, 595).
 
-Pure decisions on the follower's leader epochs. A follower never truncates to its own high
-watermark: the leader's log may differ there, by records that this follower lacks or by different
-records.
+Pure decisions on the follower's leader epochs. A follower never simply truncates to its own high
+watermark: there, the leader's log may have records that the follower lacks, or different records.
 """
 
 from kwire.log.epochs import LeaderEpochs
 
 
 def target(epochs: LeaderEpochs, log_end: int, leader_epoch: int, leader_end: int) -> int:
-    """Return the offset to truncate to after the leader has answered that the logs diverge.
+    """Return the offset to truncate to after the leader has reported that the logs diverge.
 
     ``leader_epoch`` is the leader's largest epoch that is not above the follower's last one, and
     ``leader_end`` is where the leader's records of that epoch end. If the follower lacks that
-    epoch, it truncates to the end of its own largest epoch below it; the next fetch, from there,
-    compares that epoch.
+    epoch, it truncates to the end of its own largest epoch below it; the next fetch, from that
+    offset, compares that epoch.
     """
     if leader_epoch < 0 or leader_end < 0:
         return log_end
