@@ -5,8 +5,8 @@ with open_broker() as broker`` and ``open_cluster`` in a trio loop. :class:`Brok
 broker in its own process, :class:`SchemaRegistry` a schema registry. All of them raise
 :class:`BrokerError`.
 
-Rule: the modules are imported on first use, because pytest imports this package at its start for
-the plugin (:mod:`kwire.testing.pytest_plugin`), also for tests that need no broker.
+Rule: the modules are imported on first use, because pytest imports this package at startup for the
+plugin (:mod:`kwire.testing.pytest_plugin`), even for tests that do not need a broker.
 """
 
 from importlib import import_module

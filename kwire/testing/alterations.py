@@ -1,10 +1,10 @@
-"""Alterations of requests by faults: the frames to carry out, and the answer to the client.
+"""Alterations of requests by faults: the frames to carry out, and the response to the client.
 
 Pure, and used by a test broker and by the proxy in front of another cluster. Rules: only what the
 fault needs is decoded. A fault about some partitions of a request does not affect the others: the
 rest of the request is carried out, and the errors of the faulty partitions are added to its
-response, as if the broker had found them. A Fetch is always carried out, because a broker that did
-not see it would lose track of the session; its response then has errors in place of records.
+response, as if the broker had found them. A Fetch is always carried out, because otherwise the
+broker would lose track of the session; its response then has errors instead of records.
 """
 
 from collections.abc import Callable
@@ -162,7 +162,7 @@ def _request(head: RequestHead, request: Body) -> memoryview:
 
 
 def _keep(request: Body, is_kept: Callable[[str, int | None], bool], topic_name: TopicName) -> int:
-    """Remove the other topics and partitions from a request; return the number of topics left."""
+    """Remove all other topics and partitions; return the number of remaining topics."""
     remaining = 0
     for message in list(messages_in(request)):
         for name in message.__slots__:
@@ -174,7 +174,7 @@ def _keep(request: Body, is_kept: Callable[[str, int | None], bool], topic_name:
 
 
 def _keep_in(item: Body, is_kept: Callable[[str, int | None], bool], topic_name: TopicName) -> bool:
-    """Remove the other partitions from a structure; return whether the topic itself is kept."""
+    """Remove all other partitions from a structure; return whether the topic is kept."""
     topic = topic_of(item, topic_name) or ""
     lists = list(partition_lists(item))
     for partitions in lists:
@@ -183,7 +183,7 @@ def _keep_in(item: Body, is_kept: Callable[[str, int | None], bool], topic_name:
 
 
 def _has_topics(response: Body | None, topic_name: TopicName) -> bool:
-    """Return whether a response has an error for each topic or partition."""
+    """Return whether a response can have an error for each topic or partition."""
     return response is not None and any(
         topic_of(item, topic_name) is not None for items in _lists(response) for item in items
     )
@@ -197,7 +197,7 @@ def _lists(message: Body) -> list[list[Body]]:
 def _add(
     head: RequestHead, refused: Body, topic_name: TopicName, answer: memoryview | None
 ) -> Ending:
-    """Add the topics and partitions with errors to the response about the others."""
+    """Add the topics and partitions with errors to the response for the others."""
     if answer is None:
         return Ending(None)
     _, response = read_response(head.api_key, head.api_version, answer)
@@ -219,7 +219,7 @@ def _add(
 def _fetched_by(
     fault: Fault, fetched: FetchedPartitions, topic_name: TopicName
 ) -> list[tuple[str | bytes, int]]:
-    """Return the partitions of a session that a fault concerns, as the client names topics."""
+    """Return the partitions of a session that a fault affects, by the client's topic names."""
     return [
         (topic, index)
         for topic, index in fetched.partitions

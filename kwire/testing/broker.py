@@ -1,8 +1,8 @@
 """A broker in this process, and a cluster, for programs with or without an event loop.
 
 Rules: the nodes run in a thread with its own trio loop, all nodes of a cluster in one. Every method
-blocks until it is done. So a program that runs asyncio or trio must call a method that waits for
-the program's own clients in a thread: ``await asyncio.to_thread(broker.wait_lag, "group")``.
+blocks until it is done. So a program that runs asyncio or trio must use a thread to call a method
+that waits for the program's own clients: ``await asyncio.to_thread(broker.wait_lag, "group")``.
 """
 
 import uuid
@@ -119,7 +119,7 @@ class _Threaded:
 
     @property
     def log_line_count(self) -> int:
-        """The number of all lines that the broker has logged."""
+        """The number of lines that the broker has logged in total."""
         return self._nodes.log.count
 
     # Topics ---------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ class _Threaded:
     ) -> None:
         """Wait until a group has committed all but at most ``lag`` offsets of each partition.
 
-        Without ``topic``, these are the partitions for which the group has committed an offset.
-        Where a transaction ended, its marker counts as an offset, which some clients do not commit.
+        Without ``topic``, these are the partitions for which the group has committed an offset. The
+        marker that ends a transaction counts as an offset, which some clients do not commit.
         """
         self._loop.call(waits.wait_lag, self._nodes, group, topic, lag, timeout)
 
@@ -233,10 +233,10 @@ class Broker(_Threaded):
 
     The keyword arguments are Kafka's settings, with underscores for dots. ``data`` is the directory
     of the data, which is kept; by default, the data are in memory and removed at the end. ``port``
-    0 means any free port. A ``secure`` broker encrypts connections, requires log-ins and enforces
-    ACLs; its clients need :meth:`client_settings`. With ``max_versions="3.7"``, clients see the
-    APIs and versions of that release. Raises BrokerError with the reason if the broker cannot
-    start.
+    0 means any free port. A ``secure`` broker encrypts connections, requires authentication and
+    enforces ACLs; its clients need :meth:`client_settings`. With ``max_versions="3.7"``, clients
+    see the APIs and versions of that release. Raises BrokerError with the reason if the broker
+    cannot start.
     """
 
     def __init__(

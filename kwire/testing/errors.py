@@ -2,4 +2,4 @@
 
 
 class BrokerError(Exception):
-    """A test broker cannot do what was asked; the text says what failed, why, and what to do."""
+    """A test broker cannot do what was requested; the text says what failed and what to do."""

@@ -1,7 +1,7 @@
 """Faults that a test arranges: which requests of clients go wrong, how often, and how.
 
 Pure. Rules: the oldest fault that matches a request and is not used up applies, and no other. A
-fault about a topic or a partition affects only these, even if a request names others too. If a
+fault for a topic or a partition affects only that one, even if a request names others too. If a
 fault has not happened as often as the test wanted, that is an error at the end of the test, because
 the test did not test what it claims to.
 """
@@ -81,7 +81,7 @@ class Fault:
         return self.hit_count < (self.times or 1)
 
     def names(self, api: str, client_id: str, node: int) -> bool:
-        """Return whether the header of a request matches."""
+        """Return whether a request's header matches."""
         return (
             self.api == api
             and self.client_id in (None, client_id)
@@ -90,7 +90,7 @@ class Fault:
         )
 
     def concerns(self, subjects: Subjects) -> bool:
-        """Return whether the body of a request matches."""
+        """Return whether a request's body matches."""
         if self.group is not None and self.group not in subjects.groups:
             return False
         if not self.has_partitions:
@@ -103,7 +103,7 @@ class Fault:
         return (self.topic, self.partition) != (None, None)
 
     def picks(self, topic: str, index: int | None) -> bool:
-        """Return whether the fault affects this partition; None means a topic as a whole."""
+        """Return whether the fault affects this partition; None stands for the whole topic."""
         return self.topic in (None, topic) and self.partition in (None, index)
 
     def take(self) -> bool:
@@ -115,7 +115,7 @@ class Fault:
         return True
 
     def give_back(self) -> None:
-        """Undo the last :meth:`take`, because that request had nothing to damage."""
+        """Undo the last :meth:`take`, because the request had nothing to corrupt."""
         self.match_count -= 1
         self.hit_count -= 1
 
@@ -147,8 +147,8 @@ class Faults:
         """Answer requests with an error and do not carry them out.
 
         ``error`` is Kafka's name, such as NOT_LEADER_OR_FOLLOWER. If the conditions name a topic or
-        a partition, only these fail even if a request names others too, provided that the API has
-        an error code for each.
+        a partition, only that one fails, even if a request names others too, provided that the API
+        has an error code for each.
         """
         if error not in _BY_NAME:
             raise BrokerError(f"{error} is not one of Kafka's errors, such as REQUEST_TIMED_OUT")
@@ -161,7 +161,7 @@ class Faults:
     def drop(self, api: str, *, after: bool = False, **conditions: Unpack[Conditions]) -> Fault:
         """Close the connection instead of answering.
 
-        With ``after``, the request is carried out first, so a client that retries it repeats its
+        With ``after``, the request is carried out first, so a client that retries repeats its
         effect.
         """
         return self._add(Fault(action="drop", api=api, after=after, **conditions))
@@ -173,7 +173,7 @@ class Faults:
     def throttle(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
         """Carry requests out and answer with a throttle time, as if a quota were exceeded.
 
-        The broker reads nothing more from the connection for this time.
+        The broker does not read from the connection during this time.
         """
         return self._add(Fault(action="throttle", api=api, seconds=_time(seconds), **conditions))
 
@@ -184,7 +184,7 @@ class Faults:
     def corrupt(self, api: str, **conditions: Unpack[Conditions]) -> Fault:
         """Flip a bit in the records of a Produce request or of the response to a Fetch.
 
-        A Fetch whose response has no records of the partitions does not count.
+        A Fetch whose response has no records of these partitions is not counted.
         """
         if api not in _WITH_RECORDS:
             raise BrokerError(f"{api} has no records to corrupt; {' and '.join(_WITH_RECORDS)} do")

@@ -1,8 +1,8 @@
-"""The partitions of a connection's fetch session (KIP-227), as faults need them. Pure.
+"""Tracks the partitions of a connection's fetch session (KIP-227), for faults. Pure.
 
 A Fetch in a session names only the partitions that have changed, but fetches all of them. Rule: a
-session belongs to the connection that began it, as with Kafka's clients; if a session is continued
-on another connection, only the partitions named there count.
+session belongs to the connection that began it, as with Kafka's clients; if a session continues on
+another connection, only the partitions named there are considered.
 """
 
 import attrs

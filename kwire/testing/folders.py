@@ -1,6 +1,6 @@
-"""The directory of a test broker's data: in memory where the system offers that.
+"""The directory of a test broker's data: in memory if the system supports that.
 
-Rules: the owner of a folder holds a lock on a file in it. The next test broker removes the folders
+Rules: the owner of a folder holds a lock on a file in it. The next test broker removes folders
 whose owner was killed, because they would fill the machine's memory.
 """
 

@@ -1,7 +1,7 @@
 """The seam between a test broker's listener for clients and its node.
 
-It records every request and applies the test's faults. The node's own code does not know of it: its
-listeners get different objects to answer the requests of a connection.
+It records every request and applies the test's faults. The node's own code is unaware of it: its
+listeners get different objects to answer a connection's requests.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -44,7 +44,7 @@ _SIZE_BYTES: Final = 4
 
 @attrs.define(eq=False, repr=False)
 class Pause:
-    """A pause during which requests of clients wait, as with a broker that hangs."""
+    """A pause during which clients' requests wait, as if the broker hung."""
 
     is_on: bool = False
     _end: Signal = attrs.field(factory=Signal)
@@ -77,7 +77,7 @@ class Interception:
         return api == "Fetch" or any(f.api == api and not f.is_used_up for f in self.faults.faults)
 
     def begin(self, frame: memoryview, fetched: FetchedPartitions) -> Alteration | None:
-        """Record a request; return what a fault or the release changes about it, if anything.
+        """Record a request; return how a fault or the release changes it, if at all.
 
         Raises Disconnect for a request that the release does not have.
         """
@@ -172,7 +172,7 @@ class InterceptedLogin(InterceptedRequests, LoginRequired):
 
 
 def _join(parts: Sequence[Part]) -> bytes:
-    """Return an answer as bytes; only answers that a fault changes are read into memory."""
+    """Return a response as bytes; only responses that a fault changes are read into memory."""
     pieces = []
     for part in parts:
         if isinstance(part, bytes | bytearray | memoryview):

@@ -1,9 +1,9 @@
 """The log lines of a test broker, kept out of the log of the program under test.
 
-A context variable, which the tasks and threads of a node inherit, tells the brokers of one process
-apart. While a test broker runs, the logger "kwire" has no parent, so its lines do not appear in the
-program's log; its own handlers still get them. Its attribute ``propagate`` cannot be used for this,
-because pytest captures loggers that do not propagate.
+A context variable, which the tasks and threads of a node inherit, distinguishes the brokers of one
+process. While a test broker runs, the logger "kwire" has no parent, so its lines do not appear in
+the program's log; the logger's own handlers still get them. The logger's attribute ``propagate``
+cannot be used for this, because pytest captures loggers that do not propagate.
 """
 
 import logging

@@ -184,7 +184,7 @@ class LocalCluster:
         return running
 
     async def wait_everywhere(self, condition: Callable[[MetadataImage], bool]) -> None:
-        """Wait until the metadata in force on every running node meet a condition."""
+        """Wait until the metadata in force on every running node meets a condition."""
         for node in self.running:
             await node.running.core.publisher.wait_for(condition)
 
@@ -326,7 +326,7 @@ async def open_broker(
     ``settings`` are Kafka's, with underscores: ``num_partitions=4``. ``data`` is the directory of
     the data, which is kept; by default, the data are in memory and removed at the end. With
     ``clock``, which must also be trio's clock, the test controls the broker's time. A ``secure``
-    broker encrypts connections, requires log-ins and enforces ACLs: see
+    broker encrypts connections, requires authentication and enforces ACLs: see
     :meth:`LocalCluster.client_settings`. With ``max_versions``, such as "3.7", clients see the APIs
     and versions of that release. Raises BrokerError.
     """
@@ -452,7 +452,7 @@ def _plan(count: int, port: int) -> Plan:
 
 
 async def _start(new_nodes: Callable[[int], LocalCluster]) -> LocalCluster:
-    """Start nodes; retry if another program has taken one of the free ports in the meantime."""
+    """Start nodes; retry if another program has meanwhile taken one of the free ports."""
     attempt = 0
     while True:
         cluster = new_nodes(attempt)

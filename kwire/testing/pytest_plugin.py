@@ -1,17 +1,17 @@
 """The pytest plugin: fixtures with brokers, which need no conftest.
 
 ``kafka`` is the session's broker, ``kafka_fresh`` a test's own broker, ``kafka_cluster`` the
-session's cluster of three nodes, ``kafka_secure`` a broker that encrypts and requires log-ins.
+session's cluster of three nodes, ``kafka_secure`` a broker with encryption and authentication.
 ``kafka_topic`` and ``kafka_topic_factory`` create topics with unique names and delete them,
 ``kafka_registry`` is a test's own schema registry. The report of a failed test shows what its
 brokers logged, and which requests they received, during the test.
 
-Rule: pytest imports this module at its start, so it imports nothing of kwire before a fixture is
+Rule: pytest imports this module at startup, so it imports nothing else of kwire before a fixture is
 used. With pytest-xdist, each worker has its own brokers.
 
 pytest rewrites the assert statements of every module in the distribution of a plugin. A broker's
-modules then take 1.7 s to load, 3.6 s the first time, instead of 0.6 s. So kwire's modules are
-found by a finder that comes before pytest's.
+modules then take 1.7 s to load, 3.6 s the first time, instead of 0.6 s. So a finder that precedes
+pytest's finds kwire's modules.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LINES_MAX: Final = 200
 
 
 class Brokers:
-    """The brokers of fixtures, with the counts of log lines and requests before the test."""
+    """The brokers of fixtures, with their counts of log lines and requests before the test."""
 
     def __init__(self) -> None:
         self._counts: dict[Broker | Cluster, tuple[int, int]] = {}

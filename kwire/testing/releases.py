@@ -1,8 +1,8 @@
-"""Older releases of Kafka, as which a test broker or the proxy can appear to clients.
+"""Older releases of Kafka that a test broker or the proxy can emulate.
 
-Pure. Rules: clients see the APIs, versions and features of a new cluster of the release, as far as
-the broker has them too; a request in any other version is answered as the release would answer it.
-Only the available versions of an API change, not its behaviour.
+Pure. Rules: clients see the APIs, versions and features of a new cluster of that release, except
+those that the broker lacks; a request in any other version is answered as that release would answer
+it. Only the available versions of an API change, not its behaviour.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Release:
     def alter(
         self, head: RequestHead, frame: memoryview, course: Alteration | None
     ) -> Alteration | None:
-        """Return how the release treats a request; ``course`` is how a fault treats it, if any."""
+        """Return how the release alters a request; ``course``: how a fault alters it, if any."""
         if head.api_key != API_VERSIONS:
             return course
         if head.api_version > self.last_versions[API_VERSIONS]:
@@ -63,7 +63,7 @@ class Release:
         return attrs.evolve(course, end=end_limited)
 
     def _refuse_version(self, head: RequestHead) -> bytes:
-        """Return the answer to an unknown version of ApiVersions, which lists only ApiVersions."""
+        """Return the response to an unknown version of ApiVersions, listing only that API."""
         api = ApiVersionsResponse.ApiVersion(
             api_key=API_VERSIONS, min_version=0, max_version=self.last_versions[API_VERSIONS]
         )
@@ -71,7 +71,7 @@ class Release:
         return _encode(head, 0, response)
 
     def _limit(self, head: RequestHead, answer: memoryview) -> bytes:
-        """Return an answer to ApiVersions with the versions and features of the release."""
+        """Limit a response to ApiVersions to the versions and features of the release."""
         response: ApiVersionsResponse
         _, response = read_response(API_VERSIONS, head.api_version, answer)
         shown = []
@@ -98,7 +98,7 @@ class Release:
 
 
 def parse_release(name: str) -> Release:
-    """Return the release of ``3.7`` or ``3.7.1``; raise BrokerError for one not in the table."""
+    """Return the release ``3.7`` or ``3.7.1``; raise BrokerError if it is not in the table."""
     minor = ".".join(name.split(".")[:2])
     if minor not in RELEASES:
         raise BrokerError(

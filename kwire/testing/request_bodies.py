@@ -1,4 +1,4 @@
-"""The bodies of requests: what a request names, and its error response. Pure."""
+"""The bodies of requests: the topics and groups in them, and their error responses. Pure."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -56,7 +56,7 @@ def refusal(request: Body, head: RequestHead, error: KafkaError) -> Body | None:
 
 
 def subjects_of(request: Body, topic_name: TopicName) -> Subjects:
-    """Return the partitions and groups that a request names, whichever fields name them."""
+    """Return the partitions and groups in a request, whichever fields contain them."""
     partitions: set[tuple[str, int | None]] = set()
     groups: set[str] = set()
     for message in messages_in(request):

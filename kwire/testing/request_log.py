@@ -28,12 +28,12 @@ class ReceivedRequest(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, int, str, int]:
-        """All but the time, in which equal requests differ."""
+        """All fields except the time, for comparing requests."""
         return self.api, self.version, self.client_id, self.node
 
 
 def in_lines(requests: Iterable[ReceivedRequest]) -> list[str]:
-    """Return a line for each request, or for equal ones that follow each other."""
+    """Return one line for each request, or for each run of equal requests."""
     lines = []
     for (api, version, client_id, node), run in groupby(requests, lambda each: each.kind):
         times_ms = [request.time_ms for request in run]
@@ -75,7 +75,7 @@ class RequestLog:
         return len(self.of(api, client_id=client_id))
 
     def lines(self, count: int) -> list[str]:
-        """Return the newest requests as lines; equal ones that follow each other are one line."""
+        """Return the newest requests as lines; a run of equal requests is one line."""
         return in_lines(self.of()[-count:]) if count > 0 else []
 
     def assert_count(
@@ -87,7 +87,7 @@ class RequestLog:
         at_most: int | None = None,
         client_id: str | None = None,
     ) -> None:
-        """Raise AssertionError unless so many requests came; its message shows those that did."""
+        """Raise AssertionError unless this many requests arrived; the message lists them."""
         if exactly is None and at_least is None and at_most is None:
             raise BrokerError("assert_count needs exactly, at_least or at_most")
         requests = self.of(api, client_id=client_id)
@@ -107,7 +107,7 @@ class RequestLog:
         raise AssertionError("\n  ".join(lines))
 
     def _context(self, requests: list[ReceivedRequest]) -> list[str]:
-        """Return the last of these requests in lines, and how many there are of each other kind."""
+        """Return the last of these requests as lines, and the numbers of all other kinds."""
         lines = in_lines(requests)
         if len(lines) > SHOWN_MAX:
             lines = [f"({len(lines) - SHOWN_MAX} earlier lines)", *lines[-SHOWN_MAX:]]

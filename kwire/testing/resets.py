@@ -1,4 +1,4 @@
-"""The requests that undo what clients configured at run time. Pure."""
+"""Builds the requests that undo clients' run-time changes of settings and quotas. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

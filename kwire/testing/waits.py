@@ -1,7 +1,7 @@
 """Waits for conditions that tests need: topics, leaders, groups, lag, ends of transactions.
 
-Rules: a wait asks the nodes themselves, without a connection. It checks again every few
-milliseconds, and its time-out says what it saw last.
+Rules: a wait queries the nodes directly, without a connection. It checks every few milliseconds,
+and its timeout error describes the last state that it saw.
 """
 
 from collections.abc import Awaitable, Callable

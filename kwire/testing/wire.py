@@ -31,7 +31,7 @@ def key_of(request: object) -> int:
 
 
 class _Numbered:
-    """Counts correlation ids and records the API key and version of each request."""
+    """Assigns correlation ids, and remembers each request's API key and version."""
 
     def __init__(self, client_id: str | None) -> None:
         self.client_id = client_id

@@ -1,11 +1,10 @@
 """The HTTP server of the verbs, for tests in other languages.
 
-``POST /v1/VERB`` with a JSON object of arguments answers with JSON: 200 with the result; 400 for
+``POST /v1/VERB`` takes a JSON object of arguments and returns JSON: 200 with the result; 400 for
 wrong arguments and 409 for a failure, both with ``{"error": reason}``. ``GET /v1/openapi.json``
-describes all verbs. Rules: it listens on the loopback address only; requests that name another
-host, as after DNS rebinding, and requests from a web page are refused, because the verbs destroy
-data. The standard library's server answers each connection in a thread, and the verbs run in the
-node's loop.
+describes all verbs. Rules: it listens on the loopback address only; requests for another host, as
+after DNS rebinding, and requests from a web page are rejected, because the verbs destroy data. The
+standard library's server answers each connection in a thread, and the verbs run in the node's loop.
 """
 
 import json
@@ -102,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
         return trio.from_thread.run(call, trio_token=self.server.token)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Log nothing: the test knows what it asked for."""
+        """Do not log: the test knows which requests it sends."""
 
 
 class _Server(ThreadingHTTPServer, Generic[T]):

@@ -1,9 +1,8 @@
 """`--control-port` of `kwire serve` and `kwire cluster`: nodes for tests in any language.
 
 Rules: the nodes run in this process, in a loop whose clock can be moved. The node of `kwire serve`
-has its usual configuration; the nodes of `kwire cluster` are a test cluster with data in memory. It
-is not an error if a verb stops a node: the process ends only on a signal, or when a node fails by
-itself.
+has its usual configuration; the nodes of `kwire cluster` are a test cluster with data in memory. A
+verb may stop a node: the process ends only on a signal, or when a node fails.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -51,7 +50,7 @@ def serve_with_control(
 ) -> None:
     """Run a node and its control server until a signal; raise BrokerError with the reason.
 
-    ``config_on`` returns the configuration with the given port for clients; 0 leaves it unchanged.
+    ``config_on`` returns the configuration with the given client port; 0 leaves it unchanged.
     """
     if signals.received is None:
         time = MockTime()

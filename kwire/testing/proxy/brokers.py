@@ -1,6 +1,6 @@
 """The brokers of the target, each behind a port of the proxy.
 
-Rules: a broker's port is the proxy's port plus one plus the broker's id, so that it is the same
+Rules: a broker's port is the proxy's port, plus one, plus the broker's id, so that it is the same
 after a restart of the proxy; with port 0, or if that port is unavailable, any free port is used. A
 port stays open while the proxy runs. A broker with a new address keeps its port.
 """
@@ -77,7 +77,7 @@ class ProxiedCluster:
         return {node: address for node, address in self.addresses.items() if node != BOOTSTRAP}
 
     async def rewrite(self, head: RequestHead, answer: memoryview) -> bytes:
-        """Return a response with the proxy's addresses, once every broker in it has one."""
+        """Return a response with the proxy's addresses, once every broker in it has a port."""
         try:
             response = decode(head, answer)
         except MalformedError as error:

@@ -2,10 +2,10 @@
 
 Rules: requests and responses are passed on as bytes, except those that a fault changes and those
 that name brokers. Each direction has one task and holds at most one frame, so a slow reader slows
-the other side down. Answers keep their order: in place of a request that a fault holds back, the
+down the other side. Responses keep their order: instead of a request that a fault holds back, the
 broker gets an ApiVersions request with the same correlation id, and its response is replaced.
-During a log-in no broker accepts that request, but a log-in has only one request at a time, so it
-is answered here.
+During a login no broker accepts ApiVersions, but a login has only one request at a time, so the
+response is sent from here.
 """
 
 import logging
@@ -41,7 +41,7 @@ Rewrite = Callable[[RequestHead, memoryview], Awaitable[bytes]]
 
 @attrs.frozen(eq=False, repr=False)
 class _Expected:
-    """A response that must not simply be passed on."""
+    """A response that must not be passed on unchanged."""
 
     head: RequestHead
     alteration: Alteration | None
@@ -76,7 +76,7 @@ class Relay:
                 await self._end_requests()
 
     async def _end_requests(self) -> None:
-        """Tell the broker that no request follows; it may still answer earlier requests."""
+        """Tell the broker that no more requests follow; it may still answer earlier ones."""
         if isinstance(self.target, trio.SocketStream):
             with suppress(trio.BrokenResourceError):
                 await self.target.send_eof()
@@ -178,7 +178,7 @@ class Relay:
             await self._end(alteration, answer)
 
     async def _end(self, alteration: Alteration, answer: memoryview | None) -> None:
-        """Send the response that a fault leaves; raise Disconnect if the connection then ends."""
+        """Send the response as the fault left it; raise Disconnect if the connection then ends."""
         data, closes = alteration.end(answer)
         self._muted_until = trio.current_time() + alteration.muted_s
         if data is not None:
@@ -188,6 +188,6 @@ class Relay:
 
 
 def _placeholder(head: RequestHead) -> memoryview:
-    """Return a request that every broker answers, with the correlation id of another one."""
+    """Return a request that every broker answers, with another request's correlation id."""
     data = request_frame(API_VERSIONS, 0, head.correlation_id, None, ApiVersionsRequest())
     return memoryview(data)[SIZE.size :]

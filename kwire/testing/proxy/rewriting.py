@@ -84,7 +84,7 @@ def names_in(response: Body) -> Names:
 
 
 def rewrite(head: RequestHead, response: Body, addresses: Mapping[int, Address]) -> bytes:
-    """Return a response as bytes, with these addresses of brokers and the versions known here."""
+    """Return a response as bytes, with these broker addresses and only versions known here."""
     for message in _messages(response):
         node = _node_of(message)
         if node is not None and node in addresses:
@@ -109,7 +109,7 @@ def _messages(response: Body) -> list[Body]:
 
 
 def _node_of(message: Body) -> int | None:
-    """Return the id of the broker whose address a structure contains; None if it contains none."""
+    """Return the id of the broker whose address a structure contains; None without one."""
     if not hasattr(message, "host"):
         return None
     node: int | None = getattr(message, "node_id", getattr(message, "broker_id", None))

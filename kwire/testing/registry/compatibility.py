@@ -1,7 +1,7 @@
-"""Whether a schema may follow others of its subject. Pure.
+"""Decides whether a schema may follow others of its subject. Pure.
 
-Rules: Avro's own library parses schemas and compares them. JSON Schema and Protobuf are only stored
-and count as compatible, because no maintained library compares them.
+Rules: Avro's own library parses and compares schemas. JSON Schema and Protobuf schemas are only
+stored and count as compatible, because no maintained library compares them.
 """
 
 import json
@@ -59,7 +59,7 @@ def check_schema(schema: Schema) -> None:
 
 
 def incompatibilities(level: str, schema: Schema, earlier: Sequence[Schema]) -> list[str]:
-    """Return why a schema may not follow others, the newest last; an empty list if it may."""
+    """Return why a schema may not follow earlier ones, oldest first; empty if it may."""
     if level == "NONE":
         return []
     compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
@@ -97,7 +97,7 @@ def _parse(schema: Schema) -> AvroSchema:
 
 
 def _loads(text: str) -> object:
-    """Parse a schema; the name of a primitive type may be without quotes."""
+    """Parse a schema; a primitive type may be given without quotes."""
     try:
         return json.loads(text)
     except ValueError:

@@ -17,7 +17,7 @@ Json: TypeAlias = Any
 
 
 def answer(store: Subjects, method: str, target: str, body: Json) -> Json:
-    """Answer one request; ``target`` is the path with the query."""
+    """Answer one request; ``target`` is the path with the query string."""
     url = urlsplit(target)
     path = [unquote(part) for part in url.path.split("/") if part]
     query = {name: values[-1] for name, values in parse_qs(url.query).items()}
@@ -103,7 +103,7 @@ def _compatibility(
 def _setting(
     store: Subjects, method: str, kind: str, subject: str, query: Mapping[str, str], body: Json
 ) -> Json:
-    """Answer about the level of compatibility, or the mode, of a subject or of all."""
+    """Get or change the compatibility level, or the mode, of a subject or of all subjects."""
     values = store.levels if kind == "config" else store.modes
     shown = "compatibilityLevel" if kind == "config" else "mode"
     sent = "compatibility" if kind == "config" else "mode"

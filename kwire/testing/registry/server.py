@@ -134,4 +134,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Log nothing: the test knows what it asked for."""
+        """Do not log: the test knows which requests it sends."""

@@ -138,7 +138,7 @@ class Subjects:
 
     # Compatibility --------------------------------------------------------------------------
     def reasons_against(self, subject: str, schema: Schema, version: int | None) -> list[str]:
-        """Return why a schema is incompatible with a version, or with None, with the subject."""
+        """Return why a schema is incompatible with a version of a subject, or with the subject."""
         check_schema(schema)
         history = self._history(subject)
         if version is not None:
