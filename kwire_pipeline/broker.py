@@ -1,9 +1,10 @@
-"""The brokers as seen without a JVM: whether they answer, and which topics they have.
+"""Queries the brokers without a JVM: whether they answer, and which topics they have.
 
-Rules of this file: every wait is bounded; an error names the address, says what happened there and
-what to do. The connection is made by kafka-python, with TLS, PLAIN and SCRAM as in the file. What
-only Java's client can do as configured (other mechanisms, Java's key stores) is left to Spark: then
-only the TCP connection is tried, because a set-up that works for Spark must not be refused here.
+Rules of this file: every wait is bounded; an error names the address, and says what happened and
+what to do. The connection uses kafka-python, with TLS, PLAIN and SCRAM as configured in the file.
+Configurations that only Java's client supports (other mechanisms, Java's key stores) are left to
+Spark: then only the TCP connection is tried, because a set-up that works for Spark must not be
+rejected here.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ HOSTNAME_CHECK: Final = "kafka.ssl.endpoint.identification.algorithm"
 
 @attrs.frozen
 class Brokers:
-    """The answer of the brokers."""
+    """The brokers' answer: the cluster and its topics."""
 
     address: str
     """The first bootstrap address that accepts connections."""
@@ -135,7 +136,7 @@ def python_pattern(pattern: str) -> re.Pattern[str] | None:
 def _metadata(
     source: Source, letters: str | None, address: str, timeout_s: float
 ) -> tuple[str, dict[str, int]]:
-    """Return the cluster id and its topics with their numbers of partitions."""
+    """Return the cluster id, and the topics with their partition counts."""
     from kafka import KafkaAdminClient
 
     with _explain(source, address):

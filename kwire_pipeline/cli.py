@@ -1,9 +1,9 @@
 """The command line `kwire-pipeline COMMAND FILE.yaml`: parses arguments and calls commands.
 
 Exit codes: 0 done; 1 a failure that a rerun may cure; 2 a wrong set-up or a refusal, which a rerun
-would repeat; 143 stopped by SIGTERM and 130 by SIGINT before the end. All but 0 come with one line
-on stderr, `kwire-pipeline: what failed: why; what to do`. Every key of the file is also a flag, and
-flags take precedence: ``--source.bootstrap HOST:PORT``.
+would repeat; 143 stopped by SIGTERM and 130 by SIGINT before the end. All exit codes but 0 come
+with one line on stderr, `kwire-pipeline: what failed: why; what to do`. Every key of the file is
+also a flag, and flags take precedence: ``--source.bootstrap HOST:PORT``.
 """
 
 import argparse
@@ -175,7 +175,7 @@ def argument_name(option: str) -> str:
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
     """Return the command's arguments, and the flags that are keys of the file.
 
-    A flag with a dot always counts as a key, so that an unknown key is rejected by name.
+    A flag with a dot is always taken for a key, so that an unknown key is rejected by name.
     """
     rest: list[str] = []
     flags: list[Flag] = []
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def open_outputs() -> None:
-    """Open /dev/null for outputs that were closed before the start, which Python sets to None."""
+    """Open /dev/null for outputs that were already closed at startup, which Python sets to None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -233,7 +233,7 @@ def discard_output() -> None:
 
 
 def first_line(text: str) -> str:
-    """Return the first of several problems, and how to see the others."""
+    """Return the first of several problems, and a hint how to see the others."""
     first, *others = text.splitlines()
     return f"{first} ({len(others)} more: {PROGRAM} check FILE)" if others else first
 
@@ -303,7 +303,7 @@ def writer(secrets: set[str]) -> Callable[[str], None]:
 
 
 def default_pipeline() -> Pipeline:
-    """Return a pipeline from JSON to Iceberg, for the list of its jars."""
+    """Return a pipeline from JSON to Iceberg, for listing its jars."""
     return Pipeline(
         name="default",
         source=Source(bootstrap="127.0.0.1:9092", topics=("any",)),

@@ -7,17 +7,17 @@ EXIT_REFUSAL: Final = 2
 
 
 class Refusal(Exception):
-    """A set-up with which the pipeline does not run: one sentence that says what to do.
+    """The pipeline does not run with this set-up: one sentence that says what to do.
 
-    A rerun without a change is refused again. The batches written before stay exact.
+    A rerun without a change is refused again. Batches that were written earlier stay exact.
     """
 
 
 class Permanent(Refusal):
-    """A refusal that a run cannot outlive: only another file, flag or program can end it.
+    """A refusal that is final for a run: only another file, flag or program can cure it.
 
-    A run reads these once. Other refusals may end during a run, when somebody restores a table or
-    grants a permission.
+    A run reads these only once. Other refusals may be cured during a run, when somebody restores a
+    table or grants a permission.
     """
 
 
@@ -30,4 +30,4 @@ class Failure(Exception):
 
 
 class Overtaken(Failure):
-    """Another run has taken over from this run, so this run does not retry by itself."""
+    """Another run has taken over from this run, so this run does not retry on its own."""

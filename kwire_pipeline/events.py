@@ -1,9 +1,9 @@
 """A generator of realistic events: a shop's orders over several days, some of them damaged.
 
 The same seed gives the same events. There are more orders in the evening than at night; a few
-arrive late, as from a phone that was offline. The kinds of damage are those that pipelines meet:
-truncated JSON, a field of the wrong type, a missing identity, bytes that are not text, a repeated
-field, two orders in one record.
+arrive late, as if from a phone that was offline. The kinds of damage are those that occur in
+practice: truncated JSON, a field of the wrong type, a missing identity, bytes that are not text, a
+repeated field, two orders in one record.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Future(Protocol):
 
 
 class Producer(Protocol):
-    """A Kafka producer, as kafka-python's."""
+    """A Kafka producer with the interface of kafka-python's."""
 
     def send(
         self,

@@ -132,7 +132,7 @@ def problem_of(error: BaseException) -> Refusal | Failure:
 
 
 def is_denied(text: str) -> bool:
-    """Return whether a Kafka client's error says that the brokers do not permit a request."""
+    """Return whether a Kafka client's error means that the brokers do not permit a request."""
     return DENIED.search(text) is not None
 
 
@@ -166,7 +166,7 @@ def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
 
 
 def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
-    """Return why the JVM ended during its start, from what it wrote to standard error."""
+    """Return why the JVM ended during its start, according to its standard error."""
     text = "\n".join(lines)
     if unresolved := list(dict.fromkeys(UNRESOLVED.findall(text))):
         names = ", ".join(name.replace("#", ":").replace(";", ":") for name in unresolved)

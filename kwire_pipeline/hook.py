@@ -1,9 +1,9 @@
-"""The hook of a pipeline: a command and a URL that learn of a run that fails, or waits for others.
+"""The hook of a pipeline: a command and a URL that are notified when a run fails or has to wait.
 
-Rules of this file: a hook that fails or hangs is a warning and never changes what the run does; the
-text has no secrets; the command gets no shell; a redirect is a failure, because to follow it would
-get a page and post nothing. While a run goes on, a thread tells the hook, and what happens
-meanwhile is told at once afterwards, so that a slow hook delays nothing.
+Rules of this file: a hook that fails or hangs causes a warning and never affects the run; the text
+contains no secrets; the command runs without a shell; a redirect is a failure, because following it
+would get a page instead of posting. During a run, a thread calls the hook; events that occur
+meanwhile are sent together afterwards, so that a slow hook delays nothing.
 """
 
 import json
@@ -67,7 +67,7 @@ class Hook:
         return bool(self.words) or self.url is not None
 
     def tell(self, event: str, reason: str, exit_code: int | None = None) -> None:
-        """Tell the command and the URL, each with the time limit; a problem is a warning."""
+        """Notify the command and the URL, each with the time limit; a problem is a warning."""
         reason = redact(" ".join(reason.split()), self.secrets)
         message = {
             "pipeline": self.pipeline,
@@ -128,7 +128,7 @@ class Hook:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Tell the hook of the error with which a block ends, and raise it."""
+        """Notify the hook of the error with which a block ends, and raise that error."""
         try:
             yield
         except (Refusal, Failure) as error:
@@ -141,7 +141,7 @@ class Hook:
 
 
 class Alerts:
-    """The outages of a run that goes on, which a thread tells the hook."""
+    """The outages of a continuing run, of which a thread notifies the hook."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
@@ -149,7 +149,7 @@ class Alerts:
         self._thread: Thread | None = None
 
     def add(self, reason: str) -> None:
-        """Have the hook told; return at once."""
+        """Schedule a notification of the hook; return at once."""
         if not self._hook.is_set:
             return
         self._reasons.put(reason)

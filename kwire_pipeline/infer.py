@@ -1,8 +1,8 @@
 """The schema of JSON records, inferred from a sample of them, as Spark's DDL.
 
-Rules of this file: a record that does not parse as one object is left out, and so are types that
-are rare in their column. A column whose values have incompatible types is a STRING. Every field may
-be null, because a sample proves nothing about the other records.
+Rules of this file: records that are not a single object are left out, and so are types that are
+rare in their column. A column whose values have incompatible types is a STRING. Every field may be
+null, because a sample proves nothing about the other records.
 """
 
 import datetime
@@ -40,7 +40,7 @@ def infer_ddl(values: Iterable[bytes | None]) -> str | None:
 
 
 def common(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape of a column; a kind of value that is rare in it counts as damage."""
+    """Return the shape of a column; kinds of values that are rare in it are taken for damage."""
     kinds = Counter(kind(shape) for shape in shapes if shape is not None)
     merged: Shape = None
     for shape in shapes:

@@ -1,7 +1,7 @@
 """The jars of a pipeline as files, for machines that cannot reach Maven.
 
 Rules of this file: Ivy, which comes with pyspark, fetches the jars, as it does for
-`spark.jars.packages`; the list is complete, so no dependencies are looked up.
+`spark.jars.packages`; the list is complete, so dependencies are not resolved.
 """
 
 import importlib.util
@@ -74,7 +74,7 @@ def fetch(java: Path, coordinates: Sequence[str], folder: Path) -> list[Path]:
 
 
 def ivy_module(coordinates: Sequence[str]) -> str:
-    """Return the text of an Ivy module that depends on these jars but not on what they need."""
+    """Return the text of an Ivy module that depends on these jars, without their dependencies."""
     lines = ['<ivy-module version="2.0">', '<info organisation="kwire" module="pipeline"/>']
     lines.append('<configurations><conf name="default"/></configurations><dependencies>')
     for coordinate in coordinates:

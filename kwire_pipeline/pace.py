@@ -1,10 +1,10 @@
 """The number of offsets that a batch may read, from a limit in bytes and the batches so far.
 
-Spark's Kafka source limits offsets, and neither it nor the brokers say how large records are. So
+Spark's Kafka source limits offsets, and neither it nor the brokers reveal how large records are. So
 the limit in bytes is an estimate: kwire assumes that later records are as large as those of earlier
-batches, counting keys and values after decompression. Rules of this file: plain decisions; a rising
-size counts fully at once, a falling one by half, because a batch that is too large is worse than
-one that is too small.
+batches, counting keys and values after decompression. Rules of this file: plain decisions; an
+increase of the size is adopted fully at once, a decrease by half, because a batch that is too large
+is worse than one that is too small.
 """
 
 import json
@@ -51,7 +51,7 @@ class Pace:
         return Pace(size if former is None or size > former else (size + former) / 2)
 
     def max_offsets(self, limits: Limits) -> int:
-        """Return the most offsets of the next batch."""
+        """Return the maximum number of offsets of the next batch."""
         if limits.max_bytes_per_trigger is None:
             return limits.max_offsets_per_trigger
         if self.bytes_per_offset is None:
@@ -61,5 +61,5 @@ class Pace:
 
 
 def is_off(current: int, offset_count: int) -> bool:
-    """Return whether a query with one limit is to be restarted with another."""
+    """Return whether a query should be restarted because its limit is too far off."""
     return not offset_count / TOLERANCE <= current <= offset_count * TOLERANCE

@@ -25,7 +25,7 @@ def patiently(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Ask the brokers again while they fail; raise their Failure when the patience is over."""
+    """Query the brokers again while they fail; raise their Failure when patience runs out."""
     end = clock() + patience_s
     while True:
         try:
@@ -38,7 +38,7 @@ def patiently(
 
 @attrs.define
 class Outage:
-    """A time in which a query fails again and again, and what it has cost so far.
+    """A period in which a query keeps failing, and its length so far.
 
     Only a batch, or a look for records that finds none, ends an outage. An attempt that fails late
     does not: Spark's clients try for minutes themselves before they give up.
@@ -67,7 +67,7 @@ class Outage:
         return min(FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10), LONGEST_WAIT_S, left_s)
 
     def on_success(self, now_s: float) -> float | None:
-        """Return how long the outage was that has ended now; None if there was none."""
+        """Return how long the outage lasted that has ended now; None if there was none."""
         if self._began_s is None:
             return None
         elapsed_s = now_s - self._began_s

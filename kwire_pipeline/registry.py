@@ -2,8 +2,8 @@
 
 Rules of this file: a request has one time limit for all its attempts; an answer is bounded; an
 error names the URL and says what happened and what to do. A 404 without one of the registry's own
-error codes is not an answer about a schema: a wrong URL must not turn every record into a dead
-letter.
+error codes does not mean that a schema is missing: a wrong URL must not turn every record into a
+dead letter.
 """
 
 import base64
@@ -44,7 +44,7 @@ class Version:
 
 
 class UnknownSchema(Exception):
-    """The registry answers that the schema or subject does not exist, or is not Avro."""
+    """The registry answered that the schema or subject does not exist, or it is not Avro."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +68,7 @@ class Client:
         )
 
     def schema(self, schema_id: int) -> str:
-        """Return a writer's schema; raise UnknownSchema, in words, if it is missing or not Avro."""
+        """Return a writer's schema; raise UnknownSchema, with a reason, if missing or not Avro."""
         answer = self._get(f"/schemas/ids/{schema_id}")
         if answer is None:
             raise UnknownSchema(f"the registry has no schema {schema_id}")
@@ -100,7 +100,7 @@ class Client:
         return schema
 
     def _get(self, path: str) -> Mapping[str, object] | None:
-        """Return the object at a path; None if the registry says that it does not exist."""
+        """Return the object at a path; None if the registry answers that it does not exist."""
         deadline_s = self.clock() + self.timeout_s
         problem = ""
         for attempt in range(ATTEMPTS):

@@ -2,7 +2,7 @@
 
 A sample is a JSON file: `records` in the order in which they were produced, then the `rows` and
 `letters` that new tables would have after them, in the order of topic, partition and offset. Rules
-of this file: no Spark. An expected row or letter is compared only in the fields that it names;
+of this file: no Spark. An expected row or letter is compared only in the fields that it contains;
 inside a field, a missing name means null. Numbers are compared by value, and times in a TIMESTAMP
 column as points in time.
 """
@@ -49,7 +49,7 @@ class Record:
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """A file's records, and the results that it names; None for results that it does not name."""
+    """A file's records, and its expected results; None for results that it does not contain."""
 
     path: Path
     records: Sequence[Record]
@@ -82,7 +82,7 @@ def find_samples(place: str) -> list[Path]:
 
 
 def read_sample(path: Path, topic: str) -> Sample:
-    """Read a sample, whose records are by default of ``topic``; raise Refusal for what is wrong."""
+    """Read a sample, whose records are by default of ``topic``; raise Refusal if it is invalid."""
     try:
         whole = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (OSError, ValueError) as error:
@@ -172,7 +172,7 @@ def _time(place: str, item: Mapping[str, Json], offset: int) -> datetime.datetim
 
 
 def parse_time(text: Json) -> datetime.datetime | None:
-    """Return the time that an ISO 8601 text denotes, by default in UTC; None for any other text."""
+    """Return the time in an ISO 8601 text, by default in UTC; None for any other text."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -213,7 +213,7 @@ def _list_differences(
 
 
 def is_equal(expected: Json, real: Json, field: Field, times: frozenset[Field]) -> bool:
-    """Return whether a value is the expected one, as the file's rules say."""
+    """Return whether a value is the expected one, by the rules of this file."""
     if isinstance(expected, bool) or isinstance(real, bool):
         return expected is real
     if isinstance(expected, dict) and isinstance(real, dict):
@@ -245,7 +245,7 @@ def _number(value: object) -> float:
 
 
 def fill_in(sample: Sample, results: Results) -> list[str]:
-    """Add the results that a sample's file does not name to the file; return their names."""
+    """Add missing results to a sample's file; return their names."""
     missing = [name for name in ("rows", "letters") if getattr(sample, name) is None]
     whole = json.loads(sample.path.read_text(encoding="utf-8"), parse_float=Decimal)
     for name in missing:

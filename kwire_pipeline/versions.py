@@ -2,7 +2,7 @@
 
 Rules of this file: the connector has the version of the installed pyspark. A user's packages are
 added to the pipeline's and do not replace any. A mismatch is a Refusal before Spark starts, because
-Spark would fail with a missing class. Nothing here starts a process or uses the network.
+Spark would only fail later with a missing class. Nothing here starts a process or uses the network.
 """
 
 import importlib.metadata
@@ -78,7 +78,7 @@ def installed_pyspark() -> str:
 
 
 def release_of(pyspark: str) -> Release:
-    """Return what a version of pyspark needs; raise Refusal if it is not supported."""
+    """Return the release for a version of pyspark; raise Refusal if it is not supported."""
     minor = ".".join(pyspark.split(".")[:2])
     if minor not in RELEASES:
         raise Refusal(
@@ -114,13 +114,13 @@ def own_packages(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def kafka_source(pyspark: str) -> str:
-    """Return the coordinate of Spark's Kafka source and sink."""
+    """Return the Maven coordinates of Spark's Kafka source and sink."""
     release_of(pyspark)
     return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{pyspark}"
 
 
 def spark_avro(pyspark: str) -> str:
-    """Return the coordinate of Spark's Avro; raise Refusal if Maven lacks it for this version."""
+    """Return the Maven coordinates of Spark's Avro; raise Refusal if Maven lacks it."""
     if pyspark in WITHOUT_AVRO:
         raise Refusal(
             f"Maven has no spark-avro for pyspark {pyspark}: pip install pyspark=={PIN}, or give "
@@ -130,7 +130,7 @@ def spark_avro(pyspark: str) -> str:
 
 
 def table_package(pyspark: str, table_format: TableFormat) -> str:
-    """Return the coordinate of a table format; raise Refusal if this Spark version has none."""
+    """Return the Maven coordinates of a table format; raise Refusal if Spark has none."""
     release = release_of(pyspark)
     if table_format is TableFormat.DELTA:
         return release.delta
@@ -143,7 +143,7 @@ def table_package(pyspark: str, table_format: TableFormat) -> str:
 
 
 def jars(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the coordinates of every jar that a session needs in addition to Spark's own.
+    """Return the Maven coordinates of every jar that a session needs besides Spark's own.
 
     The list is complete: none of the jars needs another that Spark lacks. The user's packages come
     last, without their dependencies.

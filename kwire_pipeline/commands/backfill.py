@@ -1,9 +1,10 @@
-"""`kwire-pipeline backfill`: write the records of a range of offsets or times that the tables lack.
+"""`kwire-pipeline backfill`: write a range of records that the tables lack.
 
-A record is written only if neither table has its offset. So a range may overlap records in the
-tables, and a backfill that ended early is simply repeated. Changes by key need a sequence, so that
-an older change does not overwrite a newer one. A backfill holds the checkpoint's lease, so no run
-writes at the same time. Records after the checkpoint's offsets are left to the next run.
+The range is given by offsets or times. A record is written only if neither table has its offset. So
+a range may overlap records in the tables, and an interrupted backfill is simply repeated. Changes
+by key need a sequence, so that an older change does not overwrite a newer one. A backfill holds the
+checkpoint's lease, so no run writes at the same time. Records after the checkpoint's offsets are
+left to the next run.
 """
 
 import json
@@ -76,7 +77,7 @@ def backfill_range(
     bounds: tuple[Start, Start],
     faults: Faults = NO_FAULTS,
 ) -> tuple[int, int, int]:
-    """Return the numbers of records, and of those that were written as rows and as letters.
+    """Return the number of records, and how many were written as rows and as dead letters.
 
     For a table changed by key, the second number counts the changes compared with the table's rows.
     """
@@ -103,7 +104,7 @@ def backfill_range(
 
 
 def check_supported(pipeline: Pipeline) -> None:
-    """Raise Refusal for a pipeline whose tables cannot show which records they have."""
+    """Raise Refusal for a pipeline whose tables do not show which records they contain."""
     if pipeline.table.format is TableFormat.PARQUET:
         raise Refusal("backfill adds rows that belong to no batch: table.format iceberg or delta")
     if pipeline.dead_letters.topic is not None:
@@ -116,7 +117,7 @@ def check_supported(pipeline: Pipeline) -> None:
 
 
 def check_state(pipeline: Pipeline, state: State) -> None:
-    """Raise Refusal if the tables' offsets do not name the records of the topics."""
+    """Raise Refusal if the tables' offsets do not belong to the current topics."""
     if state.is_half_done:
         raise Refusal(
             f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
@@ -154,7 +155,7 @@ def resolve(
 
 
 def check_same(first: Start, end: Start) -> None:
-    """Raise Refusal if only one of the two bounds names a partition, which could not be read."""
+    """Raise Refusal if only one of the two bounds has a partition, which then cannot be read."""
     if first.offsets is None or end.offsets is None:
         return
     for topic, partition in sorted(partitions_of(first.offsets) ^ partitions_of(end.offsets)):
@@ -216,7 +217,7 @@ def pieces(ranges: Ranges, limit: int) -> Iterator[Range]:
 
 
 def verify_start(stored: Identity, ranges: Ranges) -> Offsets | None:
-    """Return where `verify` begins after a backfill, whose range may join the earlier range."""
+    """Return where `verify` begins after a backfill, which may join the range already verified."""
     begin = stored.verify_from
     first = {t: dict(p) for t, p in (stored.start if begin is None else begin).items()}
     joined = False
@@ -239,7 +240,7 @@ class Work:
     faults: Faults
 
     def write(self, part: Range) -> tuple[int, int, int]:
-        """Write one piece of a range; return the numbers of records, rows and letters."""
+        """Write one piece of a range; return the numbers of records, rows and dead letters."""
         start, end = ({part.topic: {part.partition: o}} for o in (part.start, part.end))
         records = source.records(self.spark, self.pipeline, start, end)
         raw = records.join(self._spots(start, end), list(SPOT), "left_anti")
@@ -273,7 +274,7 @@ class Work:
         return records.count(), counts.good + counts.deletions, counts.dead_letters
 
     def _spots(self, start: Offsets, end: Offsets) -> DataFrame:
-        """Return the offsets of a range that one of the tables has."""
+        """Return the offsets of a range that are in one of the tables."""
         table, letters = self.state.destinations.table, self.state.destinations.dead_letters
         names = [F.col(f"`{name}`") for name in origin_of(self.pipeline).spot]
         written = table.read().select(*names).toDF(*SPOT)

@@ -1,6 +1,6 @@
 """The command `check`: everything that can be wrong before the first record is read.
 
-It prints one line per check, and in the end raises the first problem. Rules of this file: a failed
+It prints one line per check, and finally raises the first problem. Rules of this file: a failed
 check does not stop the next one; nothing is written; nothing here needs a JVM or Maven.
 """
 
@@ -64,7 +64,7 @@ def in_short(problems: Sequence[str]) -> str:
 def preflight(
     loaded: Loaded, environment: Mapping[str, str], *, needs_brokers: bool = True
 ) -> None:
-    """Raise the first problem of a set-up at once, instead of after Spark's start."""
+    """Raise the first problem of a set-up at once, instead of after Spark has started."""
     for name, run in checks(loaded, environment):
         if needs_brokers or name in WITHOUT_BROKERS:
             run()
@@ -73,8 +73,8 @@ def preflight(
 def checks(loaded: Loaded, environment: Mapping[str, str]) -> Iterator[tuple[str, Check]]:
     """Yield the checks in the order in which a run would meet their problems.
 
-    Checks of single tables of a file for many are not included, because the other tables do not
-    depend on them.
+    For a file with many tables, checks of single tables are not included, because the other tables
+    do not depend on them.
     """
     pipeline = common_of(loaded)
     yield "pyspark", lambda: check_pyspark(pipeline)
@@ -115,7 +115,7 @@ def check_master(master: str) -> str:
 
 
 def check_folder(name: str) -> str:
-    """Return the folder if it can be written or created; a remote folder is not tried."""
+    """Return the folder if it can be written or created; remote folders are not tried."""
     location = urlparse(name)
     if location.scheme not in ("", "file"):
         return f"{name} (not tried: only Spark knows how to write it)"
@@ -162,7 +162,7 @@ def check_broker(pipeline: Pipeline) -> str:
 
 
 def check_brokers(template: Template) -> str:
-    """Return a description of the brokers, whichever topics they have."""
+    """Return a description of the brokers, regardless of their topics."""
     brokers = look_up(all_topics(template))
     if brokers.cluster_id is None:
         return f"{brokers.address} accepts connections ({brokers.untried} was not tried)"
@@ -175,7 +175,7 @@ def all_topics(template: Template) -> Source:
 
 
 def tables_of(template: Template) -> Iterator[tuple[str, Check]]:
-    """Yield a check for each of many tables; none if the brokers cannot be asked here."""
+    """Yield a check for each of many tables; none if the brokers cannot be queried from here."""
     try:
         brokers = look_up(all_topics(template))
     except (Refusal, Failure):

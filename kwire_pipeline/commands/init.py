@@ -1,4 +1,4 @@
-"""The command `init`: writes a pipeline's first file, with comments, for the user to edit."""
+"""The command `init`: writes a first, commented file for a pipeline, for the user to edit."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ def pin(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
 
 
 def infer(source: Source) -> tuple[str | None, str]:
-    """Return the schema of the newest records, if there are any, and a note about it."""
+    """Infer the schema from the newest records, if any; also return a note about it."""
     try:
         values = sample(source, SAMPLE_COUNT)
     except (Failure, Refusal) as error:

@@ -1,4 +1,4 @@
-"""The command `jars`: puts a pipeline's jars in a folder and prints how Spark uses them."""
+"""The command `jars`: puts a pipeline's jars in a folder and prints how to use them in Spark."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ def jars(
     environment: Mapping[str, str],
     write: Callable[[str], object],
 ) -> int:
-    """Fetch the jars and print the two ways in which a session can use them."""
+    """Fetch the jars and print the two ways to use them in a session."""
     coordinates = versions.jars(versions.installed_pyspark(), pipeline)
     paths = fetch(find_java(environment), coordinates, Path(folder))
     for path in paths:

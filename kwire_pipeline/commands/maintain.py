@@ -1,10 +1,10 @@
 """`kwire-pipeline maintain`: compact small files, expire snapshots, remove orphan files.
 
 It takes the checkpoint's lease, so `maintain` is refused while a run writes, and a run is refused
-while `maintain` works. Otherwise it would remove a run's uncommitted files as orphans, and rows
-that a run changes cannot be compacted. It is also refused while a batch is half done. It tags the
-newest snapshots of the table's pipelines, and of other writers that committed lately, so that the
-snapshots do not expire: a writer reads the number of its last batch from its snapshot.
+while `maintain` works. Otherwise it would remove a run's uncommitted files as orphans, and could
+not compact rows that the run changes. It is also refused while a batch is half done. It tags the
+newest snapshots of the table's pipelines, and of other recent writers, so that they do not expire:
+a writer reads the number of its last batch from its snapshot.
 """
 
 import datetime
@@ -33,7 +33,7 @@ def maintain(loaded: Loaded, *, table: str | None = None) -> int:
 
 
 def maintain_table(spark: SparkSession, pipeline: Pipeline, *, claims: Claims) -> int:
-    """Maintain both tables of one pipeline, unless their turn has been."""
+    """Maintain both tables of one pipeline, unless they have already been maintained."""
     now = datetime.datetime.now(datetime.UTC)
     show(pipeline, maintain_tables(spark, pipeline, now, claims=claims))
     return 0

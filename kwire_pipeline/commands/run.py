@@ -1,4 +1,4 @@
-"""`kwire-pipeline run`: write records to tables until the end, or forever at an interval."""
+"""`kwire-pipeline run`: write records to tables until the end, or continuously at an interval."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def run(
 ) -> int:
     """Run a pipeline in its own session, and print its progress and tally.
 
-    Return 0, also if a signal stopped a run at an interval, which normally ends that way. Return
+    Return 0, even if a signal stopped a run at an interval, which normally ends that way. Return
     the signal's exit code if a run to the end of the topics left offsets unread. Raise a pipeline's
     problem; with many tables, raise their problems at the end.
     """
@@ -82,7 +82,7 @@ def run(
 
 @attrs.define
 class Controls:
-    """The connections of runs to the outside: one for each pipeline of the process."""
+    """The connections of runs to the outside: one control for each pipeline of the process."""
 
     reporter: Reporter
     warn: Callable[[str], None]
@@ -162,7 +162,7 @@ def serve_metrics(pipeline: Pipeline, port: int) -> Iterator[Server]:
 
 
 def intent_of(*, adopt: bool, from_start: bool) -> Intent:
-    """Return the user's answer to a refusal; raise Refusal if there are two."""
+    """Return how the user answered a refusal; raise Refusal if there are two answers."""
     if adopt and from_start:
         raise Refusal("--adopt and --from-start cannot be used together: choose one")
     if adopt:
@@ -171,7 +171,7 @@ def intent_of(*, adopt: bool, from_start: bool) -> Intent:
 
 
 def given_up_of(text: str | None, intent: Intent) -> Ranges:
-    """Return the offsets that the user gives up; raise Refusal if the run could not use them."""
+    """Return the offsets that the user gives up; raise Refusal if a run could not use them."""
     if text is not None and intent is Intent.CONTINUE:
         raise Refusal(f"{GIVE_UP} is for --adopt and --from-start: add one of them")
     return parse_given_up(text)

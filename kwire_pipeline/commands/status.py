@@ -1,4 +1,4 @@
-"""`kwire-pipeline status`: offsets, lag, the last batch, dead letters and the table's size."""
+"""`kwire-pipeline status`: offsets, lag, the last batch, dead letters and table sizes."""
 
 import json
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class Status:
     """The reason why the last run of many tables did not write this table."""
 
     def words(self) -> list[str]:
-        """Return the lines for a human reader."""
+        """Return the lines for human readers."""
         half_done = "; a later one is half done" if self.is_half_done else ""
         lines = [
             f"pipeline {self.name}: last batch {self.batch_id}{half_done}; lag {self.lag:,}",
@@ -86,7 +86,7 @@ def show_status(result: Status, pipeline: Pipeline, *, as_json: bool) -> None:
 
 
 def show_chosen(spark: SparkSession, common: Pipeline, chosen: Chosen, *, as_json: bool) -> int:
-    """Print the status of one of many tables; for a table that was never written, its problem."""
+    """Print the status of one of many tables; for a table never written, print its problem."""
 
     def act(spark: SparkSession, pipeline: Pipeline) -> int:
         result = attrs.evolve(read_status(spark, pipeline), problem=chosen.problem)

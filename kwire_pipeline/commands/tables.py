@@ -1,7 +1,7 @@
 """The tables of a command: the file's only table, one of many, or all of many in one session.
 
-Rules of this file: if a command fails for one table, it continues with the others, and the highest
-exit code counts. A topic without a checkpoint has nothing to inspect yet.
+Rules of this file: if a command fails for one table, it continues with the others, and returns the
+highest exit code. A topic without a checkpoint has nothing to inspect yet.
 """
 
 from collections.abc import Callable, Iterator
@@ -118,6 +118,6 @@ def on_table(
 
 
 def report(common: Pipeline, table: str, problem: Problem) -> int:
-    """Print the problem that made a command fail for a table; return its exit code."""
+    """Print why a command failed for a table; return its exit code."""
     warner(common)(" ".join(f"{table}: {problem.text}".split()))
     return problem.code

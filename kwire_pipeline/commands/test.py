@@ -1,8 +1,8 @@
 """`kwire-pipeline test FILE SAMPLES`: try a pipeline on samples of records, without brokers.
 
 Each sample prints one line, and another for each difference. Samples run in one local session, one
-after the other. Nothing is written, except that ``--write`` adds the results that a sample does not
-name to its file.
+after the other. Nothing is written, except that ``--write`` adds missing results to a sample's
+file.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from kwire_pipeline.samples import Results, differences, fill_in, find_samples, 
 
 
 def test(loaded: Loaded, samples: str, *, write: bool, topic: str | None) -> int:
-    """Run the samples of a folder; raise Refusal if results differ from what they name."""
+    """Run the samples of a folder; raise Refusal if results differ from the expected ones."""
     pipeline = pipeline_of(loaded, topic)
     topic = pipeline.source.topics[0] if pipeline.source.topics else "topic"
     cases = [read_sample(path, topic) for path in find_samples(samples)]

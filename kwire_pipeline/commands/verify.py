@@ -93,7 +93,7 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
 
 
 def made_by_transform(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame | None:
-    """Return the number of rows that the transform makes of each record; None if there is none."""
+    """Return how many rows the transform makes of each record; None without a transform."""
     transform = state.destinations.transform
     if transform is None:
         return None
@@ -133,7 +133,7 @@ def with_drops(
 
 
 def copies_of(state: State) -> int:
-    """Return the number of dead letters that are in their topic more than once."""
+    """Return the number of dead letters that occur more than once in their topic."""
     letters = state.destinations.dead_letters
     return 0 if letters is None else letters.copies()
 

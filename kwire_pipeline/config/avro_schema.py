@@ -35,7 +35,7 @@ NUMBERS: Final = ({"INT", "BIGINT"}, {"FLOAT", "DOUBLE"})
 
 
 def parse_avro(text: str) -> Type:
-    """Return the type of a schema in Avro's JSON; raise ValueError that says what is wrong."""
+    """Return the type of a schema in Avro's JSON; raise ValueError if it is invalid."""
     try:
         plain: Json = json.loads(text)
     except ValueError:

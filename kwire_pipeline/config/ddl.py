@@ -1,6 +1,6 @@
 """Spark's DDL for columns, parsed without Spark: ``id BIGINT NOT NULL, tags ARRAY<STRING>``.
 
-This reports a wrong schema, or a column that the schema lacks, at once instead of after a JVM has
+So a wrong schema, or a column missing in it, is reported at once instead of after a JVM has
 started; Spark parses the same text again before it is used. Names are compared ignoring case, as in
 Spark.
 """
@@ -50,7 +50,7 @@ class Field:
 
 
 def parse_ddl(text: str) -> tuple[Field, ...]:
-    """Return the columns of a schema; raise ValueError that names the place of an error."""
+    """Return the columns of a schema; raise ValueError that shows where an error is."""
     tokens = _Tokens(text)
     fields = _fields(tokens, end="")
     if not fields:

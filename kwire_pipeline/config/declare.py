@@ -366,7 +366,7 @@ PLAIN_VALUE: Final = re.compile(r"true|false|[0-9.]+ ?[a-z]*", re.IGNORECASE)
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether an option of a library has a secret, going by its name."""
+    """Return whether a library's option contains a secret, judging by its name."""
     if SECRET_NAME.search(name):
         return True
     is_about_secret = PLACE_NAME.search(name) or PLAIN_VALUE.fullmatch(value)
@@ -407,7 +407,7 @@ def choices(values: Sequence[str]) -> str:
 
 
 def _shape(value: Plain) -> str:
-    """Return words for a value in an error message; a secret is not shown."""
+    """Describe a value for an error message; a secret is not shown."""
     match value:
         case Secret():
             return "this secret"

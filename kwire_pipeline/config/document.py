@@ -1,9 +1,8 @@
 """A YAML text as plain values: texts, lists and mappings, each with its line.
 
-Rules of this file: every scalar is kept as the text that was written; the key that it belongs to
-gives it a type, so `version: 1.10` and `country: NO` mean what they say. ``${NAME}`` is the value
-of an environment variable and makes its text a `Secret`; ``$${NAME}`` is the text ``${NAME}``.
-Aliases and duplicate keys are errors.
+Rules of this file: every scalar is kept as written; its key determines its type, so `version: 1.10`
+and `country: NO` are taken literally. ``${NAME}`` is the value of an environment variable and makes
+its text a `Secret`; ``$${NAME}`` is the text ``${NAME}``. Aliases and duplicate keys are errors.
 """
 
 import re
@@ -99,7 +98,7 @@ class _Reader:
         return values
 
     def _enter(self, node: yaml.CollectionNode) -> None:
-        """Reject a collection that occurs twice: aliases hide what a key means, and can loop."""
+        """Reject a collection that occurs twice: aliases obscure what a key means, and can loop."""
         if id(node) in self.collections:
             line = node.start_mark.line + 1
             raise ConfigError(

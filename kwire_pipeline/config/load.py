@@ -142,7 +142,7 @@ def overlay_flags(
 def _with_flag(
     top: Mapping[str, Plain], flag: Flag, environment: Mapping[str, str], *, is_first: bool
 ) -> dict[str, Plain]:
-    """Set a flag's key; list and mapping flags add up, the first replacing the file's value."""
+    """Set a flag's key; repeated list and mapping flags add up, and replace the file's value."""
     key = find_key(flag.key)
     if key is None or key.section is not None or key.sections is not None:
         raise ConfigError(f"--{flag.key}: there is no such key{nearest(flag.key)}")

@@ -304,7 +304,7 @@ class Metrics:
 
 @attrs.frozen(kw_only=True)
 class OnFailure:
-    """The hook that learns of failures."""
+    """The hook that is called on failures."""
 
     command: str | None = optional_text(
         "A command with arguments, without a shell, that gets the failure as JSON on its standard "

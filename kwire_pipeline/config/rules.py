@@ -321,7 +321,7 @@ def _maintenance(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _on_failure(pipeline: Pipeline) -> Iterator[Problem]:
-    """Yield the settings of a hook that could never be told."""
+    """Yield the settings of a hook that would never be called."""
     command, url = pipeline.on_failure.command, pipeline.on_failure.url
     try:
         shlex.split(command or "")
@@ -417,7 +417,7 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
-    """Yield problems that keep undeclared fields from reaching their column."""
+    """Yield problems that keep undeclared fields from reaching the rescue column."""
     name, envelope = pipeline.table.rescue_column, pipeline.table.envelope
     if pipeline.value.format is not Format.JSON:
         yield "table.evolution", f"{pipeline.value.format.value} has no fields to rescue; json has"

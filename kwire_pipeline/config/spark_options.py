@@ -1,9 +1,4 @@
-"""The options that are passed on to Spark and its Kafka source, and those the pipeline sets.
-
-Rules of this file: Spark ignores the case of its source's options, so names are compared in lower
-case; an option that the pipeline sets is rejected, because one of the two values would have no
-effect.
-"""
+"""The options passed on to Spark and its Kafka source, and those that the pipeline sets."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -94,7 +89,7 @@ def _twice(options: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _files_and_login(security: Security) -> Iterator[tuple[str, str]]:
-    """Yield the options that the pipeline sets itself, each with the key of the file it is for."""
+    """Yield the options that the pipeline sets itself, each with the key of the file for it."""
     tls = security.protocol in (Protocol.SSL, Protocol.SASL_SSL)
     if security.username is not None:
         yield "kafka.sasl.jaas.config", "source.security.username"

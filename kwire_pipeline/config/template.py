@@ -1,8 +1,8 @@
-"""A file for many tables: `{topic}` in its table's name makes a pipeline of each topic.
+"""A file for many tables: with `{topic}` in the table's name, each topic gets its own pipeline.
 
 Rules of this file: the pipeline of a topic is the same as that of a file for this topic alone, with
-every rule of such a file; a problem with one topic does not affect the others. Topics are data
-here: another module asks the brokers.
+every rule of such a file; a problem with one topic does not affect the others. Here, topics are
+plain data: another module queries the brokers.
 """
 
 import re
@@ -143,7 +143,7 @@ def _text_at(top: Mapping[str, Plain], path: tuple[str, str]) -> str:
 
 
 def _start_of(top: Mapping[str, Plain], topic: str) -> Plain:
-    """Return where a topic begins: without an offset in the file, at its first record."""
+    """Return where a topic begins: at its first record, unless the file has an offset."""
     section = top.get("source")
     start = section.get("start") if isinstance(section, Mapping) else None
     if not isinstance(start, Mapping):

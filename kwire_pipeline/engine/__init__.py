@@ -2,5 +2,5 @@
 
 Rules of this package: decisions (`identity.py`, `offsets.py`) are functions of plain data. Access
 to the checkpoint's file system (`storage.py`) and to the brokers (`cluster.py`) goes through
-Spark's JVM, so the same jars, credentials and URLs work for all.
+Spark's JVM, so that the same jars, credentials and URLs work everywhere.
 """

@@ -6,8 +6,8 @@ offsets and the number of its dead letters. If some are missing, the records at 
 read and classified again. The rows are never rewritten: their mark proves that all of them are
 there, and the same holds for changes by key.
 
-Rules of this file: nothing is written if this file classifies the batch differently from the run
-that began it, as far as the number of dead letters shows.
+Rules of this file: nothing is written if the pipeline's file now classifies the batch differently
+from the run that began it, judging by the number of dead letters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ SPOT = LETTERS.spot
 
 @attrs.frozen(kw_only=True)
 class Adoption:
-    """The parts of a run that adopts a table."""
+    """The parts of a run that it needs to adopt a table."""
 
     spark: SparkSession
     pipeline: Pipeline

@@ -3,8 +3,8 @@
 Counting comes before the first write, because ``max_bad_share`` and an expectation with ``fail``
 must reject a batch before any of it is written. The classified batch is therefore persisted:
 counting reads the topic and parses, and the writes read what was persisted. A batch that an earlier
-run began has marks in the tables; what is marked is not written again, so the order of the writes
-does not matter for exactness.
+run began has marks in the tables; marked parts are not written again, so exactness does not depend
+on the order of the writes.
 """
 
 import time
@@ -143,7 +143,7 @@ class Writer:
     def _output_of(self, batch: DataFrame, counts: Counts) -> Iterator["Output"]:
         """Make the rows, or changes by key, during a block.
 
-        A transform's rows are persisted and counted, because it may make no row of a record, or
+        A transform's rows are persisted and counted, because it may turn a record into no rows or
         several. Without a transform, each good record is a row.
         """
         transform = self.destinations.transform
@@ -229,7 +229,7 @@ def judge(
 ) -> None:
     """Raise Permanent for records that the configuration does not accept, before any write.
 
-    ``has_letters`` is false if dead letters have no destination.
+    ``has_letters`` is false if there is no destination for dead letters.
     """
     for words in rejections(shape.expectations, counts.unmet):
         raise Permanent(

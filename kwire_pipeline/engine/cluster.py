@@ -39,7 +39,7 @@ class Topic:
 
 @attrs.frozen
 class Classes:
-    """The classes that each batch needs, looked up in the JVM once."""
+    """The Java classes that each batch needs, looked up in the JVM once."""
 
     jvm: JVMView
 
@@ -88,7 +88,7 @@ class Cluster:
         return str(self._call(lambda: self._admin.describeCluster().clusterId().get()))
 
     def matching(self, pattern: str, former: Iterable[str] = ()) -> list[str]:
-        """Return the names of topics, current or ``former`` ones, that match a Java pattern."""
+        """Return the names of topics, current or ``former``, that match a Java pattern."""
         try:
             matches = self._jvm.java.util.regex.Pattern.compile(pattern)
         except IllegalArgumentException as error:
@@ -233,7 +233,7 @@ class Cluster:
         }
 
     def _list_offsets(self, parts: Iterable[JavaObject], spec: JavaObject) -> JavaObject:
-        """Request offsets of partitions from all their leaders; the answers come later."""
+        """Request offsets of partitions from all their leaders; the answers arrive later."""
         wanted_specs = self._classes.hash_map()
         for part in parts:
             wanted_specs.put(part, spec)

@@ -1,4 +1,4 @@
-"""The definition of rows: all keys that decide whether a record is a row, and where it goes.
+"""The definition of rows: all keys that determine whether a record is a row, and where it goes.
 
 A half-done batch was classified with the definition of the run that began it. With a different
 definition, a record could end up in both tables or in neither, so only the original definition may

@@ -1,11 +1,11 @@
-"""The check that SQL in the file has the same result for a record in every rerun.
+"""Checks that SQL in the file has the same result for a record in every rerun.
 
 The run that finishes a half-done batch classifies it again. A record that was a dead letter and is
 now a row would be in neither table, because the rows are already written; the reverse would put it
 in both. So an expectation must depend on its record alone: one that reads the clock, draws a random
 number or looks at other records or tables is rejected, unless it only counts. The same holds for
-columns that are expressions: a repeated batch would have other rows. Neither may change which
-records there are.
+columns that are expressions: a repeated batch would have different rows. Neither may add or remove
+records.
 """
 
 import re
@@ -90,10 +90,10 @@ def _plan(frame: DataFrame, column: Column) -> JavaObject:
 
 
 def _check_records(frame: DataFrame, plan: JavaObject, key: str, sql: str) -> None:
-    """Raise Permanent if an expression changes which records there are.
+    """Raise Permanent if an expression would add or remove records.
 
-    For some, Spark adds operators below the new column: for window(), one that leaves out records
-    without a time, or repeats those that are in several windows.
+    For some expressions, Spark adds operators below the new column: for window(), an operator that
+    drops records without a time, or repeats records that are in several windows.
     """
     before = _operators(frame._jdf.queryExecution().analyzed())
     if any(name not in KEEPING for name in _operators(plan) - before):
@@ -110,7 +110,7 @@ def _operators(plan: JavaObject) -> Counter[str]:
 
 
 def _tree(node: JavaObject) -> Iterator[JavaObject]:
-    """Yield a node of Spark's, and all below it."""
+    """Yield a node of Spark's plan, and all nodes below it."""
     yield node
     for child in _each(node.children()):
         yield from _tree(child)
@@ -136,7 +136,7 @@ def _is_repeatable(frame: DataFrame, plan: JavaObject, sql: str) -> bool:
 
 
 def _has_time(optimizer: JavaPackage, plan: JavaObject) -> bool:
-    """Return whether Spark replaces a text, such as ' Now ', by the current time."""
+    """Return whether Spark replaces a text, such as ' Now ', with the current time."""
     return not optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan)
 
 
@@ -151,7 +151,7 @@ def _encrypts_by_chance(plan: JavaObject) -> bool:
 
 
 def _draws(arguments: JavaObject) -> bool:
-    """Return whether a call of aesEncrypt draws a vector, having neither ECB mode nor a vector."""
+    """Return whether a call of aesEncrypt draws a vector: it has neither ECB mode nor a vector."""
     mode, vector = arguments.apply(2), arguments.apply(4)
     if mode.foldable() and str(mode.eval(None)).upper() == "ECB":
         return False

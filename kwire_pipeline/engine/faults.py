@@ -1,4 +1,4 @@
-"""The places at which a test can end a run: the steps between which a batch is half done.
+"""The places at which a test can end a run: between them, a batch is half done.
 
 A run calls `reach` of its faults at each place; the default does nothing.
 """

@@ -264,7 +264,7 @@ def has_replacement(stored: Identity | None, facts: Facts) -> bool:
 
 
 def changed_topics(name: str, stored: Identity | None, facts: Facts) -> set[str]:
-    """Return the topics that may differ from those whose records are in the tables.
+    """Return the topics that may differ from the topics whose records are in the tables.
 
     ``name`` is the pipeline's.
     """
@@ -292,7 +292,7 @@ def _refuse_cluster(stored: Identity, cluster_id: str) -> NoReturn:
 def check_cluster(
     stored: Identity, cluster_id: str, topics: Mapping[str, str], *, may_lack: bool = False
 ) -> None:
-    """Raise Refusal if the cluster or a topic is not the one that the checkpoint belongs to.
+    """Raise Refusal if the cluster or a topic does not belong to the checkpoint.
 
     ``topics`` maps names to topic ids. With ``may_lack``, topics may have been deleted.
     """

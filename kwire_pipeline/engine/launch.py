@@ -1,6 +1,6 @@
 """The start of Spark's JVM, with a copy of its standard error.
 
-Rules of this file: only this copy distinguishes a wrong option from an unreachable Maven, because
+Rules of this file: only this copy shows whether an option is wrong or Maven is unreachable, because
 pyspark only reports that the JVM has ended. Output of the JVM after this process has ended is lost.
 """
 

@@ -1,16 +1,17 @@
 """The lease of a checkpoint: only one run at a time writes with it.
 
 A run writes ``writer.json`` beside the checkpoint with its host, its process and a beat number that
-it increments every few seconds. A run that finds the file checks the process if it can see it, that
-is in the same boot of the same kernel and in the same container; otherwise it waits for two beats.
-If the beat increases, the writer is alive and the newcomer is refused; if not, the writer ended
-without cleaning up, and its lease is taken over. Clocks of two hosts are never compared.
+it increments every few seconds. A run that finds the file checks whether the process is alive if it
+can see that process, which requires the same boot of the same kernel, and the same container;
+otherwise it waits for two beats. If the beat increases, the writer is alive and the new run is
+refused; if not, the writer ended without cleaning up, and its lease is taken over. Clocks of two
+hosts are never compared.
 
-The file is replaced only if it is unchanged since its reader read it. So on S3 only one of two
-newcomers takes a lease over, and a writer that was paused does not overwrite its successor's lease.
-A writer checks its own lease before each batch and each write, so a writer that was paused for
-longer ends itself. It may also be paused right after such a check; then only the table can refuse
-its commit, as Iceberg and Delta do and Parquet does not.
+The file is replaced only if it is unchanged since its reader read it. So on S3 only one of two new
+runs takes over a lease, and a writer that was paused does not overwrite its successor's lease. A
+writer checks its own lease before each batch and each write, so a writer that was paused for longer
+stops. It may also be paused right after such a check; then only the table can reject its commit,
+which Iceberg and Delta do and Parquet does not.
 """
 
 import json
@@ -185,10 +186,10 @@ class Lease:
 
 @contextmanager
 def abandoning(holder: Holder) -> Iterator[None]:
-    """Note that nobody holds a lease if its creation or its release fails.
+    """Record that nobody holds a lease if its creation or release fails.
 
-    The store may have it all the same, and its process is alive: without the note, this process
-    would wait for itself.
+    The store may contain the lease nevertheless, and its process is alive: without this record, the
+    process would wait for itself.
     """
     try:
         yield
@@ -200,7 +201,7 @@ def abandoning(holder: Holder) -> Iterator[None]:
 
 
 def _take(folder: Files, holder: Holder, sleep: Callable[[float], None]) -> None:
-    """Write a lease where there is none, or where nobody holds it; raise Held otherwise."""
+    """Write a lease if there is none, or if its holder is gone; raise Held otherwise."""
     while not folder.create(FILE, holder.dump()):
         text = folder.read(FILE)
         if text is None:
@@ -223,8 +224,8 @@ def _is_held(folder: Files, holder: Holder, other: Holder, sleep: Callable[[floa
 def releasing(lease: Lease, warn: Callable[[str], None]) -> Iterator[None]:
     """Release a lease after a block.
 
-    If both the block and the release fail, as they do while the store is away, the block's error is
-    the reason that the user needs; the other one is only a warning.
+    If both the block and the release fail, as they do while the store is unreachable, the user
+    needs the block's error; the other error is only a warning.
     """
     try:
         yield
@@ -281,7 +282,7 @@ def is_alive(other: Holder) -> bool:
 
 
 def _beats(folder: Files, other: Holder, sleep: Callable[[float], None]) -> bool:
-    """Return whether a run that is not visible here increments its beat within the allowed time."""
+    """Return whether a run that is not visible here increments its beat in time."""
     sleep(PATIENCE_S)
     text = folder.read(FILE)
     return text is not None and Holder.parse(text) != other

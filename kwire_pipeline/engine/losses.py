@@ -1,7 +1,7 @@
-"""Records that topics no longer have: an adoption would skip them, a new start delete their rows.
+"""Records that topics no longer have: an adoption skips them, a new start deletes their rows.
 
-Neither happens unless the user has named the offsets with ``--give-up``. A compacted topic, or one
-that was recreated, may lack any record of its rows.
+Neither happens unless the user has named the offsets with ``--give-up``. A compacted or recreated
+topic may lack any record of its rows.
 
 Rules of this file: plain data only.
 """

@@ -1,4 +1,4 @@
-"""The state of a pipeline between runs, for the commands that only inspect or repair it."""
+"""The state of a pipeline between runs, for commands that only inspect or repair it."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ from kwire_pipeline.tables.table import Letters, Mark
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """The place of a checkpoint in its topics."""
+    """The position of a checkpoint in its topics."""
 
     identity: Identity
     position: Offsets
@@ -37,7 +37,7 @@ class Place:
 
 @attrs.frozen(kw_only=True)
 class State(Place):
-    """The place of a checkpoint, and the tables."""
+    """The position of a checkpoint, and the tables."""
 
     destinations: Destinations
 
@@ -60,7 +60,7 @@ def state_of(spark: SparkSession, pipeline: Pipeline) -> State:
 
 
 def place_of(spark: SparkSession, pipeline: Pipeline) -> Place | None:
-    """Return where a checkpoint is, from its files alone; None if the pipeline has not run yet."""
+    """Return a checkpoint's position, from its files alone; None if the pipeline never ran."""
     folder = Folder(spark, pipeline.checkpoint)
     text = folder.read(identity.FILE)
     if text is None:
@@ -109,7 +109,7 @@ def check_definition(
 ) -> None:
     """Raise Refusal if a partly written batch would be classified differently by this file.
 
-    A batch of which nothing is written does not count: its run may have been refused because of the
+    A batch of which nothing is written is ignored: its run may have been refused because of the
     file.
     """
     hashes = {stored.transform_hash, transform_hash(pipeline.transform)}

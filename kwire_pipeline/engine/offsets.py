@@ -69,7 +69,7 @@ class Range:
 
 @attrs.frozen
 class Ranges:
-    """The offsets of one batch; partitions without any are left out."""
+    """The offsets of one batch, without empty partitions."""
 
     ranges: tuple[Range, ...]
 

@@ -1,4 +1,4 @@
-"""The files that make up a user's function: its module, and what it imports from its folder.
+"""The files of a user's function: its module, and the modules it imports from its folder.
 
 Imports are read from the source, so imports inside functions also count. Installed packages are not
 included, because they change with the environment, as Spark does. Modules whose names are built at

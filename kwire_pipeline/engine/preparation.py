@@ -74,7 +74,7 @@ def _fit(table: Table, rows: StructType, pipeline: Pipeline, name: str) -> None:
 
 
 def check_mode(table: Table, rule: Sequence[str], name: str) -> None:
-    """Raise Refusal if earlier runs wrote the table in another mode, or by other keys."""
+    """Raise Refusal if earlier runs wrote the table in another mode, or with other keys."""
     former = table.keys()
     if former == rule or (not former and not table.owners()):
         return

@@ -49,7 +49,7 @@ class Proof:
 
     @property
     def problem(self) -> str:
-        """The kinds of errors with an example of each, in one line; empty if there is none."""
+        """The kinds of errors, with an example of each, in one line; empty if there are none."""
         return "; ".join(self.examples)
 
     def words(self) -> list[str]:

@@ -1,7 +1,8 @@
 """The run of a pipeline: identity, lease, then one streaming query until its end.
 
-Rules of this file: nothing is written before `identity.decide` has agreed; the identity file is
-written before the table gets the pipeline's name, so a run that ends in between can be continued.
+Rules of this file: nothing is written before `identity.decide` permits the run; the identity file
+is written before the table gets the pipeline's name, so a run that ends in between can be
+continued.
 """
 
 import datetime
@@ -66,7 +67,7 @@ class Stopped(Exception):
 
 
 class Adapted(Exception):
-    """The end of a query after a batch, because the next query is to have another limit."""
+    """The end of a query after a batch, because the next query should have another limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -113,11 +114,11 @@ def run_pipeline(
 def set_session(spark: SparkSession) -> None:
     """Set the options that affect results: a failing SQL expression is null, times are in UTC.
 
-    If a name occurs twice in a JSON object, the last value counts, also in variants.
+    If a name occurs twice in a JSON object, the last value is used, also in variants.
 
     A streaming query has no adaptive execution, so Spark's default of 200 partitions would create
-    hundreds of tasks for each small batch, as would Delta's default of 50 for each look into its
-    log. Delta's VACUUM lists files with 10,000 tasks by default, several times per table.
+    hundreds of tasks for each small batch, as would Delta's default of 50 for each read of its log.
+    Delta's VACUUM lists files with 10,000 tasks by default, several times per table.
     """
     spark.conf.set("spark.sql.ansi.enabled", "false")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -129,8 +130,8 @@ def set_parallelism(spark: SparkSession) -> None:
     """Set the numbers of tasks that the user has not set to the number of cores.
 
     Executors of a cluster may join after the start, so each batch sets the numbers again. It does
-    so in the session of its frame, because Spark's checkpoint would restore those of the first
-    batch.
+    so in the session of its frame, because Spark's checkpoint would restore the numbers of the
+    first batch.
     """
     context = spark.sparkContext
     for key in PARTITIONS:
@@ -215,7 +216,7 @@ def facts_of(
 def lost_batches(
     name: str, stored: Identity | None, folder: Folder, destinations: Destinations
 ) -> tuple[int | None, int | None]:
-    """Return a batch that the table has lost, and one that the dead letters have lost, or None."""
+    """Return a batch that the table has lost, and one that the dead letters lost, or None."""
     written = Written.read(folder)
     by_rows = stored is not None and not stored.has_replaced_topic
 
@@ -363,7 +364,7 @@ def carry_out(folder: Files, current: Identity, tables: Sequence[Letters]) -> Id
 
 
 class Run:
-    """The query of one run, and what its batches need."""
+    """The query of one run, and everything that its batches need."""
 
     def __init__(
         self,
@@ -457,7 +458,7 @@ class Run:
             self._lease.beat()
 
     def _waits_after(self, error: Exception) -> bool:
-        """Wait after an error that a rerun may cure; return whether the query is to start again.
+        """Wait after an error that a rerun may cure; return whether to restart the query.
 
         Spark would log the same stack trace at each try, so only the first is logged.
         """
@@ -554,13 +555,13 @@ class Run:
             self._control.report(result.figures)
 
     def _end_outage(self) -> None:
-        """Say that an outage is over, if there was one."""
+        """Report that an outage is over, if there was one."""
         if (elapsed_s := self._outage.on_success(time.monotonic())) is not None:
             log_errors(self._spark, is_on=True)
             self._control.warn(f"the run goes on after {elapsed_s:.0f} seconds")
 
     def _maintain(self) -> None:
-        """Maintain the tables if that is due; a failure is reported, and the run goes on."""
+        """Maintain the tables if that is due; a failure is reported, and the run continues."""
         every = self._pipeline.maintenance.every
         if every is None:
             return
@@ -572,9 +573,9 @@ class Run:
             self._control.warn(f"{self._upkeep_problem()}: {problem_of(error)}")
 
     def _maintain_if_due(self, every: datetime.timedelta) -> None:
-        """Maintain the tables if that is due, and note it; raise the error of either.
+        """Maintain the tables if that is due, and record it; raise the error of either step.
 
-        The first note is that of a failure, which stays if the work ends the process.
+        A failure is recorded first, and that record remains if maintenance ends the process.
         """
         folder, control = self._opened.folder, self._control
         now = datetime.datetime.now(datetime.UTC)
@@ -607,7 +608,7 @@ class Run:
             self._cluster.commit(group, start)
 
     def _commit_batch(self, batch_id: int) -> None:
-        """Commit a batch's end offsets for tools that show lag; the run itself needs none."""
+        """Commit a batch's end offsets for tools that show lag; the run does not need them."""
         group = self._pipeline.commit_group
         if group is None:
             return
@@ -665,7 +666,7 @@ class Run:
 def log_errors(spark: SparkSession, *, is_on: bool) -> None:
     """Turn the error logs of Spark and py4j on or off.
 
-    Only an exception can skip a batch, and both would log its stack trace.
+    Only an exception can skip a batch, and both loggers would log its stack trace.
     """
     spark.sparkContext.setLogLevel("ERROR" if is_on else "OFF")
     logging.getLogger("py4j.clientserver").disabled = not is_on

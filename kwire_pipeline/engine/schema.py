@@ -20,7 +20,7 @@ WIDER: Final = {
 
 
 def parse_ddl(ddl: str, key: str) -> StructType:
-    """Parse a list of columns; raise Refusal that says what is wrong."""
+    """Parse a list of columns; raise Refusal if it is invalid."""
     try:
         schema = StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -77,7 +77,7 @@ class Difference:
 
 
 def difference(table: StructType, rows: StructType) -> Difference:
-    """Compare by name, ignoring case; rows have null in columns that only the table has."""
+    """Compare two schemas by name, ignoring case; columns missing in ``rows`` will be null."""
     columns = {field.name.lower(): field for field in table.fields}
     added, widened, conflicts = [], [], []
     for field in rows.fields:

@@ -1,7 +1,7 @@
 """The writers' schemas of a run: batches contain schema ids, the registry has the schemas.
 
-A batch is classified with the known schemas. If some of its misfits have other ids, the registry is
-asked for those, and the misfits are classified again; the topic is not read twice.
+A batch is classified with the known schemas. If some of its misfits have unknown ids, their schemas
+are requested from the registry, and the misfits are classified again; the topic is not read twice.
 
 The registry's answers may change between a run that ends during a batch and the run that finishes
 it, but a record must not move from one table to the other. So before a batch with new ids is
@@ -40,12 +40,12 @@ class Registry(Protocol):
     def url(self) -> str: ...
 
     def schema(self, schema_id: int) -> str:
-        """Return a schema; raise UnknownSchema, with the reason in words, if there is none."""
+        """Return a schema; raise UnknownSchema, with the reason, if there is none."""
 
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """The registry's answers with which a batch was classified."""
+    """The registry's answers that were used to classify a batch."""
 
     url: str
     pipeline_id: str
@@ -121,7 +121,7 @@ class Schemas:
         return again, chosen
 
     def _ask(self, ids: list[int], batch_id: int) -> dict[int, str]:
-        """Ask for schemas and store the answers; return why some ids have no schema."""
+        """Request schemas and store the answers; return why some ids have no schema."""
         problems: dict[int, str] = {}
         for schema_id in ids:
             try:

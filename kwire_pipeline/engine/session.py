@@ -70,7 +70,7 @@ def configuration(pipeline: Pipeline, pyspark: str, *, connector: bool = True) -
 
 
 def redaction(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the option that names all secrets, if there are any, after the user's own pattern."""
+    """Return the option with the patterns of all secrets, if any, after the user's own pattern."""
     names = [re.escape(key) for key, text in chosen.items() if isinstance(text, Secret)]
     return {REDACTION: "|".join([chosen.get(REDACTION, SECRET_NAMES), *names])} if names else {}
 
@@ -136,7 +136,7 @@ def set_warehouse(spark: SparkSession, pipeline: Pipeline) -> None:
 
     A table stores the paths of its files as its catalog spells them. A relative path would mean a
     different folder on each executor of a cluster, and `remove_orphan_files` would not recognize
-    the table's own files by it.
+    the table's own files.
     """
     table = pipeline.table
     is_folder = table.catalog.type is CatalogType.HADOOP and table.warehouse is not None

@@ -153,7 +153,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) -> StructType:
-    """Return the schema of the rows by analysis alone; raise Refusal for what cannot run."""
+    """Return the schema of the rows from analysis alone; raise Refusal if Spark cannot run it."""
     raw = spark.createDataFrame([], RAW_DDL)
     if shape.expressions:
         check_columns(frames.inputs(raw, shape), shape)

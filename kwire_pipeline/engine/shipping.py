@@ -1,7 +1,7 @@
 """The modules of the user's function, sent to the executors.
 
-Python workers on other machines, and those of a pipeline file in another folder, do not have the
-file's folder on their module path, so they could not load a UDF of the function.
+Python workers on other machines, and workers for a pipeline file in another folder, do not have the
+file's folder on their module path, so they could not load a UDF from the function's module.
 """
 
 import os
@@ -46,6 +46,6 @@ def write_zip(files: Mapping[str, Path], path: str) -> None:
 
 
 def packages_of(names: Mapping[str, Path]) -> set[str]:
-    """Return the packages in which the modules are."""
+    """Return the packages that contain the modules."""
     parts = (name.split(".") for name in names)
     return {".".join(each[:end]) for each in parts for end in range(1, len(each))}

@@ -61,7 +61,7 @@ class Beginning:
         return offsets.with_absent(present, beginnings)
 
     def _choice(self, beginnings: Offsets) -> Offsets:
-        """Return the offsets that the file chooses, for the partitions that it names."""
+        """Return the offsets chosen in the file, for the partitions that it names."""
         start = self.pipeline.source.start
         described = list(self.topics.values())
         if start.at_end:

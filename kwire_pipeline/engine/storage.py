@@ -1,6 +1,6 @@
 """A folder in any file system that Spark can reach: local, HDFS, an object store.
 
-Rules of this file: a reader always sees a complete file, old or new, also after a crash; names are
+Rules of this file: a reader always sees a complete file, old or new, even after a crash; names are
 relative to the folder. Local files use the raw local file system: Hadoop's default one keeps a
 checksum beside each file and renames the two one after the other, so a crash in between makes the
 file unreadable.
@@ -129,7 +129,7 @@ class Folder:
         """Write a file unless one of that name exists; return whether it was written.
 
         If two writers create the file at the same time, S3 refuses the second. Other object stores
-        may let both write; then the last one wins.
+        may accept both writes; then the last one wins.
         """
         files, path = self._at(name)
         if files.exists(path):
@@ -152,8 +152,8 @@ class Folder:
     def swap(self, name: str, old: str, new: str) -> bool:
         """Replace a file whose text is ``old``; return whether it was replaced.
 
-        If another process replaces the file at the same time, S3 refuses the second of the two.
-        Elsewhere the last one wins.
+        If another process replaces the file at the same time, S3 refuses the second write.
+        Elsewhere the last write wins.
         """
         files, path = self._at(name)
         if has_conditional_writes(files):

@@ -1,7 +1,7 @@
 """A pipeline's rules applied to a sample of records, without brokers and tables.
 
 The records become one batch; classification, expectations, the transform and the changes by key are
-the same as in a run. The table counts as empty.
+the same as in a run. The table is assumed to be empty.
 """
 
 import json
@@ -61,7 +61,7 @@ class Trial:
         return cls(spark=spark, shape=shape, transform=transform, schemas=schemas)
 
     def run(self, sample: Sample) -> Results:
-        """Return what the records of a sample become."""
+        """Return the rows and dead letters that the records of a sample become."""
         raw = self.spark.createDataFrame(
             [
                 (

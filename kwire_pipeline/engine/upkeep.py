@@ -2,8 +2,8 @@
 
 Rules of this file: no batch may be written during maintenance, because files that are not committed
 yet look like orphans, and rows that change cannot be compacted. A batch that is written but not yet
-recorded in Spark's checkpoint keeps its mark, because the newest mark of each writer does not
-expire. Deletions of keys are forgotten only here, so that a batch is the same in every rerun.
+recorded in Spark's checkpoint keeps its mark, because the newest mark of each writer never expires.
+Deletions of keys are forgotten only here, so that a batch is the same in every rerun.
 """
 
 import datetime
@@ -30,7 +30,7 @@ FIRST_RETRY: Final = datetime.timedelta(minutes=1)
 
 
 def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
-    """Return the limits of maintenance that begins now."""
+    """Return the limits of maintenance that starts now."""
     return Upkeep(
         now=now,
         since=NEVER if settings.every is None else now - settings.every,
@@ -43,7 +43,7 @@ def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
 
 
 class Claims:
-    """The tables that this process maintains, so that a table of several pipelines has one turn.
+    """The tables that this process maintains, so that shared tables are maintained once.
 
     Threads of several runs claim tables. Each step is one call of a dict, which is atomic.
     """
@@ -55,7 +55,7 @@ class Claims:
 
     @contextmanager
     def claim(self, name: str, upkeep: Upkeep) -> Iterator[bool]:
-        """Yield whether to maintain a table: nobody works at it, or has done so `upkeep.since`."""
+        """Yield whether to maintain a table: nobody does now, or has since `upkeep.since`."""
         token = object()
         is_first = self._first.setdefault(name, token) is token
         ended = self._ended.pop(name, None)
@@ -106,9 +106,9 @@ class Turn:
 
     @classmethod
     def read(cls, folder: Files, now: datetime.datetime) -> "Turn":
-        """Read the note beside the checkpoint; write the first note if there is none.
+        """Read the file beside the checkpoint; write a first one if there is none.
 
-        So the interval is counted across restarts, however often they come.
+        So the interval is measured across restarts, however frequent they are.
         """
         try:
             plain = json.loads(folder.read(FILE) or "{}")
@@ -124,6 +124,6 @@ class Turn:
         folder.write(FILE, json.dumps(plain) + "\n")
 
     def is_over(self, every: datetime.timedelta, now: datetime.datetime) -> bool:
-        """Return whether the next maintenance is due; a time in the future counts as over."""
+        """Return whether the next maintenance is due; a time in the future is treated as due."""
         wait = every if self.is_done else min(every, max(every / RETRIES, FIRST_RETRY))
         return not self.at <= now < self.at + wait

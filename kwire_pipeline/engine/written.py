@@ -1,8 +1,8 @@
 """The newest batches that a run wrote, recorded in a file beside the checkpoint.
 
-Spark's checkpoint does not say which batches have rows. From this file, the next run notices that a
-table was rolled back or restored from a backup, and lags its checkpoint. The file is written after
-the batch, so it never names a batch that the tables did not have.
+Spark's checkpoint does not record which batches have rows. With this file, the next run notices
+that a table was rolled back or restored from a backup, and is behind its checkpoint. The file is
+written after the batch, so it never contains a batch that the tables did not have.
 """
 
 import json

@@ -2,5 +2,5 @@
 
 Each table is written by a run of one table, `kwire_pipeline.engine.query.run_pipeline`, with its
 own checkpoint, lease and dead letters. The runs share the session, the client of the brokers, and
-the look-ups.
+the requests to them.
 """

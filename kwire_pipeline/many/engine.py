@@ -1,7 +1,7 @@
 """Spark, the brokers and the store for many tables: one client, a session for each thread.
 
-Rules of this file: one look-up asks about all topics, instead of one look-up for each; each thread
-has its own session, because some statements take their settings from the session.
+Rules of this file: one request covers all topics; each thread has its own session, because some
+statements take their settings from the session.
 """
 
 import json
@@ -83,7 +83,7 @@ class SparkEngine:
             self._sessions.put(session)
 
     def problems(self) -> Mapping[str, tuple[str, Problem]]:
-        """Return the table and the problem of each topic that failed when the last run ended."""
+        """Return the table and problem of each topic that was failing when the last run ended."""
         try:
             stored = json.loads(self._folder.read(PROBLEMS) or "{}")
             return {

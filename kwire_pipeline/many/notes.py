@@ -32,7 +32,7 @@ def written_topics(folder: Notes) -> set[str]:
 
 
 def first_topics(folder: Notes, started: Collection[str]) -> Collection[str] | None:
-    """Return the topics of the first run's first look; None if there was no run.
+    """Return the topics that the first run found at first; None if there was no run.
 
     If the file is missing, the topics that have a checkpoint are returned: the others may have
     appeared later.

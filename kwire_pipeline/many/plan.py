@@ -40,9 +40,9 @@ def plan_tables(
     """Return the table of each topic, sorted by topic.
 
     ``started`` are the topics that have a checkpoint, ``planned`` the topics that a run already
-    writes, and ``first`` the topics of the first look (None if this is the first). Any other topic
-    appeared later, and is read from its first record, wherever the others began. A deleted topic
-    keeps its table.
+    writes, and ``first`` the topics that the first run found at first (None if this is the first
+    look). Any other topic appeared later, and is read from its first record, wherever the others
+    began. A deleted topic keeps its table.
     """
     plans = {}
     tables: dict[str, str] = {}
@@ -87,7 +87,7 @@ def _plan(template: Template, topic: str, *, is_late: bool) -> TablePlan:
 
 
 def _names(template: Template, topic: str) -> list[str]:
-    """Return the tables that only this topic may have; catalogs may ignore the case."""
+    """Return the names of tables reserved for this topic; catalogs may ignore case."""
     names = [template.table_of(topic)]
     for other in (template.common.dead_letters.table, template.common.table.deletions):
         if other is not None and TOPIC in other:
@@ -96,7 +96,7 @@ def _names(template: Template, topic: str) -> list[str]:
 
 
 def _collisions(template: Template, topic: str, tables: dict[str, str]) -> Iterator[str]:
-    """Yield why the tables of a topic cannot be its own."""
+    """Yield why the tables of a topic would not be used by it alone."""
     for name in _names(template, topic):
         if (other := tables.get(name)) is not None:
             yield (

@@ -1,9 +1,9 @@
 """The run of many tables: looks at all topics, and runs each table that has new records.
 
-Rules of this file: one thread, that of `TableRuns.run`, decides; the others each run one table and
-touch nothing else but the note that it has written a batch. A table that fails stops only itself;
-only the end of the JVM, or brokers that do not answer a run until the end of the topics, end the
-whole run.
+Rules of this file: one thread, that of `TableRuns.run`, decides; the other threads each run one
+table, and otherwise only record that it has written a batch. A table that fails stops only itself;
+the whole run ends only if the JVM ends or, in a run to the end of the topics, if the brokers do not
+answer.
 """
 
 import time
@@ -36,16 +36,16 @@ Finished: TypeAlias = tuple[Tally, Place | None]
 
 
 class Engine(Protocol):
-    """Spark, the brokers and the store, as a run of many tables needs them."""
+    """Spark, the brokers and the store, as needed by a run of many tables."""
 
     def written_topics(self) -> set[str]:
         """Return the topics that have a checkpoint."""
 
     def first_topics(self, started: Collection[str]) -> Collection[str] | None:
-        """Return the topics of the first run's first look; None if there was no run."""
+        """Return the topics that the first run found at first; None if there was no run."""
 
     def note_first(self, topics: Collection[str]) -> None:
-        """Store the topics of the first run's first look."""
+        """Store the topics that the first run found at first."""
 
     def topics(self, started: Collection[str]) -> list[str]:
         """Return the topics of the file; raise Failure if no broker answers."""
@@ -54,13 +54,13 @@ class Engine(Protocol):
         """Return the topics that exist, and their ends."""
 
     def place(self, pipeline: Pipeline) -> Place | None:
-        """Return where a table's checkpoint is; None if there is none."""
+        """Return the position of a table's checkpoint; None if there is none."""
 
     def run(self, pipeline: Pipeline, intent: Intent, control: Control, given_up: Ranges) -> Tally:
         """Run one table until the end of its topic."""
 
     def problems(self) -> Mapping[str, tuple[str, Problem]]:
-        """Return the table and the problem of each topic that failed when the last run ended."""
+        """Return the table and problem of each topic that was failing when the last run ended."""
 
     def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
         """Store each topic's problem, with its table, for `status`; return whether that worked."""
@@ -107,7 +107,7 @@ class Outcome:
 
 
 def wait_for_one(running: Collection[Future[Finished]]) -> None:
-    """Wait until a table has ended, or until it is time to look at the clock again."""
+    """Wait until a table's run has ended, or until it is time to check the clock."""
     if running:
         wait(running, POLL_S, return_when="FIRST_COMPLETED")
     else:
@@ -116,7 +116,7 @@ def wait_for_one(running: Collection[Future[Finished]]) -> None:
 
 @attrs.define(kw_only=True)
 class TableRuns:
-    """The tables of one run, and what is known about each."""
+    """The tables of one run, and the state of each."""
 
     template: Template
     engine: Engine
@@ -186,7 +186,7 @@ class TableRuns:
 
     # Looks ---------------------------------------------------------------------------------
     def _look_around(self) -> None:
-        """Ask the brokers about all topics at once, if the next look is due."""
+        """Query the brokers about all topics at once, if the next look is due."""
         now_s = self.clock()
         interval = self.template.common.trigger.interval
         if self._look is not None and (interval is None or now_s < self._next_look_s):
@@ -256,7 +256,7 @@ class TableRuns:
             state.place = self._read_place(state.pipeline)
 
     def _read_place(self, pipeline: Pipeline) -> Place | None:
-        """Return where a checkpoint is; None if a run of the table has to look at it."""
+        """Return the position of a checkpoint; None if a run of the table has to determine it."""
         place = self._read(pipeline)
         return place if place is not None and place.is_at_rest else None
 
@@ -276,7 +276,7 @@ class TableRuns:
     # Runs of tables ------------------------------------------------------------------------
     @property
     def _may_go(self) -> bool:
-        """True if a topic may be deleted; topics that the file names must exist."""
+        """True if topics may be deleted; topics that the file names must exist."""
         source = self.template.common.source
         return source.pattern is not None and not source.fail_on_data_loss
 
@@ -323,7 +323,7 @@ class TableRuns:
         return tally, self._read_place(pipeline)
 
     def _collect(self) -> None:
-        """Take the results of the tables that have ended."""
+        """Collect the results of tables whose runs have ended."""
         ended = [future for future in self._running if future.done()]
         for future in ended:
             state = self._running.pop(future)
@@ -369,7 +369,7 @@ class TableRuns:
         self.outside.warn(f"{state.table}: {text}")
 
     def _alert(self, state: TableState, text: str) -> None:
-        """Warn, and tell the hook unless the run is about to end with this error."""
+        """Warn, and notify the hook unless the run is about to end with this error."""
         self._warn(state, text)
         if self._is_endless:
             self.outside.alert(f"{state.table}: {text}")

@@ -1,8 +1,9 @@
 """The state of one table in a run of many: whether it is due, and what comes after a failure.
 
-Rules of this file: plain decisions; the brokers' offsets, the checkpoint's place and the time are
-arguments. A table is due only if its topic has new records, so a quiet topic costs nothing. A look
-shows only whether a topic has new records; a run that ended after the look knows the topic better.
+Rules of this file: plain decisions; the brokers' offsets, the checkpoint's position and the time
+are arguments. A table is due only if its topic has new records, so a quiet topic costs nothing. A
+look shows only whether a topic has new records; a run that ended after the look has newer
+information.
 """
 
 from collections.abc import Mapping
@@ -84,8 +85,8 @@ class TableState:
     def is_due(self, look: Look, now_s: float, *, may_lose: bool, may_go: bool) -> bool:
         """Return whether a run of the table has something to do.
 
-        With ``may_go`` a topic may be gone, and with ``may_lose`` end before the checkpoint's
-        offsets.
+        With ``may_go``, a topic may no longer exist; with ``may_lose``, it may end before the
+        checkpoint's offsets.
         """
         if self.is_running or self.is_stopped or self.pipeline is None or now_s < self.retry_at_s:
             return False
@@ -106,7 +107,7 @@ class TableState:
 
     @property
     def is_without_hope(self) -> bool:
-        """True if this run no longer writes the table unless somebody changes something."""
+        """True if this run will not write the table again unless somebody changes something."""
         return self.is_stopped or self.refusals > 0
 
     def on_start(self) -> None:
@@ -114,7 +115,7 @@ class TableState:
         self.has_written = False
 
     def on_end(self, place: Place | None, look: Look | None) -> None:
-        """Record that a run succeeded after a look, and the checkpoint's current place."""
+        """Record that a run succeeded after a look, and the checkpoint's current position."""
         self.is_running = False
         self.intent = Intent.CONTINUE
         self.problem = None
@@ -162,5 +163,5 @@ class TableState:
         self.retry_at_s = now_s + (wait_s or 0.0)
 
     def _end_outage(self) -> None:
-        """End an outage: whoever refuses a run, or says that a topic is gone, is not away."""
+        """End an outage: a run that is refused, or whose topic is gone, has reached the brokers."""
         self.outage = Outage(self.outage.patience_s)

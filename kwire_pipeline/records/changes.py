@@ -2,8 +2,8 @@
 
 A record with a value writes the row of its key. A record without one (a tombstone) deletes that
 row, is ignored, or does not fit, as `table.tombstones` says. The value may be a Debezium envelope,
-bare or as ``payload`` beside a schema: with ``op`` c, u or r it writes the row ``after``, with d it
-deletes the row ``before``; others, such as t for a truncated table, do not fit.
+bare or as ``payload`` beside a schema: with ``op`` c, u or r, it writes the row ``after``; with d,
+it deletes the row ``before``; other values, such as t for a truncated table, do not fit.
 
 Rules of this file: pure functions of columns. A deletion needs only the columns of the key, and of
 the sequence if there is one.
@@ -117,7 +117,7 @@ def row_text(data: Column, envelope: Column) -> Column:
 
 
 def envelope_problem(envelope: Column) -> Column:
-    """Return what is wrong with an envelope that has no row, in words; null for any other."""
+    """Return what is wrong with an envelope that has no row, as text; null for any other."""
     operation = envelope.getField(OPERATION)
     unknown = F.coalesce(~operation.isin(*WRITES, DELETES), F.lit(True))
     part = F.when(operation == DELETES, F.lit(BEFORE)).otherwise(F.lit(AFTER))

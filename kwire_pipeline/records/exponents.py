@@ -1,11 +1,12 @@
-r"""Numbers of JSON text whose exponents are so large that a DECIMAL of them would take hours.
+r"""Numbers in JSON text whose exponents are so large that parsing a DECIMAL would take hours.
 
 Java would write out the digits: 1e600000000 keeps a processor busy for hours, also in quotes, which
 Spark accepts for a DECIMAL. No such number fits a DECIMAL, so its text is not parsed at all.
 
 Rules of this file: the same characters in other strings, such as "sha256:4e1234", are not a number.
-A quoted number counts only as the value of a DECIMAL field, in any spelling of its name and with
-any escapes, since a hostile record may have both. The patterns mean the same to Java and to Python.
+A quoted number is checked only as the value of a DECIMAL field, in any spelling of the field's name
+and with any escapes, because a hostile record may use both. The patterns mean the same in Java and
+in Python.
 """
 
 import re
@@ -32,7 +33,7 @@ QUOTED: Final = rf"""["'](?:[0-9.eE+-]*\\u|[+-]?(?:{DIGIT}|\.)*{EXPONENT}{DIGIT}
 
 
 def has_decimal(kind: DataType) -> bool:
-    """Return whether a type may contain a DECIMAL; a false alarm costs only a little time."""
+    """Return whether a type may contain a DECIMAL; a false positive costs only a little time."""
     return "decimal" in kind.simpleString()
 
 
@@ -43,7 +44,7 @@ def is_huge(text: Column, schema: StructType) -> Column:
 
 
 def quoted_pattern(schema: StructType) -> str:
-    """Return the pattern of huge numbers in quotes at the places of a schema's DECIMALs."""
+    """Return the pattern of huge quoted numbers where a schema has DECIMALs."""
     names = sorted(_names(schema))
     places = [rf"""["'](?:{"|".join(map(_spelling, names))})["']\s*:\s*"""] if names else []
     if _has_nameless(schema):

@@ -1,7 +1,7 @@
 """The typed fields of a key or value: one interface for all formats that have fields.
 
 A key or value is parsed once into an envelope, from which its fields, the verdict and, for misfits,
-the reason in words are read.
+the reason as text are read.
 """
 
 from typing import Protocol
@@ -42,7 +42,7 @@ class Fields(Protocol):
         """Return one top-level field in its type."""
 
     def reason(self, data: Column, envelope: Column) -> Column:
-        """Return, in words, why the bytes do not fit."""
+        """Return, as text, why the bytes do not fit."""
 
 
 @attrs.frozen

@@ -261,7 +261,8 @@ def _envelope_steps(shape: Shape) -> list[Step]:
 def _columns(shape: Shape) -> dict[str, Column]:
     """Return the columns over the raw record and its parsed value, by name.
 
-    They are those of the table, or if some of these are expressions, all that they can name.
+    These are the table's columns or, if some of them are expressions, all columns that expressions
+    can use.
     """
     columns: dict[str, Column] = {}
     raw = dict(zip(shape.origin, ORIGIN, strict=True))
@@ -303,7 +304,7 @@ def _place(place: values.Column, shape: Shape) -> Column:
 
 
 def _header(place: values.Column) -> Column:
-    """Return the text of a header; if several have its name, the last one counts."""
+    """Return the text of a header; if several have its name, the last one is used."""
     name = place.path[0]
     matching = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
     return F.try_element_at(matching, F.lit(-1))["value"].cast("string")
@@ -442,7 +443,7 @@ LETTER: Final = (
 
 
 def misfits(frame: DataFrame, shape: Shape) -> DataFrame:
-    """Return the dead letters, each with its reason in words."""
+    """Return the dead letters, each with its reason as text."""
     return take(frame, shape.letter_steps)
 
 

@@ -2,9 +2,9 @@
 
 Spark's parser stops after the first value, and ignores the text after it. So the text is parsed as
 the first element of an array whose second element is a mark. If the mark is not read back from
-there, the text was not exactly one value. Inside an object instead, a text such as
-``{"id":1},"x":2`` would only add a name that is not read. If a key occurs twice, the last value
-counts, as in most parsers. Bytes that are not UTF-8 do not fit, because Spark would replace them.
+there, the text was not exactly one value. If it were parsed inside an object, a text such as
+``{"id":1},"x":2`` would only add a name that is not read. If a key occurs twice, the last value is
+used, as in most parsers. Bytes that are not UTF-8 do not fit, because Spark would replace them.
 """
 
 from typing import Final
@@ -115,10 +115,10 @@ def reason(
     row: Column | None = None,
     row_problem: Column | None = None,
 ) -> Column:
-    """Return, in words, why a record does not fit. For misfits only, because it parses again.
+    """Return, as text, why a record does not fit; only for misfits, because it parses again.
 
-    ``row`` is the text of the object that has the fields, if that is only a part of the value;
-    ``row_problem`` has the words for a value without such a part, else null.
+    ``row`` is the text of the object that has the fields, if that is only part of the value;
+    ``row_problem`` describes a value without such a part, else it is null.
     """
     text = data.cast("string")
     row = text if row is None else row
@@ -157,7 +157,7 @@ def _is_no_object(first_value: Column) -> Column:
 
 
 def _misreading(kind: DataType, unit: TimestampUnit | None) -> str:
-    """Return words for a value of this type that cannot be converted."""
+    """Return a text for a value of this type that cannot be converted."""
     if "timestamp" not in kind.simpleString():
         return f"not {kind.simpleString()}"
     return "no timestamp" if unit is None else f"no timestamp in {unit.value}"

@@ -5,7 +5,7 @@ or map of structs has one entry for each element that has such a field; an array
 other elements. The declared fields are in columns, so they are left out.
 
 Rules of this file: the object arrives as a VARIANT, which keeps numbers, texts and booleans apart;
-if a name occurs twice, the last value counts (`engine/query.py` sets that for variants).
+if a name occurs twice, the last value is used (`engine/query.py` sets that for variants).
 """
 
 from pyspark.sql import Column

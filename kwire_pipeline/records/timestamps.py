@@ -164,7 +164,7 @@ def _unread(column: Column, kind: DataType, units: Units, path: str) -> Column:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """Return the condition that at least one of several is true; null counts as false."""
+    """Return the condition that at least one condition is true; null is treated as false."""
     whole = F.lit(False)
     for condition in conditions:
         whole = whole | F.coalesce(condition, F.lit(False))

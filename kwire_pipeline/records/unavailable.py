@@ -67,9 +67,9 @@ def is_unavailable(column: Column, kind: DataType, text: str) -> Column | None:
 def resolve(
     fields: Iterable[StructField], text: str, latest_first: WindowSpec
 ) -> dict[str, Column]:
-    """Return the columns that can have a placeholder, with the last value in the batch instead.
+    """Return the columns that can have a placeholder, which is replaced by the batch's last value.
 
-    A column without such a value is null, and the column with the prefix `KEEPS` is true.
+    If there is no such value, the column is null, and the column with the prefix `KEEPS` is true.
     """
     every = latest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     columns: dict[str, Column] = {}

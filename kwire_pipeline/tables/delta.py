@@ -257,7 +257,7 @@ class DeltaTable(Atomic):
         self._set_property(key, discarded_ids(former, ids, self.marks(pipeline)))
 
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
-        """Return a writer of rows in the table's types; columns that the rows lack are null."""
+        """Return a writer of rows in the table's types; columns missing in the rows are null."""
         names = {name.lower() for name in frame.columns}
         columns = []
         for field in self.columns().fields:
@@ -320,7 +320,7 @@ def _mark(text: str | None) -> Mark | None:
 
 
 def partition_column(partition: Partition) -> tuple[str, str, str]:
-    """Return a partition column's name, type and expression; for a plain column, just its name."""
+    """Return a partition column's name, type and expression; just the name for a plain column."""
     name = partition.column
     match partition.transform:
         case Transform.IDENTITY:

@@ -47,7 +47,7 @@ def current(history: Sequence[Version]) -> list[Version]:
 
 
 def restored_version(version: Version, history: Sequence[Version]) -> int | None:
-    """Return the version that a RESTORE went back to; None if the history lacks it."""
+    """Return the version to which a RESTORE went back; None if the history lacks it."""
     number = version.parameters.get("version")
     if number is not None:
         return int(number)

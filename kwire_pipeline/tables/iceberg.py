@@ -2,12 +2,12 @@
 
 A batch is in the table if a snapshot of the current state has its mark or, because snapshots
 expire, if a row has one of its offsets: a snapshot is atomic, so one row proves all of them. If
-several pipelines write to a table, only the marks count. Changes by key that leave no row and whose
-mark has expired are applied again, which changes nothing.
+several pipelines write to a table, only the marks are considered. Changes by key that leave no row
+and whose mark has expired are applied again, which changes nothing.
 
 A batch is appended only to the state in which it is known to be absent: Iceberg refuses the commit
 if another writer has added rows since. So two runs that hold the same lease, one of them after a
-pause, cannot both append a batch. Compaction does not count, because it adds no rows.
+pause, cannot both append a batch. Compaction is no conflict, because it adds no rows.
 """
 
 import datetime
@@ -83,7 +83,7 @@ TAG: Final = "writer-"
 
 
 def former_ids(pipeline_ids: Set[str], owners: Set[str]) -> Set[str]:
-    """Return the ids in marks that no run needs: later ids of the same pipelines have marks.
+    """Return the ids in marks that runs no longer need: newer ids of the pipelines have marks.
 
     ``owners`` are the ids with which pipelines write the table now. While one of them has no mark,
     a former id may be that pipeline's.
@@ -101,11 +101,11 @@ class Tags:
 
 
 def tags_of(snapshots: Iterable[JavaObject], owners: Set[str]) -> Tags:
-    """Return whose tags a table has, from the snapshots of its current state, newest first.
+    """Return the writers whose snapshots get tags; ``snapshots`` are current, newest first.
 
-    Each of the table's pipelines has one, and so have the `OTHER_WRITERS` that were the last to
-    commit. Flink gives each job a new id, and each query of Spark has its own. If all of them kept
-    a snapshot, its data would never be freed.
+    Each of the table's pipelines gets a tag, and so do the last `OTHER_WRITERS` that committed.
+    Flink gives each job a new id, and each query of Spark has its own. If all of them kept a
+    snapshot, its data would never be freed.
     """
     newest: dict[str, int] = {}
     pipeline_ids = set()
@@ -226,7 +226,7 @@ class IcebergTable(Atomic):
         return newest if newest is not None and (last is None or last < newest) else None
 
     def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether a written batch is gone, as far as marks or rows show."""
+        """Return whether a written batch is gone, judging by marks or rows."""
         missing = is_missing(self._table(), mark)
         if missing is not None:
             return missing
@@ -359,7 +359,7 @@ class IcebergTable(Atomic):
         """Return whether merge-on-read has left files that delete rows of data files by position.
 
         Compaction of the data keeps these files, and each read applies them. The deletion vectors
-        of format version 3 do not count.
+        of format version 3 are not included.
         """
         files = self._metadata("delete_files")
         is_position = (F.col("content") == POSITION) & (F.col("file_format") != "PUFFIN")
@@ -425,7 +425,7 @@ class IcebergTable(Atomic):
 
 
 def ancestors(table: JavaObject) -> Iterator[JavaObject]:
-    """Yield the current snapshot and those before it, newest first, up to the last expiry.
+    """Yield the current snapshot and its ancestors, newest first, up to the last expiry.
 
     Snapshots that were rolled back or are on another branch are not included.
     """
@@ -439,8 +439,7 @@ def ancestors(table: JavaObject) -> Iterator[JavaObject]:
 def current(table: JavaObject) -> Iterator[JavaObject]:
     """Yield the snapshots that make up the current state, newest first.
 
-    Older snapshots that a tag has kept also count as ancestors, if the ones in between have
-    expired.
+    Older snapshots kept by a tag are also included if the snapshots in between have expired.
     """
     oldest = None
     for oldest in ancestors(table):

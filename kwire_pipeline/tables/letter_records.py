@@ -40,7 +40,7 @@ HEADER_OVERHEAD_BYTES: Final = 8
 
 @attrs.frozen
 class Owner:
-    """The pipeline whose letters count, as the headers name it."""
+    """The pipeline whose letters are meant, as named in the headers."""
 
     pipeline: str
     table: str
@@ -111,7 +111,7 @@ def letters_of(records: DataFrame) -> DataFrame:
 
 
 def size_of() -> Column:
-    """Return the most bytes that a record can take in its topic, uncompressed."""
+    """Return the maximum number of bytes that a record can take in its topic, uncompressed."""
     headers = F.aggregate(
         "headers",
         F.lit(0).cast("bigint"),

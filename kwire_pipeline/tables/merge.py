@@ -1,7 +1,7 @@
 """The application of changes by key to a table, as one MERGE.
 
 With an order, a change is applied only if it is newer than the row. So changes can be applied
-repeatedly and in any order: the newest one remains.
+repeatedly and in any order: the newest change remains.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,8 +39,8 @@ def merge_statement(
 ) -> str:
     """Return the MERGE statement for changes with one row per key.
 
-    Columns that only the table has keep their values, and so do the columns in ``kept_names`` where
-    a change says so. With columns in ``order``, a row that is not older than its change stays.
+    Columns that only the table has keep their values, and so do the columns in ``kept_names`` if a
+    change requires that. With columns in ``order``, a row that is not older than its change stays.
     """
     is_newer = f" AND ({is_older(order, 'own', 'change')})" if order else ""
 

@@ -122,7 +122,7 @@ class ParquetTable(Atomic):
         self._meta.write(FILE, attrs.evolve(self._read(), columns=StructType(fields).json()).dump())
 
     def check_partitions(self) -> None:
-        """Check that the folder layout is the file's, because readers accept only one layout."""
+        """Check that the folder layout matches the file, because readers accept only one layout."""
         own = self._read().partitions
         if own is not None:
             refuse_partitions(self.name, own, [*self._partitions])

@@ -1,7 +1,7 @@
-"""The operations that the pipeline needs of every table format, and the mark of a batch.
+"""The operations that every table format must provide, and the mark of a batch.
 
 Rules: in a table, the rows of a batch become visible together with its mark, which proves that they
-are there. Marks can expire; then the offsets in the rows are the proof.
+are in the table. Marks can expire; then the offsets in the rows are the proof.
 """
 
 import datetime
@@ -78,7 +78,7 @@ class Origin:
             spark.sql(f"DELETE FROM {table} WHERE `{self.topic}` IN ({listed})")
 
     def delete_spots(self, table: str, spots: DataFrame) -> None:
-        """Delete the rows of some records; ``spots`` has their topics, partitions and offsets."""
+        """Delete the rows of some records, given by topic, partition and offset in ``spots``."""
         same = " AND ".join(f"own.`{name}` = other.`{name}`" for name in self.spot)
         with view_of(spots.toDF(*self.spot).distinct()) as view:
             spots.sparkSession.sql(
@@ -286,18 +286,18 @@ class Letters(Protocol):
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         """Return whether the mark shows that a batch is written; in a topic, perhaps partly.
 
-        With ``by_rows``, a row with one of the batch's offsets also counts as proof, because marks
-        can expire.
+        With ``by_rows``, a row with one of the batch's offsets is also accepted as proof, because
+        marks can expire.
         """
 
     def finish(self, pipeline: str) -> None:
         """Make visible what a pipeline's last append committed; called before a run."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        """Return the last batch with a mark of the pipeline; None without such a mark."""
+        """Return the last batch with a mark of the pipeline; None if there is no such mark."""
 
     def rolled_back(self, pipeline_id: str) -> int | None:
-        """Return a batch of the pipeline that was rolled back, as far as the table shows that."""
+        """Return a batch of the pipeline that was rolled back, if the table shows that."""
 
     def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
         """Return whether a batch that was written is no longer in the table."""
@@ -358,10 +358,11 @@ class Letters(Protocol):
 
 
 def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) -> dict[str, str]:
-    """Return the topics that other pipelines write to this one's tables, with their names.
+    """Return the topics that other pipelines write to this pipeline's tables, with their names.
 
     ``own`` is the name of this pipeline. Only existing marks show this. A table that this pipeline
-    has not written yet is left out, because its rows may be from an earlier name of the pipeline.
+    has not written yet is left out, because its rows may come from the same pipeline under an
+    earlier name.
     """
     names: dict[str, str] = {}
     own_topics = set(topics)
@@ -389,10 +390,10 @@ def forgotten_time(text: str | None) -> datetime.datetime | None:
 def forget_deletions(
     table: "Table", before: datetime.datetime, store: Callable[[str], None], spark: SparkSession
 ) -> None:
-    """Delete the deletions that were written before a time.
+    """Forget the deletions that were written before a time.
 
-    The time is stored first, so that a run that ends in between never leaves deletions that are
-    gone but not known to be gone.
+    The time is stored first, so that a run that ends in between never leaves deletions forgotten
+    without a trace.
     """
     older = older_deletions(before)
     if table.read().where(older).isEmpty():
@@ -434,7 +435,7 @@ class Table(Letters, Protocol):
         """
 
     def forget(self, before: datetime.datetime) -> None:
-        """Delete deletions that were written before a time, and store the time."""
+        """Forget deletions that were written before a time, and store the time."""
 
     def forgotten_before(self) -> datetime.datetime | None:
         """Return the time before which deletions may have been forgotten; None if none were."""

@@ -1,11 +1,11 @@
 """The proof of a table that is changed by key: each key has its last change.
 
-Such a table keeps no earlier offsets, so this much can be proved: the records that the topics still
-have are classified as a run would classify them today, and the last change of each key is compared,
-by offset, with the row of that key. A key whose last change is a deletion has no row. A key with
-records in several partitions may have the last change of any of them, unless the table has a
-sequence, which orders them all. Rows of records that the topics no longer have are counted but not
-judged.
+Such a table does not keep earlier offsets, so only this can be proved: the records that the topics
+still have are classified as a run would classify them today, and the last change of each key is
+compared, by offset, with the row of that key. A key whose last change is a deletion has no row. A
+key with records in several partitions may have the last change of any of them, unless the table has
+a sequence, which orders all of them. Rows of records that the topics no longer have are counted but
+not judged.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class KeyProof:
 
     @property
     def problem(self) -> str:
-        """The kinds of errors with an example of each, in one line; empty if there is none."""
+        """The kinds of errors, with an example of each, in one line; empty if there are none."""
         letters = [f"dead letters {example}" for example in self.letters.examples]
         return "; ".join((*self.examples, *letters))
 

@@ -1,4 +1,4 @@
-"""Dead letters that become changes by key, unless their key has a newer change.
+"""Turns dead letters into changes by key, unless their key has a newer change.
 
 If the table has a sequence, rows and the table of deletions show which change is newer. Without a
 sequence, the offsets within a partition do: a later change is in the row of its key or, if it
@@ -60,7 +60,7 @@ def first_offsets(changes: DataFrame, shape: Shape) -> Offsets:
 def without_followed(changes: DataFrame, others: DataFrame, shape: Shape) -> DataFrame:
     """Return the changes that no known change of the same key follows.
 
-    A change in another partition may be older or newer, so it counts as a later one.
+    A change in another partition may be older or newer, so it is treated as later.
     """
     topic, partition, offset = shape.origin[:SPOT_COUNT]
     keys = " AND ".join(f"change.`{key}` <=> other.`{key}`" for key in shape.changes.keys)

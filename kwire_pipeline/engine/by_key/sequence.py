@@ -1,17 +1,17 @@
-"""Changes by key that may arrive late: the newest change counts, whenever it arrives.
+"""Changes by key that may arrive late: the newest change wins, whenever it arrives.
 
 A row stores the sequence of its last change in its columns. A deleted key has no row, so a table of
 deletions stores its key and sequence. A change that is older than the row or the deletion is not
 applied.
 
-How long a deletion is remembered counts from when it was written to the table of deletions, not
-from its record's time: when a topic is read for the first time, older changes of the key may still
+A deletion is remembered for a time that starts when it is written to the table of deletions, not at
+its record's time: when a topic is read for the first time, older changes of the key may still
 follow. A change that is read a second time may come after its deletion was forgotten, so a check
 rejects such changes.
 
-Rules of this file: a deletion is stored before it is applied, so a run that ends in between leaves
-no deleted row without its deletion. Every step can be repeated, because the newest change stays the
-newest.
+Rules of this file: a deletion is stored before it is applied, so a run that ends in between never
+leaves a deleted row without its deletion. Every step can be repeated, because the newest change
+stays the newest.
 """
 
 from pyspark.sql import DataFrame

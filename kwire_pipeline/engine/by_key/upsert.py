@@ -1,9 +1,9 @@
-"""The changes of one batch by key: the last of several changes of a key counts.
+"""The changes of one batch by key: only the last of several changes of a key is applied.
 
 The last change is the one with the highest partition and offset. Producers put all records of a key
-into one partition, so this is the order in which they were produced. Records of a key in two
-partitions have no order that a reader could know; in that case this order is at least the same in
-every rerun. If the table has a sequence, its columns count first.
+into one partition, so this is the order in which they were produced. For records of a key in two
+partitions, no reader can know the order; in that case the order used here is at least the same in
+every rerun. If the table has a sequence, its columns are compared first.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def all_changes(
 def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
     """Return the last change of each key.
 
-    In place of a placeholder for an unchanged value, it has the last value of an earlier change.
+    Placeholders for unchanged values are replaced by the last value of an earlier change.
     """
     by_key = Window.partitionBy(*[F.col(f"`{key}`") for key in shape.changes.keys])
     latest_first = by_key.orderBy(*[F.col(f"`{name}`").desc() for name in shape.order])

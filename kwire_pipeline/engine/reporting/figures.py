@@ -47,7 +47,8 @@ OTHER_REASONS: Final = "other reasons"
 def merged_reasons(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
     """Return dead letters by reason: the most common reasons, and the rest as one number.
 
-    A reason may name a schema id that the registry lacks, and damaged records can have any id.
+    The number is limited because a reason may contain an unknown schema id, and damaged records can
+    have any id.
     """
     counts = Counter(first) + Counter(second)
     rest = counts.pop(OTHER_REASONS, 0)

@@ -1,1 +1,1 @@
-"""Stores of files that offer more through their own requests than through Hadoop."""
+"""Stores of files whose own requests offer more than Hadoop does."""

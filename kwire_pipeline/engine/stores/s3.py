@@ -1,10 +1,10 @@
-"""Small objects of S3: read by one request, and written only if nobody else has written them since.
+"""Small objects in S3: read with one request, and replaced only if nobody has changed them since.
 
 Rules of this file: requests go through the client of Hadoop's S3A file system, with its credentials
-and encryption. S3A reads by two requests, of which the second one fails if the object was replaced
-in between. It has no conditional writes before Hadoop 3.4.2, and Spark 4.0 comes with 3.4.1. S3
-refuses a write that the client repeats after a lost answer, so a refused write counts as done if
-the object has its text.
+and encryption. S3A itself reads an object with two requests, and the second fails if the object was
+replaced in between; it has no conditional writes before Hadoop 3.4.2, and Spark 4.0 comes with
+3.4.1. The client repeats a write whose answer was lost, which S3 then refuses, so a refused write
+counts as successful if the object has the written text.
 """
 
 import re
