@@ -477,11 +477,11 @@ class Metrics:
         self._functions.setdefault(metric, {})[labels] = read
 
     def register_label_function(self, metric: Metric, read_all: Callable[[], Labelled]) -> None:
-        """Register a function that returns all values of a metric with changing label sets."""
+        """Register a function that returns all values of a metric whose label sets vary."""
         self._label_functions[metric] = read_all
 
     def declare(self, metrics: Iterable[Metric]) -> None:
-        """Show metrics even without values: as 0 if they have no labels, else only by name."""
+        """Show metrics even without values: as 0 if they have no labels, else only their names."""
         for metric in metrics:
             all_values = (self._cells, self._histograms, self._functions, self._label_functions)
             if any(metric in values for values in all_values):
