@@ -39,7 +39,7 @@ class Timers:
 
     @property
     def deadline(self) -> float:
-        """The time of the next check; infinity without a deadline, never later than one."""
+        """The time of the next check, at the latest the first deadline; infinity without any."""
         return self._heap[0][0] if self._at and self._heap else inf
 
     def at(self, name: Hashable) -> float | None:

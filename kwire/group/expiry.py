@@ -1,8 +1,8 @@
 """The expiry of committed offsets, and of groups without offsets (KIP-211).
 
 An offset is removed when its topic is deleted, or when it has been unused for
-``offsets.retention.minutes``. The time counts from when the group became empty. It counts from the
-commit for a topic that the group no longer subscribes to, and for a consumer that only commits.
+``offsets.retention.minutes``. This time starts when the group becomes empty or, for a topic that
+the group no longer subscribes to and for a consumer that only commits, with the commit.
 
 Every function yields steps; each step checks a bounded number of offsets, in the state at the time
 of the step.

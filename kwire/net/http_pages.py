@@ -62,7 +62,7 @@ class _Body:
 
 
 class _SharedPage:
-    """A page whose large bodies clients share once there are :data:`BODIES_MAX` of them."""
+    """A page; once it has :data:`BODIES_MAX` large bodies, further clients share them."""
 
     def __init__(self, make_page: Callable[[], Awaitable[Page]]) -> None:
         self._make_page = make_page

@@ -259,7 +259,7 @@ def xor(a: bytes, b: bytes) -> bytes:
 
 
 def value_of(name: str, part: str) -> str:
-    """Return the value of an attribute; raise AuthenticationFailed for another or empty one."""
+    """Return the value of an attribute; raise AuthenticationFailed if it is another or empty."""
     key, equals, value = part.partition("=")
     if key != name or not equals or not value or "\0" in value:
         raise AuthenticationFailed(f"a SCRAM message without a valid attribute {name}")

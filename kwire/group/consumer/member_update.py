@@ -177,7 +177,7 @@ class MemberUpdate:
     def _is_too_early(self, now_ms: int) -> bool:
         """Return whether the last target is younger than the interval between two targets.
 
-        A target from the future counts as old: the wall clock was set back.
+        A target from the future is treated as old, because the wall clock was set back.
         """
         since_ms = self.group.assignment_ms
         return bool(since_ms) and 0 <= now_ms - since_ms < self.settings.assignment_interval_ms

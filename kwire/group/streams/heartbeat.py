@@ -215,7 +215,7 @@ class Beat:
 def is_too_early(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> bool:
     """Return whether the last target is younger than the interval between two targets.
 
-    A target from the future counts as old: the wall clock was set back.
+    A target from the future is treated as old, because the wall clock was set back.
     """
     since_ms = group.assignment_ms
     return bool(since_ms) and 0 <= now_ms - since_ms < settings.assignment_interval_ms
