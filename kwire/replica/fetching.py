@@ -142,9 +142,9 @@ def _read_again(
 ) -> Steps[None]:
     """Reread the partitions that have changed since ``reading``, and replace their results.
 
-    Partitions that could not be read are read again, and all partitions are if the lease is over. A
-    session also adds other partitions that have changed. As in the first reading, other tasks run
-    in between, and threads read the data for which lookups would wait.
+    Partitions that could not be read are read again, too. With ``everything``, or if the lease is
+    over, all partitions are read again. A session also adds other partitions that have changed. As
+    in the first pass, other tasks run in between, and threads read the data that lookups need.
     """
     reading.on_turn()
     everything = everything or reading.is_lease_over
