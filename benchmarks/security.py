@@ -1,9 +1,9 @@
-"""Measure what ACLs, log-ins and TLS cost, the latter beside Apache Kafka.
+"""Measure what ACLs, logins and TLS cost, the latter beside Apache Kafka.
 
     python benchmarks/security.py [--peers kwire,kafka] [--mb N] [--only acls,logins,tls]
 
 - acls: one check of a right among 10,000 ACLs, new and repeated, in this process.
-- logins: log-ins a second with SCRAM and PLAIN, of clients that connect one after the other.
+- logins: logins a second with SCRAM and PLAIN, of clients that connect one after the other.
 - tls: librdkafka writes records of 1 KB and reads them again, with TLS 1.3 and without; MB a second
   and the broker's CPU seconds for each GB.
 """
@@ -79,7 +79,7 @@ def _log_in_with_scram(target: Target, salted: bytes) -> None:
 
 
 def measure_logins(target: Target, peer: str) -> None:
-    """Print the log-ins a second of one client, and what they cost the broker."""
+    """Print the logins a second of one client, and what they cost the broker."""
     salted = salt_password(SCRAM, PASSWORD, b"salt", 4096)
     ways: dict[str, Callable[[], None]] = {
         "PLAIN": lambda: connect_alice(target).close(),
@@ -91,7 +91,7 @@ def measure_logins(target: Target, peer: str) -> None:
             act()
             count += 1
         cost_ms = (target.cpu_s - cpu_s) / count * 1000
-        print(f"{peer}: {name}: {count / LOGINS_S:.0f} log-ins/s, {cost_ms:.2f} ms of CPU each")
+        print(f"{peer}: {name}: {count / LOGINS_S:.0f} logins/s, {cost_ms:.2f} ms of CPU each")
 
 
 def measure_tls(target: Target, peer: str, size_mb: int) -> None:

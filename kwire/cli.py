@@ -297,7 +297,7 @@ def serve(options: argparse.Namespace) -> None:
                 from kwire.secure.command import protect
 
                 properties, upkeep, more = protect(options, properties)
-                # Metrics are not encrypted and ask for no log-in.
+                # Metrics are not encrypted and ask for no login.
                 if options.metrics_host is None:
                     options.metrics_host = "127.0.0.1"
         except ConfigError as error:

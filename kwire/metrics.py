@@ -77,17 +77,17 @@ CONNECTIONS_MADE: Final = counter(
 )
 AUTHENTICATIONS: Final = counter(
     "kafka_server_socket_server_metrics_successful_authentication_total",
-    "Log-ins of clients.",
+    "Logins of clients.",
     "listener",
 )
 FAILED_AUTHENTICATIONS: Final = counter(
     "kafka_server_socket_server_metrics_failed_authentication_total",
-    "Connections closed because their log-in failed.",
+    "Connections closed because their login failed.",
     "listener",
 )
 REAUTHENTICATIONS: Final = counter(
     "kafka_server_socket_server_metrics_successful_reauthentication_total",
-    "Log-ins that renewed a session.",
+    "Logins that renewed a session.",
     "listener",
 )
 FAILED_REAUTHENTICATIONS: Final = counter(

@@ -198,7 +198,7 @@ class _OpenSockets:
 
 
 def silent_connections(target: Target) -> Attack:
-    """Open connections for log-ins that never come."""
+    """Open connections for logins that never come."""
     open_socks = _OpenSockets()
     try:
         while True:
@@ -251,7 +251,7 @@ def whole_handshakes(target: Target) -> Attack:
 
 
 def oversized_frames(target: Target) -> Attack:
-    """Announce large frames before the log-in, or send nearly all of a permitted one."""
+    """Announce large frames before the login, or send nearly all of a permitted one."""
     open_socks = _OpenSockets()
     try:
         while True:
@@ -265,7 +265,7 @@ def oversized_frames(target: Target) -> Attack:
 
 
 def requests_without_a_login(target: Target) -> Attack:
-    """Ask for metadata before the log-in."""
+    """Ask for metadata before the login."""
     while True:
         with suppress(OSError), WireClient(*target.login) as client:
             client.send(MetadataRequest(topics=None), 12)
@@ -306,7 +306,7 @@ def _check_refused(client: WireClient) -> None:
 
 
 def replayed_tokens(target: Target) -> Attack:
-    """Repeat the messages of a log-in with SCRAM that somebody has listened to."""
+    """Repeat the messages of a login with SCRAM that somebody has listened to."""
     user = ScramClient(SCRAM, "carol", "nonceofcarol")
     with WireClient(*target.login) as client:
         answer = log_in(client, user.first(), SCRAM.name)

@@ -32,7 +32,7 @@ def round_trip(address: str, topic: str, settings: dict[str, Any]) -> None:
 
 
 def refusal(address: str, settings: dict[str, Any]) -> str:
-    """Return the errors with which a log-in fails; a client that may log in fails the test."""
+    """Return the errors with which a login fails; a client that may log in fails the test."""
     errors: list[str] = []
     own: dict[str, Any] = {
         "bootstrap.servers": address,

@@ -80,7 +80,7 @@ class Librdkafka:
         return value
 
     def fail(self, address: str, login: Login) -> None:
-        """Fail the test unless the broker refuses the log-in, and says so."""
+        """Fail the test unless the broker refuses the login, and says so."""
         text = clients.refusal(address, for_librdkafka(login))
         assert "uthentication" in text or "invalid_token" in text
 

@@ -56,7 +56,7 @@ def test_user_gets_in_and_sees_what_the_acls_allow(
         except KafkaException:
             return {"not logged in"}
 
-    eventually(lambda: topics() == set(), "a log-in that shows no topic")
+    eventually(lambda: topics() == set(), "a login that shows no topic")
     kwire(broker, "acls", "add", f"User:{group}", "Describe", "--topic", topic)
     eventually(lambda: topics() == {topic}, "the topic")
     kwire(broker, "acls", "remove", f"User:{group}")

@@ -29,7 +29,7 @@ STEPS = {
     "requests_without_a_login": 30,
     "replayed_tokens": 30,
 }
-"""The numbers of steps, if not 300; a failed log-in is answered after 0.1 s.
+"""The numbers of steps, if not 300; a failed login is answered after 0.1 s.
 
 More connections than kwire keeps are opened for kwire alone: Kafka keeps all of them, until its
 heap is exhausted.

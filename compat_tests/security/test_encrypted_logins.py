@@ -1,4 +1,4 @@
-"""Log-ins over TLS (SASL_SSL) with each mechanism, with ACLs that tell the users apart."""
+"""Logins over TLS (SASL_SSL) with each mechanism, with ACLs that tell the users apart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Encrypted:
     issuer: IssuerServer
 
     def login(self, mechanism: str, user: str, *, is_right: bool = True) -> Login:
-        """Return the log-in of a user, with the right secret or another."""
+        """Return the login of a user, with the right secret or another."""
         if mechanism == OAUTHBEARER:
             claims = {} if is_right else {"aud": "others"}
             return Login(mechanism, user, self.issuer.token(user, **claims), self.trusted)

@@ -1,4 +1,4 @@
-"""Log-ins with PLAIN, as clients see them."""
+"""Logins with PLAIN, as clients see them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shake_hands(client: WireClient, mechanism: str = "PLAIN", version: int = 1) 
 
 
 def log_in(client: WireClient, user: str, password: str) -> SaslAuthenticateResponse:
-    """Send a handshake and a log-in; return the answer to the log-in."""
+    """Send a handshake and a login; return the answer to the login."""
     assert shake_hands(client) == 0
     token = f"\0{user}\0{password}".encode()
     return client.call(SaslAuthenticateRequest(auth_bytes=token), 2)

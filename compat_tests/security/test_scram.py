@@ -1,4 +1,4 @@
-"""Log-ins with SCRAM, whose users are made and removed while the broker runs."""
+"""Logins with SCRAM, whose users are made and removed while the broker runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def wait_until_user_may_log_in(broker: Guarded, settings: dict[str, Any]) -> Non
             return False
         return True
 
-    eventually(is_served, "a log-in")
+    eventually(is_served, "a login")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

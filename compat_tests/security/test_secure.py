@@ -141,7 +141,7 @@ def test_user_without_an_acl_may_nothing(broker: Secure, jvm: Jvm, topic: str, g
             return False
         return True
 
-    eventually(has_logged_in, "a log-in")
+    eventually(has_logged_in, "a login")
     assert topic not in visible[0]
 
 
@@ -176,7 +176,7 @@ def test_scan_finds_no_weak_protocol_or_cipher(broker: Secure) -> None:
 
 
 def test_no_password_is_in_a_log_or_a_description(broker: Secure) -> None:
-    """Log-ins have failed and worked before; every setting of the broker is described."""
+    """Logins have failed and worked before; every setting of the broker is described."""
     admin = AdminClient(broker.settings)
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
     described = admin.describe_configs([resource])[resource].result(30)

@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 def guarded_address(node: Node) -> str:
-    """Return the address of the node's listener with log-ins."""
+    """Return the address of the node's listener with logins."""
     lines = node.config.read_text().splitlines()
     listeners = next(line for line in lines if line.startswith("listeners="))
     return listeners.partition("BROKERS://")[2].split(",")[0]

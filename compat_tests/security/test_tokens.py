@@ -1,4 +1,4 @@
-"""Log-ins with access tokens (OAUTHBEARER), as clients see them."""
+"""Logins with access tokens (OAUTHBEARER), as clients see them."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def log_in(client: WireClient, token: str) -> SaslAuthenticateResponse:
 
 
 def test_answers_to_tokens_on_the_wire(setting: Setting) -> None:
-    """RFC 7628: the client acknowledges the error before the log-in fails."""
+    """RFC 7628: the client acknowledges the error before the login fails."""
     with wire(setting.guarded.login) as client:
         answer = log_in(client, setting.issuer.token("alice"))
         assert (answer.error_code, answer.auth_bytes) == (0, b"")
@@ -228,7 +228,7 @@ def test_session_ends_with_its_token(setting: Setting) -> None:
 
 
 def test_new_key_of_the_issuer_is_found(setting: Setting) -> None:
-    """The first log-in with it fails; the broker then fetches the keys early."""
+    """The first login with it fails; the broker then fetches the keys early."""
     old = setting.issuer.issuer
     setting.issuer.issuer = Issuer.create("ES256", "second")
     try:

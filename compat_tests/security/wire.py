@@ -1,4 +1,4 @@
-"""Log-ins request by request: with a password, and with a delegation token."""
+"""Logins request by request: with a password, and with a delegation token."""
 
 from __future__ import annotations
 

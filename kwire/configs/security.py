@@ -30,10 +30,10 @@ class SecurityConfig(Config):
         "GSSAPI", "The mechanism with which nodes log in to controllers: PLAIN or OAUTHBEARER."
     )
     connection_failed_authentication_delay_ms = integer(
-        100, "How long a failed log-in waits for its answer.", low=0
+        100, "How long a failed login waits for its answer.", low=0
     )
     connections_max_reauth_ms = long(
-        0, "How long a log-in is valid; 0 for the life of the connection."
+        0, "How long a login is valid; 0 for the life of the connection."
     )
 
     @classmethod

@@ -2,8 +2,8 @@
 
 An offline directory is listed with an error and without partitions. Sizes are those of the segment
 files. The lag is how far the log end offset is below the high watermark, as in Kafka: 0 on a
-leader. The lag of a future replica is how far it is behind the current replica, or -1 if the current
-replica is gone.
+leader. The lag of a future replica is how far it is behind the current replica, or -1
+if the current replica is gone.
 """
 
 from kwire.codec.messages.describe_log_dirs import (

@@ -43,7 +43,7 @@ only 25 seconds after the cut. A new connection carries them within 2 seconds.
 """
 _API_VERSIONS: Final = 18
 _LOGIN: Final = (17, 36)
-"""The API keys of a log-in: SaslHandshake and SaslAuthenticate."""
+"""The API keys of a login: SaslHandshake and SaslAuthenticate."""
 _RENEWAL: Final = 0.85
 """The fraction of a session's lifetime after which it is renewed."""
 _ENDS: Final = (OSError, Disconnect, MalformedError)
@@ -90,7 +90,7 @@ class NodeClient:
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """The first and last version that the other node advertises, by API key."""
     login: "NodeLogin | None" = None
-    """The log-in at the other node; None if it requires none."""
+    """The login at the other node; None if it requires none."""
     lost: bool = False
     _sender: Sender | None = None
     """The sender of the connected socket; it holds the requests that are not sent yet."""
@@ -100,7 +100,7 @@ class NodeClient:
     """The requests in flight, oldest first: responses must come in this order."""
     _to_send: ParkingLot = attrs.field(factory=ParkingLot)
     _queue: deque[tuple[PendingCall[Body], bytes]] | None = None
-    """The requests that wait for a log-in to end; None if no log-in is in progress."""
+    """The requests that wait for a login to end; None if no login is in progress."""
     _correlation_id: int = 0
     """The correlation id of the last request."""
 

@@ -1,7 +1,7 @@
 """The requests of a connection whose client must log in first (SASL).
 
 Until then, frames are limited to ``sasl.server.max.receive.size``, and
-:mod:`kwire.net.pending_logins` limits the connection. A failed log-in is answered only after
+:mod:`kwire.net.pending_logins` limits the connection. A failed login is answered only after
 ``connection.failed.authentication.delay.ms``, so guessing passwords is slow, and then the
 connection ends. If sessions have a lifetime, the client must log in again in time (KIP-368): the
 first other request after its session has expired ends the connection.
@@ -33,7 +33,7 @@ from kwire.security.exchange import Unready
 from kwire.waits import Slow
 
 REAUTHENTICATION_S: Final = 1.0
-"""The shortest time between two log-ins on one connection, as in Kafka."""
+"""The shortest time between two logins on one connection, as in Kafka."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -63,7 +63,7 @@ class LoginRules:
 
     mechanisms: Mechanisms
     max_frame_bytes: int
-    """The largest frame before the log-in."""
+    """The largest frame before the login."""
     failure_delay_s: float
     clock: Clock
     counts: LoginCounts
@@ -82,9 +82,9 @@ class LoginRequests(LoginRequired):
     _guests: Guests | None = None
     """None once the client has logged in."""
     _max_bytes: int = 0
-    """The largest frame after the log-in."""
+    """The largest frame after the login."""
     _conversation: Conversation | None = None
-    """The log-in in progress; None once the client has logged in."""
+    """The login in progress; None once the client has logged in."""
     _login: Login | None = None
     _expires_at: float | None = None
     _renewal_at: float | None = None

@@ -23,7 +23,7 @@ Resp = TypeVar("Resp")
 logger = logging.getLogger(__name__)
 
 WARNING_S: Final = 30.0
-"""The shortest time between two warnings about refused log-ins."""
+"""The shortest time between two warnings about refused logins."""
 
 
 class SendRequest(Protocol):
@@ -111,7 +111,7 @@ class NodeLogin:
     _warned_at: float | None = None
 
     async def log_in(self, call: SendRequest, address: str) -> float:
-        """Log in; return the seconds after which the next log-in is due, or 0.
+        """Log in; return the seconds after which the next login is due, or 0.
 
         Raises Disconnect if the other node refuses.
         """
@@ -119,7 +119,7 @@ class NodeLogin:
             lifetime_ms = await self._log_in(call)
         except AuthenticationFailed as failure:
             self._warn(address, str(failure))
-            raise Disconnect(f"log-in refused: {failure}") from failure
+            raise Disconnect(f"login refused: {failure}") from failure
         return lifetime_ms / 1000
 
     async def _log_in(self, call: SendRequest) -> int:
@@ -144,7 +144,7 @@ class NodeLogin:
         if self._warned_at is None or now - self._warned_at >= WARNING_S:
             self._warned_at = now
             logger.warning(
-                "log-in refused by another node address=%s user=%s reason=%s; see docs/security.md",
+                "login refused by another node address=%s user=%s reason=%s; see docs/security.md",
                 address,
                 self.proof.user,
                 reason,

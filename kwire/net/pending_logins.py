@@ -56,7 +56,7 @@ class Guests:
         guest.scope.deadline = self.now() + LOG_IN_S
         self._guests[guest.framer] = guest
         if len(self._guests) > GUESTS_MAX:
-            self._guests.pop(next(iter(self._guests))).close("no log-in, and others wait")
+            self._guests.pop(next(iter(self._guests))).close("no login, and others wait")
 
     def on_request(self, framer: Framer) -> None:
         """Record that a client has sent a whole request."""
@@ -73,4 +73,4 @@ class Guests:
     def leave(self, guest: Guest) -> None:
         """Remove a closed connection; record the reason if its time was up."""
         if self._guests.pop(guest.framer, None) is not None and self.now() >= guest.scope.deadline:
-            guest.reason = guest.reason or f"no log-in within {LOG_IN_S:.0f} seconds"
+            guest.reason = guest.reason or f"no login within {LOG_IN_S:.0f} seconds"

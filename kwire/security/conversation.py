@@ -33,7 +33,7 @@ _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _AUTHENTICATE: Final = BY_NAME["SaslAuthenticate"]
 HANDSHAKE: Final = _HANDSHAKE.key
 _ALLOWED: Final = (_HANDSHAKE.key, _API_VERSIONS.key, _AUTHENTICATE.key)
-"""The API keys of the requests that may precede a log-in."""
+"""The API keys of the requests that may precede a login."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -56,7 +56,7 @@ class Login(NamedTuple):
     user: str
     mechanism: str
     lifetime_ms: int | None
-    """The time for which the log-in is valid; None without a limit."""
+    """The time for which the login is valid; None without a limit."""
     by_token: bool = False
     """True if the client has shown a delegation token."""
 
@@ -75,7 +75,7 @@ class Conversation:
 
     mechanisms: Mechanisms
     before: Login | None = None
-    """The log-in that this one renews."""
+    """The login that this one renews."""
     login: Login | None = None
     _has_versions: bool = False
     """True once the client has got the versions, which it may ask for once."""

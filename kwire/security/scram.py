@@ -121,7 +121,7 @@ class ScramServer:
     """Returns the credential of a user."""
     decoys: Decoys
     server_nonce: str
-    """Random, and new for each log-in."""
+    """Random, and new for each login."""
     find_token: Callable[[str], TokenCredential | None] | None = None
     """Returns the credential of a delegation token by its id; raises Unready."""
     user: str | None = None

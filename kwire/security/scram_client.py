@@ -36,7 +36,7 @@ class ScramClient:
     mechanism: ScramMechanism
     user: str
     client_nonce: str
-    """Random, and new for each log-in."""
+    """Random, and new for each login."""
     _server_first: str = ""
     _nonce: str = ""
     _signature: bytes = b""

@@ -117,7 +117,7 @@ def test_listener_without_mechanisms_or_users_is_rejected() -> None:
 
 
 def test_log_ins_on_an_open_listener_are_rejected() -> None:
-    """A file that asks for log-ins never results in an open broker."""
+    """A file that asks for logins never results in an open broker."""
     for name, text in USERS.items():
         with pytest.raises(ConfigError, match="no such listener has SASL"):
             broker_config({**NODE, name: text})

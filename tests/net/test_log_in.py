@@ -234,7 +234,7 @@ async def test_client_that_does_not_log_in_is_disconnected(
         with caplog.at_level("INFO"):
             assert await client.is_closed()
         assert trio.current_time() - started == pytest.approx(LOG_IN_S)
-        assert "no log-in within 30 seconds" in caplog.text
+        assert "no login within 30 seconds" in caplog.text
         assert await echo(good, b"hello") == b"hello"
 
 

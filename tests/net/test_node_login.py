@@ -1,4 +1,4 @@
-"""The log-in of a node at another one, and its renewal while requests go on."""
+"""The login of a node at another one, and its renewal while requests go on."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -140,7 +140,7 @@ async def test_session_is_renewed_while_requests_go_on(
 
 @attrs.define
 class SlowLogin(NodeLogin):
-    """A log-in that pauses after the handshake when it is renewed."""
+    """A login that pauses after the handshake when it is renewed."""
 
     renewing: trio.Event = attrs.field(factory=trio.Event, kw_only=True)
     go: trio.Event = attrs.field(factory=trio.Event, kw_only=True)

@@ -110,7 +110,7 @@ async def test_provider_that_is_out_of_reach_is_retried_and_old_keys_stay(
         await trio.sleep(3660)
         assert keys.verify(FIRST.sign(CLAIMS)) == CLAIMS
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert "log-ins with tokens fail" in warnings[0]
+    assert "logins with tokens fail" in warnings[0]
     assert "the previous keys stay in use" in warnings[-1]
     assert len(warnings) <= 6
 

@@ -78,7 +78,7 @@ def test_damaged_log_ins_are_rejected(seed: int) -> None:
 
 
 def test_damaged_requests_for_the_versions_are_malformed_or_read() -> None:
-    """Invariant 96: the only other request that is parsed before the log-in."""
+    """Invariant 96: the only other request that is parsed before the login."""
     rng, read, malformed = Random(1), 0, 0
     request = ApiVersionsRequest(client_software_name="a" * 20, client_software_version="1")
     for _ in range(20_000):

@@ -61,7 +61,7 @@ def test_user_cannot_act_as_another() -> None:
 def test_user_that_does_not_exist_costs_the_same_comparison(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Invariant 105: each log-in compares two digests of equal length in constant time."""
+    """Invariant 105: each login compares two digests of equal length in constant time."""
     compared: list[tuple[int, int]] = []
 
     def compare(a: bytes, b: bytes) -> bool:

@@ -185,7 +185,7 @@ async def test_a_connection_has_one_instance_which_ends_with_it(tmp_path: Path) 
 
 
 async def test_clients_that_log_in_keep_the_name_of_their_software(tmp_path: Path) -> None:
-    """librdkafka sends ApiVersions only before its log-in."""
+    """librdkafka sends ApiVersions only before its login."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,LOGIN://127.0.0.1:0,CONTROLLER://127.0.0.1:0",

@@ -1,4 +1,4 @@
-"""Log-ins on a whole node: its settings, its users in the metadata, and what a user may do then."""
+"""Logins on a whole node: its settings, its users in the metadata, and what a user may do then."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ async def log_in(
 
 
 async def salt_of(server: Server, user: str) -> str:
-    """Return the salt with which a user's log-in begins."""
+    """Return the salt with which a user's login begins."""
     peer = Client("sha512", user, "secret")
     async with await TrioWireClient.connect(*server.core.net.address("LOGIN")) as client:
         await client.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)

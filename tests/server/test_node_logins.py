@@ -99,7 +99,7 @@ async def test_node_with_a_wrong_password_does_not_join(
         server = format_and_build(wrong)
         nursery.start_soon(server.run)
         with trio.fail_after(30):
-            for _ in iter(lambda: "log-in refused by another node" in caplog.text, True):
+            for _ in iter(lambda: "login refused by another node" in caplog.text, True):
                 await trio.sleep(0.05)
         assert not server.ready.is_set()
         nursery.cancel_scope.cancel()

@@ -309,7 +309,7 @@ def test_only_a_produce_without_acknowledgement_has_no_answer(
 
 
 async def test_an_empty_answer_passes_at_once(autojump_clock: MockClock) -> None:
-    """A log-in with bare tokens ends with one; the client sends nothing before it has arrived."""
+    """A login with bare tokens ends with one; the client sends nothing before it has arrived."""
     client, client_side = memory_stream_pair()
     target, target_side = memory_stream_pair()
     interception = Interception(

@@ -115,7 +115,7 @@ class IssuerKeys:
                 self.listener,
                 self.documents.url,
                 reason,
-                "log-ins with tokens fail until they are"
+                "logins with tokens fail until they are"
                 if self._keys is None
                 else "the previous keys stay in use",
             )

@@ -90,7 +90,7 @@ class Relay:
             start = memoryview(await reader.peek(min(size, _HEAD_BYTES_MAX)))
             try:
                 head, _ = read_header(start)
-            except MalformedError:  # An API that the codec does not have, or bytes of a log-in.
+            except MalformedError:  # An API that the codec does not have, or bytes of a login.
                 await reader.pass_on(size, self.target)
                 continue
             if size > WHOLE_BYTES_MAX and not self.interception.needs_body(head):
@@ -142,7 +142,7 @@ class Relay:
         reader = FrameReader(self.target)
         try:
             while (size := await reader.begin()) is not None:
-                if size < SIZE.size:  # The end of a log-in with bare tokens is an empty frame.
+                if size < SIZE.size:  # The end of a login with bare tokens is an empty frame.
                     await reader.pass_on(size, self.client)
                     continue
                 (correlation_id,) = SIZE.unpack(await reader.peek(SIZE.size))

@@ -9,7 +9,7 @@ import attrs
 
 @attrs.define
 class Client:
-    """One log-in; attributes may be changed before a message is made, to break it."""
+    """One login; attributes may be changed before a message is made, to break it."""
 
     hash_name: str
     user: str
