@@ -64,7 +64,7 @@ class OffsetMap:
     __slots__ = ("_count", "_digests", "_new_hash", "_offsets", "_slots", "capacity")
 
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
-        from functools import partial  # imported here: few processes make a map
+        from functools import partial  # imported here, because few processes create a map
         from hashlib import blake2b
         from secrets import token_bytes
 
@@ -171,7 +171,7 @@ def find_retained(
     ranges: list[tuple[int, int]] = []
     record_count = keyless_count = 0
     has_tombstones, max_delta = False, _MIN_INT64
-    start = end = -1  # The current range.
+    start = end = -1  # The range being built.
     for chunk in _walk(data, count):
         for at, following, delta, offset_delta, key_at, key_size, _, value_size in chunk:
             offset = base_offset + offset_delta

@@ -297,7 +297,7 @@ def serve(options: argparse.Namespace) -> None:
                 from kwire.secure.command import protect
 
                 properties, upkeep, more = protect(options, properties)
-                # Metrics are not encrypted and ask for no login.
+                # Metrics are neither encrypted nor protected by a login.
                 if options.metrics_host is None:
                     options.metrics_host = "127.0.0.1"
         except ConfigError as error:
@@ -416,7 +416,7 @@ def run_node(
     from kwire.types import in_address
 
     def write(line: str) -> None:
-        # A single write, also if Python does not buffer: other nodes may share the stream.
+        # A single write, even if Python does not buffer, because other nodes may share the stream.
         sys.stdout.write(line)
         sys.stdout.flush()
 
@@ -426,7 +426,7 @@ def run_node(
         try:
             write(f"kwire ready on {shown_host}:{number}\n{more}")
         except OSError as error:
-            sys.stdout = None  # Otherwise Python fails again when it exits.
+            sys.stdout = None  # Otherwise Python's flush at exit fails too.
             logger.warning(
                 "ready, but stdout is closed address=%s:%d error=%s", shown_host, number, error
             )
@@ -507,7 +507,7 @@ def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, s
         name, scheme, rest = listener.strip().partition("://")
         host, colon, _ = rest.rpartition(":")
         if not scheme or not colon:
-            return {}  # The check of the unchanged listeners reports the error.
+            return {}  # The check of the unchanged listeners will report the error.
         result.append(f"{name}://{host}:{0 if name in controllers else free}")
         free = free if name in controllers else 0
     changed = {"listeners": ",".join(result)}

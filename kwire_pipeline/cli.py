@@ -271,7 +271,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     pipeline = common_of(loaded)
     secrets.update(secrets_of(pipeline))
     write = writer(secrets)
-    # A transform is beside the file, or on PYTHONPATH.
+    # A transform is next to the file, or on PYTHONPATH.
     sys.path.insert(0, str(Path(options.file).resolve().parent))
     if name == "jars":
         code = module.jars(pipeline, options.folder, options.file, environment, write)
@@ -285,7 +285,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     names = [argument_name(option) for option, _ in own]
     call = functools.partial(getattr(module, name), loaded)
     command = functools.partial(call, **{n: getattr(options, n) for n in names})
-    # Nobody watches a run; the other commands answer the user who types them.
+    # Nobody watches a run; the other commands answer the user who typed them.
     hook = Hook.of(pipeline, warner(pipeline))
     with hook.watch() if name == "run" else nullcontext():
         preflight(loaded, environment, needs_brokers=chosen.needs_brokers)

@@ -123,7 +123,7 @@ def damage(chance: random.Random, order: dict[str, object], value: bytes) -> byt
         return json.dumps({k: v for k, v in order.items() if k != "order_id"}).encode()
     if kind == 3:
         return b"\xff\xfe" + value[2:]
-    if kind == 4:  # A repeated field, of which the last value counts.
+    if kind == 4:  # A repeated field; readers use the last value.
         return value[:-1] + b', "quantity": 1}'
     return value + json.dumps({**order, "order_id": f"{order['order_id']}-2"}).encode()
 

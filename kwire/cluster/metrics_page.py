@@ -113,7 +113,7 @@ async def _fetch_all(ports: Mapping[int, int], path: str) -> dict[int, tuple[int
             try:
                 answers[node] = await _fetch(port, path)
             except (OSError, trio.BrokenResourceError, ValueError, IndexError):
-                return  # It ended meanwhile.
+                return  # The node has ended meanwhile.
 
     async with trio.open_nursery() as nursery:
         for node, port in ports.items():

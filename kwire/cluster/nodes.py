@@ -104,7 +104,7 @@ class ClusterNode:
         if self._requested_at is None:
             self._requested_at = now
             assert self._process.stdin is not None
-            with suppress(OSError):  # It has just ended; the next read notices.
+            with suppress(OSError):  # The node has just ended; the next read notices that.
                 self._process.stdin.write(b"figures\n")
         elif now - self._requested_at >= SILENT_AFTER_S:
             self.state = NodeState.SILENT

@@ -35,7 +35,7 @@ def take_free(count: int, candidates: Iterator[int]) -> tuple[int, ...]:
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind((HOST, port))
-            except OSError:  # Another program uses it.
+            except OSError:  # Another program uses the port.
                 continue
             ports.append(port)
     return tuple(ports)

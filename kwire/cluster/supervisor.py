@@ -188,7 +188,8 @@ class Supervisor:
             self._rolling = None
             self._display.on_event("the rolling restart has ended early")
         if self._is_stopping:
-            has_begun = node.exit_code != -signal.SIGTERM  # Otherwise it had no handler yet.
+            # Otherwise the node had not installed its handler yet.
+            has_begun = node.exit_code != -signal.SIGTERM
             if node.exit_code and has_begun and self._failure is None:
                 self._failure = CannotStartError(
                     f"node {node.id} did not stop cleanly: {node.reason}{node.where_log}"

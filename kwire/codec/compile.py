@@ -30,7 +30,7 @@ Encoder = Callable[[M, list[Part]], None]
 DecoderInSteps = Callable[[Buffer, int], Generator[None, None, tuple[M, int]]]
 EncoderInSteps = Callable[[M, list[Part]], Generator[None, None, None]]
 
-# Any: a function is of the class in its key, which the type of a dict cannot say.
+# Any: a function belongs to the class in its key, which a dict's type cannot express.
 _ClassOfKey: TypeAlias = Any
 _decoders: Final[dict[tuple[type, int], Decoder[_ClassOfKey]]] = {}
 _encoders: Final[dict[tuple[type, int], Encoder[_ClassOfKey]]] = {}

@@ -103,7 +103,7 @@ def encode_response(
     """Return the same parts as :func:`response_parts`, for a known encoder and head."""
     parts: list[Part] = []
     encode(response, parts)
-    if len(parts) == 1 and type(parts[0]) is bytes:  # as a rule
+    if len(parts) == 1 and type(parts[0]) is bytes:  # the usual case
         body = parts[0]
         return [head.pack(head.size - _INT32.size + len(body), correlation_id) + body]
     _add_head(parts, head, correlation_id)
@@ -124,7 +124,7 @@ def _add_head(parts: list[Part], head: Struct, correlation_id: int) -> None:
     """Insert the size and the header before the parts of a body."""
     size = sum(map(len, parts)) + head.size - _INT32.size
     body = parts[0] if parts else None
-    if type(body) is bytes:  # A small answer is one part, which is sent by one call.
+    if type(body) is bytes:  # A small answer is one part, which is sent with one call.
         parts[0] = head.pack(size, correlation_id) + body
     else:
         parts.insert(0, head.pack(size, correlation_id))

@@ -142,7 +142,7 @@ class _Declared(NamedTuple):
         return FieldSpec(carried, nullable, self.tag, tagged, self.ignorable, self.compact)
 
 
-# Any: in a class body, the description of a field is assigned to an attribute of its type.
+# Any: in a class body, a field's description is assigned to an attribute of the field's type.
 FieldValue: TypeAlias = Any
 
 

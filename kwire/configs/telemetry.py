@@ -33,5 +33,5 @@ def check_telemetry(config: TelemetryConfig) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that contains it
+    except ModuleNotFoundError:  # from the package that contains the module
         return False

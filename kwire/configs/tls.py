@@ -65,7 +65,7 @@ def _check_suites(values: tuple[str, ...]) -> str | None:
     if unknown:
         return f"kwire does not have the cipher suite {unknown[0]}"
     if _TLS_1_3_SUITES - set(values) and _TLS_1_3_SUITES & set(values):
-        # Before Python 3.15, the ssl module cannot choose among them.
+        # Before Python 3.15, the ssl module cannot select among these suites.
         return f"name all of {', '.join(sorted(_TLS_1_3_SUITES))}, or none, which is TLS 1.2 only"
     return None
 
@@ -156,7 +156,7 @@ def listener_tls(config: "BrokerConfig", listener: str) -> TlsConfig:
     for layer in (config.static, config.cluster, config.own):
         shared.update(_texts_for(layer, ""))
         own.update(_texts_for(layer, prefix))
-    if has_sasl(config.protocols[listener]):  # SASL says who the client is.
+    if has_sasl(config.protocols[listener]):  # SASL identifies the client.
         shared.pop("ssl.client.auth", None)
     tls = TlsConfig({**shared, **own})
     check_stores(tls)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kwire.replica.verification import Guard
 
 # Any: keys, values, replies, states and changes belong to one machine (such as that of the groups);
-# a coordinator passes them on without reading them.
+# a coordinator passes them on without looking inside.
 Opaque: TypeAlias = Any
 
 NO_OFFSET: Final = -1

@@ -24,7 +24,7 @@ async def read_each(runtime: CoordinatorRuntime[M], look: Callable[[M], R]) -> l
     results: list[R] = []
     slices = Slices()
     for index in runtime.active:
-        with suppress(NotCoordinator):  # Its new leader lists this partition.
+        with suppress(NotCoordinator):  # The partition's new leader lists it.
             results.append(await runtime.read(index, look))
         await slices.pause()
     if runtime.log.is_lease_over:

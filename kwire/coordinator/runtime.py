@@ -276,7 +276,7 @@ class CoordinatorRuntime(LedShards[M]):
         """Wake the deadline task in time for a shard's earliest deadline, once it is loaded."""
         deadline = shard.timers.deadline
         if shard.phase is Phase.ACTIVE and deadline < self._sleep.deadline:
-            passes_at = self._time.passes_at(deadline)  # Never before the deadline itself.
+            passes_at = self._time.passes_at(deadline)  # Never earlier than the deadline itself.
             self._sleep.deadline = min(self._sleep.deadline, passes_at)
 
     async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:

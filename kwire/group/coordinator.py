@@ -154,7 +154,7 @@ class GroupCoordinator(GroupKinds):
         sync = LargeSync(request, self._draft(group_id))
         await self._call(group_id, sync.check)
         await run_in_slices(sync.encode())
-        await give_way()  # The last step encodes the whole record.
+        await give_way()  # The last step has encoded the whole record.
         return cast(SyncGroupResponse, await self._call(group_id, sync.decide))
 
     def heartbeat(self, request: HeartbeatRequest) -> Slow[HeartbeatResponse] | HeartbeatResponse:

@@ -56,7 +56,7 @@ async def add_partitions_to_txn(
 
 
 async def _answer(context: Context, transaction: Transaction, from_broker: bool) -> Codes:
-    slices = Slices(seconds=SLICE_SECONDS / 2)  # The decision follows in the same turn.
+    slices = Slices(seconds=SLICE_SECONDS / 2)  # The decision runs in the same turn.
     partitions = [
         TopicPartition(topic.name, index)
         for topic in transaction.topics

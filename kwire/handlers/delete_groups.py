@@ -17,7 +17,7 @@ def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsRespo
 
 @handles(DeleteGroupsRequest, refuse=refuse)
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    await give_way()  # Decoding thousands of names took a slice.
+    await give_way()  # Decoding thousands of names has taken a whole slice.
     names = list(dict.fromkeys(request.groups_names))
     allowed = []
     slices = Slices(context.clock.now)

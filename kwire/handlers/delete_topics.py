@@ -61,7 +61,7 @@ def _refusal(context: Context, topic: Topic) -> Result | None:
         return None
     is_described = context.is_allowed("Describe", "Topic", name)
     if is_described and topic.name is not None and topic.name not in context.image.topic_ids:
-        return None  # The controller rejects the unknown name.
+        return None  # The controller will reject the unknown name.
     described_name = name if is_described else topic.name
     code = errors.TopicAuthorizationFailed.code
     return Result(name=described_name, topic_id=topic.topic_id, error_code=code)

@@ -364,7 +364,7 @@ class ConnectionRequests:
         elapsed_s = self._now() - started
         route.seconds.observe(elapsed_s)
         throttle_ms = 0
-        if self.context.services.current.image.quotas:  # As a rule there are none.
+        if self.context.services.current.image.quotas:  # Usually there are no quotas.
             if route.is_produce:
                 throttle_ms = self._mute(_throttle_produced(self.context, frame))
             throttle_ms = max(throttle_ms, self._count_time(route, None, elapsed_s))

@@ -411,7 +411,7 @@ def _log_start(
     """Return the log start, which a producer needs after a gap; -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
-    with suppress(KafkaError):  # deleted while a thread checked the batch
+    with suppress(KafkaError):  # the topic was deleted while a thread checked the batch
         return replicas.partitions.look_up(name, topic_id, index).log.log_start
     return -1
 
@@ -429,7 +429,7 @@ async def _verify(
             if batch is not None:
                 if not is_allowed:
                     raise TransactionalIdAuthorizationFailed
-                with suppress(KafkaError):  # The append reports the error.
+                with suppress(KafkaError):  # The append will report the error.
                     partition = partitions.look_up(topic.name, topic.topic_id, requested.index)
                     batches.append((partition, batch))
     if not batches:

@@ -126,7 +126,7 @@ async def _fetch(
         by_record=request.share_acquire_mode == _BY_RECORD,
     )
     refs = list(session.partitions)
-    turn = session.epoch % len(refs) if refs else 0  # Each partition is first in its turn.
+    turn = session.epoch % len(refs) if refs else 0  # The partitions take turns at being first.
     targets = [_find(context, ref) for ref in refs[turn:] + refs[:turn]]
     return await fetching.fetch(share_service(context), targets, options)
 

@@ -57,7 +57,7 @@ async def streams_group_heartbeat(
     context.check_allowed("Read", "Group", request.group_id)
     if request.topology is not None:
         _check_topics(context, request.topology)
-        await give_way()  # A large topology has been decoded and checked.
+        await give_way()  # Decoding and checking a large topology has taken a while.
     from kwire.group.streams.checks import check_heartbeat
 
     check_heartbeat(request)

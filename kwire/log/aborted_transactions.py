@@ -57,7 +57,7 @@ def read_committed(
         )
         try:
             if not any(each.indexes.aborted.may_have_entries for each in _from(segments, offset)):
-                return region, []  # As a rule no transaction was aborted.
+                return region, []  # Usually no transaction was aborted.
             region_end = min(end_offset, segments.end_of_region(offset, region, wait=wait))
             listed_end = _end_of_listed(segments, offset, region_end, wait=wait)
             if listed_end < region_end:
@@ -71,7 +71,7 @@ def read_committed(
         except BaseException:
             region.close()
             raise
-    except WouldWait as cold:  # Later reads, not tried yet, may wait too.
+    except WouldWait as cold:  # Later reads, which were not attempted yet, may have to wait too.
         ours, *others = _from(segments, offset)
         region_end = min(end_offset, others[0].base_offset) if others else end_offset
         cold.disk = segments.disk

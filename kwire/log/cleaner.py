@@ -102,7 +102,8 @@ class LogCleaner:
 
     async def _look_at_timed(self) -> None:
         while True:
-            await self._mark_timed()  # Its frame must not keep a deleted log.
+            # A separate function, whose frame does not keep a deleted log alive.
+            await self._mark_timed()
 
     async def _mark_timed(self) -> None:
         for log in await self._timers.wait(self.clock):
@@ -114,7 +115,7 @@ class LogCleaner:
             await trio.sleep(self.settings.backoff_ms / 1000)
             self._changed.clear()
             slices = Slices(self.clock.now)
-            while self._marked:  # After a cancellation the rest stays marked.
+            while self._marked:  # After a cancellation, the remaining logs stay marked.
                 await self._look_at(next(iter(self._marked)))
                 await slices.pause()
             self._looked_at = self.clock.now()
@@ -136,7 +137,7 @@ class LogCleaner:
         now, now_ms = self.clock.now(), self.clock.now_ms()
         if assessment.retry_ms < NEVER_MS:
             self._timers.arm(log, now + max(assessment.retry_ms - now_ms, 0) / 1000)
-        if assessment.is_blocked:  # A later last stable offset is not announced.
+        if assessment.is_blocked:  # Nothing announces an advance of the last stable offset.
             self._look_later(log)
 
     async def _assess(self, log: PartitionLog) -> Assessment | None:
@@ -177,7 +178,7 @@ class LogCleaner:
         while dirtiest := self._due.pop_up_to(inf, at_most=1):
             (log,) = dirtiest
             service = self.services[log.disk]
-            # The end of the pass or pause that forbids this pass marks the log again.
+            # When the pass or pause that forbids this pass ends, it marks the log again.
             if not service.busy.cleaning.announce_later(log) and service.cleaning.may_clean(log):
                 return log
             await slices.pause()  # A directory that failed may have had thousands of due logs.
@@ -208,7 +209,7 @@ class LogCleaner:
             await self._back_off(stats)
         except (OSError, KafkaStorageError) as error:
             self._on_disk_error(log, error)
-        except Exception as error:  # Damage, or a fault: another pass would fail too.
+        except Exception as error:  # Damage or a bug: another pass would fail too.
             service.busy.cleaning.note_uncleanable(log)
             text = "compaction failed, log excluded until a restart partition=%s error=%s"
             is_fault = not isinstance(error, CleaningFailed)

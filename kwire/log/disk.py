@@ -233,7 +233,7 @@ class RealFile:
         disk = self._disk
         self.is_unsynced = True
         unsynced = disk.descriptors.unsynced
-        if self in unsynced:  # It is open.
+        if self in unsynced:  # The file is open.
             unsynced.move_to_end(self)
             fd = self._fd
         else:
@@ -272,7 +272,7 @@ class RealFile:
 
     def sync(self) -> None:
         fd = self._open()
-        self.is_unsynced = False  # Before the fsync: a write meanwhile sets it again.
+        self.is_unsynced = False  # Before the fsync, because a concurrent write sets it again.
         with self._disk.failing(by_sync=True):
             os.fsync(fd)
         if not self._pins:
@@ -315,7 +315,7 @@ class RealFile:
 
     def _drop_cached(self, position: int, size: int) -> None:
         if _DONTNEED is not None:
-            with suppress(OSError):  # It is only advice.
+            with suppress(OSError):  # The call is only a hint.
                 os.posix_fadvise(self._open(), position, size, _DONTNEED)
 
     def pin(self) -> None:
@@ -437,7 +437,7 @@ class RealDisk(DiskHealth):
                 os.close(fd)
             os.replace(self._full(temporary), self._full(path))
         except OSError:
-            with suppress(OSError):  # The temporary file would take up scarce room.
+            with suppress(OSError):  # The temporary file would occupy scarce space.
                 os.unlink(self._full(temporary))
             raise
 
@@ -527,7 +527,7 @@ class RealDisk(DiskHealth):
         path = self._full(RESERVE)
         try:
             if not self.full and os.path.getsize(path) == RESERVE_BYTES:
-                return True  # Left by a process that was killed.
+                return True  # A process that was killed has left the reserve behind.
         except OSError:
             pass
         try:

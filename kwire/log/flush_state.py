@@ -105,7 +105,7 @@ class FlushState:
         assert self.running is None, "a flush is running"
         written_offset = self._writer.written_offset
         end_offset = written_offset if end_offset is None else min(end_offset, written_offset)
-        # The flush includes what a cut left unsynced: it has to sync the segment that was cut.
+        # The flush includes the unsynced work of a cut: it has to sync the segment that was cut.
         end_offset = max(end_offset, self.recovery_point)
         unsynced, segments = self.unsynced, self._segments
         if end_offset <= self.recovery_point and not unsynced:

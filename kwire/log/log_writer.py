@@ -45,7 +45,7 @@ class LogWriter:
     ) -> None:
         """Write batches of ``size`` bytes at the end of the active segment, or queue them."""
         disk = self.disk
-        if disk.full:  # A roll may just have found the disk full.
+        if disk.full:  # A roll may just have found that the disk is full.
             self.need_room()
         if segment.indexes.has_surplus:
             segment.indexes.spill()

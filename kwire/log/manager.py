@@ -226,7 +226,7 @@ class LogManager:
             is_id_lost = log.topic_id == LOST_ID
             self._retire(key, names.STRAY_DIRECTORY if is_id_lost else names.DELETE_DIRECTORY)
             log = None
-        # Even if a log was opened: the one that could not be read may be the newer one.
+        # Even if a log was opened, because the log that could not be read may be newer.
         has_outdated = _has_outdated(key, topic_id, self.directories)
         if log is None:
             if has_outdated:
@@ -297,7 +297,7 @@ class LogManager:
                 raise KafkaStorageError(f"{partition}: a thread is still using the old log")
             service.retire(partition, self.unique(), suffix)
 
-    # -- work on a log, by the tasks and threads of its directory
+    # -- work on a log, done by the tasks and threads of its directory
 
     async def flush(
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False

@@ -140,7 +140,7 @@ def opening(
         yield
     log.on_removed = remove_files
     log.epochs.on_change = log.epochs_file.write
-    if set(log.epochs.entries()) - stored_entries:  # Surplus entries are dropped at the next load.
+    if set(log.epochs.entries()) - stored_entries:  # The next load drops surplus entries.
         log.epochs_file.write()
         log.flush_state.unsynced.files[names.EPOCHS_FILE] = None
     return log
@@ -385,7 +385,7 @@ def _cut(
     for segment in reversed(removed):
         log.flush_state.remove_segments([segment])
         yield
-    # A crash cannot tear synced data: damage below the recovery point is a fault of the disk.
+    # A crash cannot tear synced data: damage below the recovery point is the disk's fault.
     below = end_offset < point
     logger.log(
         logging.ERROR if below else logging.WARNING,
@@ -638,7 +638,7 @@ def _apply_checkpoints(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -
     log.log_start = min(log.log_start, log.end_offset)
     log.high_watermark = min(max(offsets.high_watermark, log.log_start), log.end_offset)
     if (log.clean_state.clean_end or 0) > log.end_offset:
-        log.clean_state.clean_end = log.log_start  # Records appended from here on are not clean.
+        log.clean_state.clean_end = log.log_start  # Records appended from now on are dirty.
     log.epochs.truncate_end(log.end_offset)
     log.epochs.truncate_start(log.log_start)
     bases = {segment.base_offset for segment in log.segments}

@@ -156,7 +156,7 @@ def _in_batch(
             if time >= timestamp and offset >= log.log_start:
                 return OffsetAndTimestamp(offset, time)
     except BadRecords:
-        # If records cannot be read, the batch as a whole is the best answer.
+        # If the records cannot be read, the batch as a whole is the best result.
         return OffsetAndTimestamp(header.base_offset, header.max_timestamp)
     return None
 

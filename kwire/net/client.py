@@ -126,7 +126,7 @@ class NodeClient:
             ends, rest = group.split(_ENDS)
             if ends is None:
                 raise
-            if rest is not None:  # a bug, or this side was cancelled at the same moment
+            if rest is not None:  # a bug, or the call was cancelled at the same moment
                 raise rest from None
             raise ConnectionLost(f"{self.host}:{self.port}: {ends.exceptions[0]}") from group
         finally:
@@ -208,11 +208,11 @@ class NodeClient:
     async def _connect_plain(self) -> socket.socket:
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
-        except UnicodeError as error:  # the host comes from other nodes and may be any text
+        except UnicodeError as error:  # the host name comes from other nodes and may be any text
             raise Disconnect(f"no name of a host: {error}") from error
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)
-        with suppress(OSError):  # the peer may be gone already
+        with suppress(OSError):  # the peer may already be gone
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if sys.platform == "linux":
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
@@ -271,7 +271,7 @@ class NodeClient:
                 raise Disconnect("closed by the other node")
             while (frame := framer.take()) is not None:
                 self._on_response(frame)
-            if count < most:  # Otherwise more may have arrived, with TLS outside the kernel.
+            if count < most:  # Otherwise more may have arrived, which TLS may already hold.
                 await wait_readable(sock.fileno())
             else:
                 await checkpoint()

@@ -108,7 +108,7 @@ class Connection:
         request = self.answering
         if request is not None:
             is_useless = self.requests.only_reads(request) and self.nothing_unread()
-        elif self.claiming:  # the rest of that frame will not come
+        elif self.claiming:  # the rest of that frame will never arrive
             is_useless = _has_ended(self.sock)
         else:
             is_useless = self.muted and self.nothing_unread()
@@ -189,7 +189,7 @@ class Connection:
             self.buffers.release(frame)
         return self._wait_muted() if self.requests.muted_s > 0 else None
 
-    # A request that waits without a task.
+    # Parked requests, which wait without a task.
 
     def _park(self, frame: memoryview, parked: Parked[Sequence[Part] | None]) -> bool:
         """Have the connection served again after the wait; return False if its task has to wait."""
@@ -272,7 +272,7 @@ class Connection:
             memory.answering += 1
             self.answering = frame
             try:
-                if self.hung_up:  # A request that only reads is not answered.
+                if self.hung_up:  # There is no need to answer a request that only reads.
                     self.on_hang_up()
                 answer = self.requests.answer_now(frame) if begun is None else begun
                 if isinstance(answer, Slow) and not isinstance(answer, Unfinished):
@@ -326,7 +326,7 @@ class Connection:
         assert self.waiting is not None
         try:
             await self.waiting.run()
-        except Exception as error:  # noqa: BLE001  Its first task reports it.
+        except Exception as error:  # noqa: BLE001  The first task that used it reports the error.
             self.failure = error
             self.scope.cancel()
 

@@ -158,7 +158,8 @@ class ConnectionPool:
                 raise self._timeout_error(link)
             return client.end(call)
         except ConnectionLost as error:
-            await self._connect_until(deadline, link)  # Raises ConnectionRefused without a process.
+            # Raises ConnectionRefused if no process listens.
+            await self._connect_until(deadline, link)
             raise OutOfReach(str(error)) from error
 
     def drop(self, host: str, port: int) -> None:

@@ -126,7 +126,8 @@ class ControllerChannel:
         if response.error_code == errors.UnsupportedVersion.code:
             raise Disconnect("the controller speaks other versions; the client is to ask again")
         answer = response.response_data
-        if response.error_code != errors.NONE or answer is None:  # of the envelope, not the request
+        # the envelope's error, not the request's
+        if response.error_code != errors.NONE or answer is None:
             logger.warning("envelope refused code=%d", response.error_code)
             raise errors.UnknownServerError
         return answer
@@ -233,7 +234,7 @@ class ControllerChannel:
         self._leader_changed.notify()
         active = self._quorum.leader_node()
         for attempt, node in self._attempts.items():
-            if node != active:  # an attempt to reach the new leader continues
+            if node != active:  # an attempt to reach the new leader may continue
                 attempt.cancel()
 
 

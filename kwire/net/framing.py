@@ -177,7 +177,7 @@ class Framer:
         self._pos = end
         if end < len(chunk):
             self.ready = self._has_frame(chunk, end)
-        else:  # An idle connection holds no memory.
+        else:  # So that an idle connection holds no memory.
             self._chunk, self._pos, self.ready, self.partial = _NOTHING, 0, False, False
         return chunk[start:end]
 

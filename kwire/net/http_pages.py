@@ -51,7 +51,7 @@ class _Body:
         self.status = 0
         self.data: bytes | None = None
         self.client_count = 0
-        self._lock = trio.Lock()  # lock: one client makes the body, others wait for it
+        self._lock = trio.Lock()  # lock: one client creates the body, and others wait for it
 
     async def make(self, make_page: Callable[[], Awaitable[Page]]) -> None:
         """Create the body if necessary; if that fails or is cancelled, the next client retries."""

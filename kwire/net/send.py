@@ -194,7 +194,7 @@ class Sender:
             rest = data[self.sock.send(data) :]
         except BlockingIOError:
             rest = data
-        except OSError:  # the connection is lost, as its own task will notice
+        except OSError:  # the connection is lost, and its own task will notice that
             rest = b""
         self.unsent = [rest] if rest else []
 

@@ -181,7 +181,7 @@ class NetServer:
     ) -> None:
         assert self._nursery is not None
         sock.setblocking(False)
-        with suppress(OSError):  # the peer may be gone already
+        with suppress(OSError):  # the peer may already be gone
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         requests = for_connection(listener.name, host, port)
@@ -223,7 +223,8 @@ class NetServer:
                 await Turns(connection).run()
             if connection.failure is not None:
                 raise connection.failure
-            if not connection.readiness.ended:  # Those that hung up were woken a few at a time.
+            # Connections that hung up were already woken, a few at a time.
+            if not connection.readiness.ended:
                 await self._closing.wait_turn()
         except Disconnect as reason:
             connection.reason = str(reason)
@@ -266,7 +267,7 @@ class NetServer:
                 ):
                     oldest = connection
                 await slices.pause()
-            # Meanwhile it may have ended, or have been closed for another listener.
+            # The connection may have ended meanwhile, or may have been closed for another listener.
             if oldest is None or (oldest in self.connections and not oldest.reason):
                 return oldest
 

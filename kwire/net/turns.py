@@ -57,7 +57,7 @@ class Turns:
 
     async def _run(self) -> None:
         connection = self.connection
-        while True:  # First receive: TLS has bytes that came behind those of its handshake.
+        while True:  # First receive: TLS may hold bytes that arrived together with its handshake.
             begun, self._begun = self._begun, None
             if begun is None:
                 if connection.parked is not None:  # woken before the wait was over
@@ -88,7 +88,7 @@ class Turns:
                     self._has_arrived |= has_arrived
                     return True
                 begun = self._resume()
-            elif not has_arrived:  # The connection's task has answered the request.
+            elif not has_arrived:  # The connection's task has already answered the request.
                 return True
             elif connection.framer.partial:  # The frame may need more request memory.
                 return False
@@ -167,7 +167,7 @@ async def _fail(error: BaseException) -> None:
     try:
         raise error
     finally:
-        del error  # It refers to this frame.
+        del error  # The error refers to this frame.
 
 
 def _receive(sock: ByteSocket, framer: Framer) -> tuple[bool, memoryview | None]:

@@ -73,5 +73,5 @@ class TokenCredentials:
             salt_password, self.mechanism, password, salt, ITERATIONS_MIN, limiter=self._thread
         )
         if len(self._credentials) > 2 * len(self.records()):
-            self._credentials.clear()  # Most of them are of tokens that were removed.
+            self._credentials.clear()  # Most of the credentials belong to removed tokens.
         self._credentials[token_id] = make_credential(self.mechanism, salted, salt, ITERATIONS_MIN)

@@ -186,7 +186,8 @@ class DirectoryAssignments:
         for directory in response.directories:
             for topic in directory.topics:
                 for answer in topic.partitions:
-                    if answer.error_code:  # Usually deleted or moved away meanwhile.
+                    # Usually the partition was deleted or moved away meanwhile.
+                    if answer.error_code:
                         rejected.add((topic.topic_id, answer.partition_index))
                         logger.debug(
                             "directory not assigned partition=%d error=%d",

@@ -28,7 +28,7 @@ async def follow_supervisor(server: Server, write: Callable[[str], None]) -> Non
             for _ in range(data.count(b"\n")):
                 numbers = await collect_figures(server)
                 pairs = " ".join(f"{name}={value}" for name, value in numbers.items())
-                with suppress(OSError):  # The supervisor has ended; the next read notices.
+                with suppress(OSError):  # The supervisor has ended; the next read notices that.
                     write(f"kwire figures {pairs}\n")
     logger.info("the supervisor has ended node=%d", server.config.node_id)
     server.stop()

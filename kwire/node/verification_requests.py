@@ -74,7 +74,7 @@ class VerificationRequests:
                 await self._send(broker, batch)
         finally:
             del self._queues[broker]
-            _end(queue, NetworkException())  # Some are left only if the node is stopping.
+            _end(queue, NetworkException())  # Requests are left only if the node is stopping.
 
     async def _send(self, broker: int, batch: dict[str, _Verification]) -> None:
         request = AddPartitionsToTxnRequest(transactions=[v.transaction for v in batch.values()])

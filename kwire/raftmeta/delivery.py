@@ -125,7 +125,7 @@ class Delivery:
         while self.end_offset < end_offset:
             await self._wait_installed()
             if self.end_offset < self._state.log.start_offset:
-                return  # A snapshot later in the queue covers this.
+                return  # A later snapshot in the queue covers this one.
             try:
                 data = self._storage.read(self.end_offset, end_offset, DELIVERY_BYTES)
             except (OSError, KafkaStorageError) as error:

@@ -91,7 +91,7 @@ class DamageRepair:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._copy_prefixes)
             slices = Slices(self.clock.now)
-            while True:  # An attempt may await nothing, nor does a wait for what is due.
+            while True:  # Neither an attempt nor a wait for due work is certain to await anything.
                 for log in await self._due.wait(self.clock):
                     await self._try(log)
                     await slices.pause()

@@ -329,7 +329,7 @@ class FetchPass:
         except BaseException:
             _close(result.records)
             raise
-        # A follower that knows only a lower high watermark is answered at once (KIP-1166).
+        # A follower that has only a lower high watermark is answered at once (KIP-1166).
         self.is_urgent |= requested.known_high_watermark < partition.high_watermark
         if result.high_watermark == partition.high_watermark:
             return result
@@ -420,7 +420,7 @@ def _small(region: object) -> bytes | None:
         if not region.is_cached(region.position, len(region)):
             return None
         data = region.read()
-    except OSError:  # sending the region fails too and reports the error
+    except OSError:  # sending the region will fail too, and report the error
         return None
     if len(data) < len(region):
         return None

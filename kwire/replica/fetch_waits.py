@@ -224,7 +224,7 @@ class FetchWaits:
                 self._count_some()
         finally:
             self._is_running = False
-            uncounted.clear()  # The end of the deadlines ends all waits.
+            uncounted.clear()  # When the deadlines end, all waits end.
 
     def _count_some(self) -> None:
         """Have some fetches count new bytes.

@@ -263,7 +263,7 @@ class IsrChanges:
         """
         leader, code = pending.leader, answer.error_code
         if partition.leader is not leader or not pending.is_pending:
-            return True  # Newer metadata came first.
+            return True  # Newer metadata has arrived first.
         if code in _REFUSED:
             self._complete(partition, leader.on_isr_refused(self.now()))
         elif not code and answer.leader_epoch == leader.leader_epoch:

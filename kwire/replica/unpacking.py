@@ -66,7 +66,7 @@ class Unpacker:
                     await unpacked.enter_async_context(self._searches)
                     answer = await trio.to_thread.run_sync(job.call, limiter=self.threads)
                     continue
-                await unpacked.aclose()  # the search is done with the previous payload
+                await unpacked.aclose()  # the search no longer needs the previous payload
                 if not is_reading:
                     await read.enter_async_context(self._places(job.disk))
                     is_reading = True
@@ -93,7 +93,7 @@ class Unpacker:
             try:
                 plain = decompress(codec, plain, HERE_BYTES)
             except BadPayload:
-                return None  # The payload is damaged, or larger than that.
+                return None  # The payload is damaged, or larger than the limit.
         if len(plain) > _WALK_HERE_BYTES:
             return None
         return _check_records(plain, header, keys)
@@ -122,7 +122,7 @@ class Unpacker:
             try:
                 return build.recompress(batch, header, codec, HERE_BYTES)
             except BadPayload:
-                pass  # The payload is damaged, or larger than that.
+                pass  # The payload is damaged, or larger than the limit.
         work = partial(build.recompress, batch, header, codec, PAYLOAD_MAX)
         try:
             return await trio.to_thread.run_sync(work, limiter=self.threads)

@@ -86,12 +86,12 @@ def is_due(server: bytes, authority: bytes, hosts: Iterable[str], now_ms: int) -
     """
     try:
         certificate = x509.load_pem_x509_certificate(server)
-    except ValueError:  # It is damaged.
+    except ValueError:  # The certificate is damaged.
         return True
     issuer = x509.load_pem_x509_certificate(authority)
     try:
         certificate.verify_directly_issued_by(issuer)
-    except Exception:  # noqa: BLE001  The signature does not fit; the errors have no common base.
+    except Exception:  # noqa: BLE001  The signature does not match; the errors have no common base.
         return True
     end = min(certificate.not_valid_after_utc, issuer.not_valid_after_utc)
     if certificate.not_valid_after_utc < issuer.not_valid_after_utc:

@@ -34,7 +34,7 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
         (Path(options.secure) if options.secure else default_folder(properties)).absolute()
     )
     hosts = listener_hosts(properties)
-    # Wrong settings are reported before the first file is written.
+    # Report wrong settings before the first file is written.
     node_settings(properties, _NO_PASSWORDS, folder.server, folder.authority)
     folder.fill(hosts, SystemClock().now_ms())
     upkeep = Upkeep(folder, hosts, writes_client_files=not options.supervised)

@@ -87,7 +87,8 @@ def node_settings(
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(truststore),
         "ssl.cipher.suites": ",".join(_SUITES),
-        "ssl.allow.dn.changes": "true",  # kwire made them; the machine's name may have changed.
+        # kwire created the certificates, and the machine's name may have changed.
+        "ssl.allow.dn.changes": "true",
         "ssl.allow.san.changes": "true",
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": users.rstrip(";"),

@@ -69,7 +69,7 @@ class Upkeep:
     async def prepare(self, server: Server) -> None:
         """Create the missing users, then write the client files."""
         if server.broker is None:
-            return  # A controller alone has no users of SCRAM.
+            return  # A node that is only a controller has no SCRAM users.
         while upsertions := await trio.to_thread.run_sync(
             self._lacking, server.services.current.image
         ):
@@ -136,7 +136,7 @@ class Upkeep:
         try:
             if await trio.to_thread.run_sync(self.folder.renew, self.hosts, now_ms):
                 logger.info("certificate renewed file=%s", self.folder.server)
-        except Exception as error:  # noqa: BLE001  The certificate in use stays, and so does the node.
+        except Exception as error:  # noqa: BLE001  The node keeps running with the old certificate.
             logger.error("certificate not renewed reason=%s", error)
 
 

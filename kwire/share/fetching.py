@@ -336,7 +336,7 @@ def _scanning(
     batches: list[_Batch] = []
     headers = led.partition.log.segments.scan_region(read.offset, read.region, wait=wait)
     for position, header in headers:
-        # The first batch is kept however far away it is: what was before it has been compacted.
+        # The first batch is kept, however far away it is: everything before it was compacted.
         if (batches and header.base_offset >= stop) or position + header.size > end_position:
             break  # The last batch may not be whole.
         batches.append(
@@ -371,5 +371,5 @@ def _narrow(region: FileRegion, batches: Sequence[_Batch], acquired: Sequence[Ac
     sent = [batch for batch in batches if batch.last >= first and batch.first <= last]
     if sent:
         region.narrow(sent[0].position, sent[-1].end_position - sent[0].position)
-    else:  # Compaction has removed all of them; the member acknowledges gaps.
+    else:  # Compaction has removed all records; the member acknowledges gaps.
         region.narrow(region.position, 0)

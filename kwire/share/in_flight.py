@@ -216,7 +216,7 @@ class InFlight:
         """Acquire records that were never acquired before."""
         first, last = max(self.end, fetched.batches[0][0]), fetched.batches[-1][1]
         if not self._runs:
-            self.start = self.end = first  # Compaction removed what was before.
+            self.start = self.end = first  # Compaction has removed everything before these records.
         count = min(room, limits.max_in_flight - (first - self.start))
         if count <= 0:
             return []
@@ -348,7 +348,7 @@ class InFlight:
                 self.deadline = min(self.deadline, run.deadline)
         return is_stored and (self._advance() or self._may_have_available)
 
-    # The end of locks, and of records.
+    # Ends of locks, and of the log's records.
 
     def expire(self, now: float, max_deliveries: int) -> list[StateBatch]:
         """End the locks that are due; return the states to store, empty if no lock was due.

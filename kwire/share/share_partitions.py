@@ -127,7 +127,7 @@ class ShareService:
             timestamp = max(0, self.clock.now_ms() - age_ms)
         locate = partial(self.replicas.locate, partition, isolation=FetchIsolation.HIGH_WATERMARK)
         position = await locate(timestamp)
-        if position.offset < 0:  # No record is that young.
+        if position.offset < 0:  # No record is recent enough.
             position = await locate(LATEST)
         return position.offset
 

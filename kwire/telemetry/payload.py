@@ -74,7 +74,7 @@ def _samples(metric: Message, resource: dict[str, str]) -> Generator[Sample | No
     name = page_name(metric.name)
     for point in points:
         value = getattr(point, point.WhichOneof("value") or "as_double")
-        if isnan(value):  # An average of nothing.
+        if isnan(value):  # The average of no values.
             yield None
             continue
         labels = resource | _labels(point.attributes)

@@ -45,7 +45,7 @@ def temporary_folder() -> Iterator[Path]:
 def _remove_abandoned(place: Path) -> None:
     """Remove the folders that are no longer locked by any process."""
     for path in place.glob(f"{_PREFIX}*/{_OWNER}"):
-        with suppress(OSError):  # It is in use, of another user, or removed meanwhile.
+        with suppress(OSError):  # It is in use, belongs to another user, or was removed meanwhile.
             owner = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -91,7 +91,7 @@ class Brokers:
                 yield title, "\n".join(requests[-LINES_MAX:])
 
 
-# Any: arguments of `Broker` by name, each with a type of its own.
+# Any: arguments of `Broker` by name, each with its own type.
 Settings: TypeAlias = Mapping[str, Any]
 _BROKERS: Final = pytest.StashKey[Brokers]()
 

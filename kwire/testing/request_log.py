@@ -37,7 +37,7 @@ def in_lines(requests: Iterable[ReceivedRequest]) -> list[str]:
     lines = []
     for (api, version, client_id, node), run in groupby(requests, lambda each: each.kind):
         times_ms = [request.time_ms for request in run]
-        # In local time, as the broker's log has it.
+        # In local time, like the broker's log.
         at = datetime.datetime.fromtimestamp(times_ms[0] / 1000, datetime.UTC).astimezone()
         time = f"{at:%H:%M:%S}.{times_ms[0] % 1000:03}"
         client = client_id or "(no client id)"

@@ -111,7 +111,7 @@ class MarkerSender:
         parts = [(end, sorted(end.missing)) for end in ends]
         steps = self._queueing(parts, nursery)
         if sum(len(partitions) for _, partitions in parts) <= _QUEUED_AT_ONCE:
-            run_steps(steps)  # Without a task, which costs as much as a marker.
+            run_steps(steps)  # Without a task, which would cost as much as the marker itself.
         else:
             nursery.start_soon(run_in_slices, steps)
 

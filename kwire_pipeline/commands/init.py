@@ -39,7 +39,7 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     Refusal if the file exists, or if a flag is wrong.
     """
     path = Path(file)
-    # Variables stay variables in the file: two dollars mean one.
+    # Variables are written to the file unexpanded: two dollars mean one.
     first = template(path.stem)
     if any(flag.key == "dead_letters.topic" for flag in flags):
         del first["dead_letters"]
@@ -65,7 +65,7 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
         if schema is not None:
             values = overlay(values, (part, "schema"), schema.replace("${", "$${"))
     if needs_schema:
-        # Here the variables are needed.
+        # Here the variables must be expanded.
         values_now = overlay_flags(first, flags, environment)
         source = build(Document(file, overlay(values_now, ("value", "schema"), PLACEHOLDER), {}))
         schema, note = infer(source.source)

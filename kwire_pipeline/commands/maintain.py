@@ -53,7 +53,7 @@ def maintain_tables(
     with hold(folder, warn=warner(pipeline)) as lease:
         state = state_of(spark, pipeline)
         check_state(pipeline, state)
-        # One turn of this command is one for each table, however long the others take.
+        # One turn of this command covers each table once, however long the others take.
         limits = attrs.evolve(upkeep.upkeep_of(pipeline.maintenance, now), since=upkeep.NEVER)
         lines = upkeep.maintain(state.destinations, limits, lease.check, claims or Claims(), faults)
         Turn(at=now).write(folder)

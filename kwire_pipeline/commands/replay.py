@@ -134,7 +134,7 @@ class Later:
             topics = cluster.topics(start)
             topic_ids = {name: topic.topic_id for name, topic in topics.items()}
             cluster_id = cluster.cluster_id()
-            # Only the topics of the letters were asked for.
+            # The brokers were asked only about the letters' topics.
             identity.check_cluster(self.state.identity, cluster_id, topic_ids, may_lack=True)
             beginnings = cluster.beginnings(topics.values())
             policies = cluster.topic_settings(topics, "cleanup.policy")

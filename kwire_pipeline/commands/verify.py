@@ -178,7 +178,7 @@ def prove_keys(
         judged = attrs.evolve(judged, letter_copies=copies_of(state))
         changes = all_changes(batch, shape, state.destinations.transform)
         if state.destinations.deletions is not None:
-            # Deletions of which the topics no longer have the records.
+            # Deletions whose records the topics no longer have.
             deletions = state.destinations.deletions.read().where(~proof.within(start, end, origin))
             deletions = deletions.withColumn(DELETES, F.lit(True))
             changes = changes.unionByName(deletions, allowMissingColumns=True)

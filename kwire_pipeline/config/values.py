@@ -278,7 +278,7 @@ class Sort:
         return f"{self.column} desc" if self.descending else self.column
 
 
-# Where a pipeline starts, and when it runs -----------------------------------------------------
+# Starts and triggers ---------------------------------------------------------------------------
 @attrs.frozen(kw_only=True)
 class Start:
     """The offsets at which a pipeline without a checkpoint begins. At most one field is set."""

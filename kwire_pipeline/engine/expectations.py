@@ -85,7 +85,7 @@ def _expression(sql: str) -> Column:
 
 def _plan(frame: DataFrame, column: Column) -> JavaObject:
     """Return Spark's analyzed plan of a frame with one more column."""
-    # Beside columns of the record, Spark rejects aggregates.
+    # Spark rejects aggregates in a select that also has plain columns.
     return frame.select("*", column.alias(CHECKED))._jdf.queryExecution().analyzed()
 
 

@@ -36,7 +36,7 @@ class ErrorOutput:
                 self._lines.append(line.decode(errors="replace").rstrip())
                 try:
                     os.write(2, line)
-                except OSError:  # Its reader has ended; the JVM must not block.
+                except OSError:  # Nobody reads the output any longer, but the JVM must not block.
                     continue
 
     def lines_at_end(self) -> Sequence[str]:
@@ -52,7 +52,7 @@ def launch(configuration: SparkConf) -> None:
     output = ErrorOutput()
     gateway = None
     try:
-        with suppress(PySparkRuntimeError):  # It only says that the JVM has ended.
+        with suppress(PySparkRuntimeError):  # The exception only says that the JVM has ended.
             process = {"stderr": output.descriptor}
             gateway = launch_gateway(configuration, process)  # type: ignore[no-untyped-call]
     finally:

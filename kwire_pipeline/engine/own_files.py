@@ -28,7 +28,7 @@ def own_files(module: str) -> dict[str, Path]:
     names = {module}
     while waiting:
         name = waiting.pop()
-        # Searching inside a package imports it, which is allowed only for the user's own.
+        # Searching inside a package imports it, which is allowed only for the user's own packages.
         if name in names or not _is_own(name.partition(".")[0], root):
             continue
         names.add(name)
@@ -76,7 +76,7 @@ def _imports(name: str, path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
-        return  # It cannot be imported either.
+        return  # Then the module cannot be imported either.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -44,7 +44,7 @@ def prepare_tables(
     if table.exists():
         check_mode(table, rule, pipeline.table.name)
     if destinations.deletions is not None:
-        # Before the table has its rule, with which the deletions have to be there.
+        # This comes before the table gets its rule, which requires the table of deletions.
         columns = deletions_schema(rows, shape)
         _fit(destinations.deletions, columns, pipeline, pipeline.table.deletions or "")
     _fit(table, rows, pipeline, pipeline.table.name)

@@ -431,10 +431,11 @@ class Run:
         try:
             while not query.awaitTermination(POLL_S):
                 self._beat()
-                # Spark notes the first trigger that ends well, also if it finds no records.
+                # Spark records the first trigger that ends without an error, even if it finds no
+                # records.
                 if self._outage.is_under_way and query.lastProgress is not None:
                     self._end_outage()
-                # A query until the topics' end never pauses: its next batch refuses to begin.
+                # A query up to the topics' end never pauses: its next batch refuses to begin.
                 is_stopping = is_endless and self._control.is_stopping()
                 if is_stopping and not query.status["isTriggerActive"]:
                     query.stop()
@@ -580,7 +581,8 @@ class Run:
         folder, control = self._opened.folder, self._control
         now = datetime.datetime.now(datetime.UTC)
         if self._upkeep is None:
-            self._upkeep = Turn(at=now, is_done=False)  # If it cannot be read, it is due later.
+            # If the file cannot be read, maintenance is due later.
+            self._upkeep = Turn(at=now, is_done=False)
             self._upkeep = Turn.read(folder, now)
         if not self._upkeep.is_over(every, now):
             return
@@ -629,7 +631,7 @@ class Run:
 
     def _check_topics(self) -> None:
         """Raise Refusal if a topic was recreated; store the topics that match the pattern now."""
-        # Nothing repeats a run at an interval, and brokers may restart during it.
+        # A run at an interval must retry here, because brokers may restart during it.
         patience_s = 0 if self._pipeline.trigger.available_now else PATIENCE_S
         self._topics = patiently(self._topics_now, patience_s)
         current = {name: topic.topic_id for name, topic in self._topics.items()}

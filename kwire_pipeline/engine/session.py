@@ -123,7 +123,7 @@ def open_session(pipeline: Pipeline, *, connector: bool = True) -> SparkSession:
             builder = builder.config(key, text)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
-        spark.conf.get("spark.sql.shuffle.partitions")  # Spark reads SQL options only now.
+        spark.conf.get("spark.sql.shuffle.partitions")  # Only now does Spark parse the SQL options.
     except (Py4JJavaError, PySparkException) as error:
         raise start_problem(error) from None
     set_warehouse(spark, pipeline)

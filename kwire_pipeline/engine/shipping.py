@@ -24,7 +24,7 @@ def ship(spark: SparkSession, transform: str | None) -> None:
         return
     files = own_files(transform.partition(":")[0])
     if files:
-        # Executors fetch the file when they need it; Spark deletes this folder at its end.
+        # Executors fetch the file when they need it; Spark deletes this folder when it ends.
         folder = tempfile.mkdtemp(dir=spark.sparkContext._temp_dir)
         path = os.path.join(folder, ZIP)
         write_zip(files, path)

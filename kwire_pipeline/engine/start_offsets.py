@@ -87,7 +87,7 @@ class Beginning:
         resume = losses.wanted_offsets(
             beginnings,
             positions=positions,
-            # The topic's end is no longer where the lost checkpoint began.
+            # The topic's end is no longer the position of the lost checkpoint.
             chosen={} if self.pipeline.source.start.at_end else chosen,
             former={} if stored is None else stored.start,
             is_same={

@@ -347,7 +347,7 @@ class TableRuns:
             raise error
         assert isinstance(error, Exception)
         problem = explain(error, self.template.common.transform)
-        if problem is None:  # A defect, of which the place is needed.
+        if problem is None:  # A defect, whose traceback is needed.
             self.outside.warn("".join(traceback.format_exception(error)))
             problem = Permanent(f"{type(error).__name__}: {error}")
         if self._is_gone(state.topic):

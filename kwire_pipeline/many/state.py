@@ -97,7 +97,7 @@ class TableState:
             return True
         is_old = look is self.outdated
         if topic is None:
-            return not is_old  # A run of this table says what is wrong.
+            return not is_old  # A run of this table will report what is wrong.
         if ends is None or topic.topic_id != self.place.identity.topics.get(self.topic):
             return not is_old
         may_lose = may_lose or is_old
@@ -126,7 +126,7 @@ class TableState:
     def on_gone(self, look: Look | None) -> None:
         """Record that the topic, which may be deleted, was deleted after a look."""
         self.is_running = False
-        self.place = None  # If the topic is recreated, a run says what is wrong.
+        self.place = None  # If the topic is recreated, a run will report what is wrong.
         self.problem = None
         self.refusals = 0
         self.gone_since = look

@@ -175,7 +175,7 @@ def inputs(raw: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _classification(shape: Shape) -> tuple[Step, ...]:
-    # For rows, the table has the data in its columns.
+    # For rows, these data are in the table's columns.
     is_letter = F.col(CLASS).isin(*LETTERS)
     only_of_letters = {f"{OWN}{name}": F.when(is_letter, F.col(f"{OWN}{name}")) for name in CARRIED}
     if not shape.expectations:

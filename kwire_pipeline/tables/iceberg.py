@@ -376,7 +376,8 @@ class IcebergTable(Atomic):
         orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"
         arguments = [orphans]
         if str(self._table().io().getClass().getName()) != HADOOP_IO:
-            # Hadoop may know no file system for the location, such as s3:// of Iceberg's own S3.
+            # Hadoop may have no file system for the location, such as s3:// of Iceberg's own S3
+            # client.
             arguments.append("prefix_listing => true")
         removed = self._spark.sql(self._procedure("remove_orphan_files", *arguments)).count()
         return [f"{row[0]} data files of old snapshots removed", f"{removed} orphan files removed"]

@@ -69,7 +69,7 @@ MUTATIONS = (
         "                await self._wait_rate()\n"
         "            self._check()\n"
         "            # A later cut of the current log must be noticed: once batches of the next "
-        "epoch follow\n            # what was cut, the epochs do not show the divergence.\n"
+        "epoch follow\n            # the cut, the epochs no longer show the divergence.\n"
         "            removal_count = self.log.clean_state.removal_count\n"
         "            await self._follow_cuts()\n",
         new="            await self._follow_cuts()\n"

@@ -91,7 +91,7 @@ def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
     subscribed = [topic_id for topic_id in counts if topic_id in members[0].topic_ids]
     topic_ids = yield from listing(subscribed, hash_of_uuid, buckets_of_copy(subscribed))
     minimum, extra_count = divmod(sum(counts[topic_id] for topic_id in topic_ids), len(members))
-    # The partitions that no member visited so far has had.
+    # The partitions that no member visited so far has owned.
     available = {topic_id: set(range(counts[topic_id])) for topic_id in topic_ids}
     unassigned = yield from _never_assigned(members, topic_ids, counts)
     shares: dict[str, tuple[dict[bytes, set[int]], int]] = {}
@@ -123,7 +123,7 @@ def _assign_evenly(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
         for topic_id, number in unassigned[start : start + room]:
             owned.setdefault(topic_id, set()).add(number)
         start += room
-        # Topics that Kafka adds to its table come before the others of their bucket.
+        # Kafka inserts new topics at the front of their bucket.
         added = [topic_id for topic_id in owned if topic_id not in former]
         if added and len(owned) > 1:
             ids = yield from listing([*reversed(added), *former], hash_of_uuid)

@@ -177,7 +177,7 @@ class ShareGroups:
                 of_topics[topic_id] = {
                     n: offset for n, offset in of_topic.items() if 0 <= n < count
                 }
-        await give_way()  # The request was decoded, and its record is encoded, in one turn each.
+        await give_way()  # Decoding the request and encoding its record each take a whole turn.
         await self._deletions.wait_ended(group_id)
         begun: requests.OffsetAlteration = await self._call(
             group_id,

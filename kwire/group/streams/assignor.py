@@ -271,7 +271,7 @@ class _Assigning:
         for index, (task, count) in enumerate(sorted(missing, reverse=True)):
             for _ in range(count):
                 if not self._place_standby(queue, task):
-                    break  # Fewer processes than copies.
+                    break  # There are fewer processes than copies.
             if index % _TASKS_A_STEP == 0:
                 yield
 

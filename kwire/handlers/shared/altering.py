@@ -56,7 +56,8 @@ class Altering(Generic[Req, Resp]):
     async def alter(self, context: Context, request: Req) -> Resp:
         """Change the settings that the client may change; reject the others."""
         order = resources_of(request)
-        rest = copy(request)  # The original is to be rejected as a whole if the rest fails.
+        # The original is needed if the rest fails, to reject the whole request.
+        rest = copy(request)
         refusals = await self._refuse(
             rest,
             self.response_type.AlterConfigsResourceResponse,

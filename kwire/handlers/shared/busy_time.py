@@ -14,7 +14,7 @@ from kwire.handlers.shared.context import Context
 from kwire.replica.throttles import RateLimit
 
 T = TypeVar("T")
-# Any: what an awaitable exchanges with the event loop, which only the two understand.
+# Any: the values that an awaitable exchanges with the event loop, which only those two understand.
 Exchange: TypeAlias = Any
 
 
@@ -41,7 +41,7 @@ def measure_steps(
         answer, error = None, None
         try:
             answer = yield request
-        except BaseException as caught:  # noqa: BLE001  Cancellation, which belongs to the work.
+        except BaseException as caught:  # noqa: BLE001  Cancellation, which the work has to handle.
             error = caught
 
 

@@ -190,7 +190,8 @@ class Context:
 
     @property
     def replicas(self) -> ReplicaService:
-        broker = self.services.broker  # As in `broker`, without its call: requests often read this.
+        # Like `broker`, but without a call, because requests often read this.
+        broker = self.services.broker
         assert broker is not None
         return broker.replicas
 

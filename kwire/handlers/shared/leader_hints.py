@@ -51,7 +51,7 @@ def add_leader_hint(
     if state is None or broker is None or endpoint is None:
         return
     if state.leader == context.config.node_id:
-        return  # The metadata that these requests see is older than the role.
+        return  # The metadata visible to these requests is older than the role.
     answer.current_leader = type(answer).LeaderIdAndEpoch(
         leader_id=state.leader, leader_epoch=state.leader_epoch
     )

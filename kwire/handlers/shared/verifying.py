@@ -62,7 +62,7 @@ async def verify(
         results |= await _verify_once(context, transactional_id, batches, transaction_support)
         if transaction_support < ADDS_PARTITIONS or context.replicas.now() >= deadline:
             break
-        # The marker of the previous transaction is still to come; it invalidates this guard.
+        # The marker of the previous transaction has not arrived yet; it will invalidate this guard.
         batches = [
             (partition, batch)
             for partition, batch in batches

@@ -53,7 +53,7 @@ class GroupWriter:
         self._config = config
         self._buffer_bytes = buffer_bytes
         self._pace = pace
-        # Only keeps account of the batches; its own files are not opened.
+        # It only keeps account of the batches; its own files are not opened.
         self._segment = Segment(disk, directory, base_offset, 0, config)
         self._segment.start_indexes()
         self._buffer = bytearray()

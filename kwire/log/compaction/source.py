@@ -134,7 +134,7 @@ def aborted_transactions(disk: Disk, directory: str, source: SourceSegment) -> I
         return
     path = f"{directory}/{names.stem(source.base_offset)}{names.TXN_INDEX}"
     try:
-        # Read all at once: the file may be replaced before the next entry is read.
+        # All entries are read at once, because the file may be replaced in the meantime.
         data = disk.read(path)
     except FileNotFoundError:
         raise CleaningFailed(f"the index of aborted transactions is missing: {path}") from None

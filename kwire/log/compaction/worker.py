@@ -54,7 +54,7 @@ class Throttle:
         now = self._now()
         self._free_at = max(self._free_at, now) + size / self._rate
         delay_s = self._free_at - now
-        if delay_s < CHECK_S:  # Short waits add up to one that is worth a call.
+        if delay_s < CHECK_S:  # Short waits are combined into one that is worth a call.
             delay_s = 0.0
             if now - self._checked_at < CHECK_S:
                 return
@@ -92,7 +92,7 @@ class Worker:
         """Run one pass and report its result; a failed pass does not end the worker."""
         throttle = self._throttle("clean", job.bytes_per_second)
         disk = RealDisk(root)
-        disk.full = True  # The reserved space is only for the node.
+        disk.full = True  # The reserved space is for the node only.
         groups = clean(disk, job, throttle)
         active_producers: ActiveProducers | None = None
         lock = -1
@@ -185,7 +185,8 @@ class Worker:
     def _wait_input(self, delay_s: float) -> bool:
         """Wait; return True as soon as stdin has input or ends."""
         if os.name == "nt":
-            time.sleep(delay_s)  # Its select supports only sockets; the node kills the process.
+            # On Windows, select supports only sockets; there, the node kills the process.
+            time.sleep(delay_s)
             return False
         return bool(select.select([self._requests], [], [], delay_s)[0])
 

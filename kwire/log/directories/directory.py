@@ -128,7 +128,7 @@ class LogDirectory:
                 high_watermark=watermarks.get(partition, 0),
                 clean_end=clean_ends.get(partition),
             )
-            if partition in doubled:  # The checkpoints may mean the discarded one.
+            if partition in doubled:  # The checkpoints may refer to the discarded log.
                 offsets = recovery.StoredOffsets(clean=False)
             yield from self._load(name, partition, offsets, config_of, now_ms)
             yield
@@ -166,7 +166,7 @@ class LogDirectory:
             files = {entry.name for entry in self.disk.entries(name)}
             if names.MOVED_HERE in files and not is_future:
                 self.moved_here.add(partition)
-            if not files or names.NAMED_AGAIN in files:  # The checkpoints may mean another log.
+            if not files or names.NAMED_AGAIN in files:  # The checkpoints may refer to another log.
                 self.retired[partition] = _files_naming(offsets.clean_end)
                 offsets = recovery.StoredOffsets(clean=offsets.clean)
             log = yield from recovery.opening(
@@ -253,7 +253,7 @@ class LogDirectory:
         for log in self.all_logs:
             offset = _OFFSETS[name](log)
             yield "" if offset is None else line(log.partition, offset)
-        for partition, unopened in list(self.unopened.items()):  # Kept until it can be read.
+        for partition, unopened in list(self.unopened.items()):  # Kept until the log can be read.
             stored = _STORED[name](unopened.offsets)
             yield line(partition, stored) if stored else ""
 

@@ -131,7 +131,8 @@ class DirectoryService:
 
         The mark of the failed sync stays if some partitions could not be opened.
         """
-        from kwire.log.directories import rewriting  # Almost no start needs it.
+        # imported here, because almost no start needs it
+        from kwire.log.directories import rewriting
 
         logger.warning("rewriting the data of a failed sync directory=%s", self.directory.name)
         for log in self.directory.all_logs:

@@ -169,7 +169,7 @@ class LogFlusher:
             log.flush_state.end(flush)
             synced_end = log.flush_state.recovery_point
             if since is not None and synced_end < min(end_offset, log.end_offset):
-                self._unsynced_since[log] = since  # Some of the older records are still unsynced.
+                self._unsynced_since[log] = since  # Some older records are still unsynced.
             if self.directory.holds(log):
                 self.on_change(log)
             del self.busy.flushes[log]

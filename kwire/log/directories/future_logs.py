@@ -39,7 +39,8 @@ def create(
         )
     except OSError as error:
         marked = names.marked_directory(*partition, unique.hex(), names.DELETE_DIRECTORY)
-        with suppress(OSError):  # No later attempt reuses the name, and a start would resume it.
+        # No later attempt would reuse the name, and the next start would resume the move.
+        with suppress(OSError):
             directory.disk.rename(name, marked)
             service.removals.add(directory.disk, [marked], config.file_delete_delay_ms)
         directory.note_failure()

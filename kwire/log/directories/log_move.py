@@ -125,7 +125,7 @@ class LogMove:
                 await self._wait_rate()
             self._check()
             # A later cut of the current log must be noticed: once batches of the next epoch follow
-            # what was cut, the epochs do not show the divergence.
+            # the cut, the epochs no longer show the divergence.
             removal_count = self.log.clean_state.removal_count
             await self._follow_cuts()
             self._check()
@@ -197,7 +197,7 @@ class LogMove:
             stored, slices = iterate_snapshot(data[0]), Slices(self.clock.now)
             for _ in self.future.producers.restoring(stored):
                 await slices.pause()
-            if not self.future.segments.active.size:  # Otherwise the roll that follows takes it.
+            if not self.future.segments.active.size:  # Otherwise the next roll takes it.
                 self.future.snapshots.take_at_flush(offset)
 
     async def begin(self) -> None:
@@ -227,7 +227,7 @@ class LogMove:
             pause_s = self.throttle.pause_s(self.clock.now())
             await trio.sleep(max(pause_s, PAUSE_MIN_S))
 
-    # -- what happens to the current log
+    # -- changes of the current log
 
     async def _follow_cuts(self) -> None:
         """Remove records that the current log no longer has, and adopt its settings."""
@@ -243,7 +243,8 @@ class LogMove:
             if not await truncation.restart_at(future, first):
                 self._cannot_cut(first)
             await self._restore_producers(first)
-        if future.flush_state.cut_unsynced:  # A power loss could undo the cut, behind new batches.
+        # A power loss could undo the cut after new batches were appended.
+        if future.flush_state.cut_unsynced:
             await self.target.flusher.flush(future, indexes=True)
         await self._drop_segments(log.segments[0].base_offset)
         future.advance_log_start(min(log.log_start, future.end_offset))
@@ -323,7 +324,7 @@ class LogMove:
                 return
             segment, region = self._locate(LAST_BYTES, wait=True)
             with region:
-                if segment is not None:  # The next copy begins the segment.
+                if segment is not None:  # The next copy will begin the segment.
                     return
                 self.future.append_follower(region.read(), self.clock.now_ms())
 

@@ -68,7 +68,8 @@ class LogRetention:
 
     async def _retain(self, log: PartitionLog) -> int:
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
-        expiry_ms = min(now_ms, self.steady.now_ms())  # A clock jump must not expire producers.
+        # A jump of the clock must not expire producers.
+        expiry_ms = min(now_ms, self.steady.now_ms())
         expiration_ms = log.config.producer_id_expiration_ms
         for _ in log.producers.expiring(expiry_ms, expiration_ms):
             await slices.pause()
@@ -90,7 +91,7 @@ class LogRetention:
             for segment in log.segments[: deletion.count]:
                 await self.busy.wait_idle(log)
                 if not self.directory.holds(log) or segment is not log.segments[0]:
-                    break  # The log was deleted or the segment removed during a pause.
+                    break  # During a pause, the log was deleted or the segment removed.
                 if len(log.segments) == 1:
                     break
                 self.busy.cleaning.abort_scrub(log)
@@ -102,7 +103,7 @@ class LogRetention:
             logger.error("retention failed partition=%s error=%s", log.partition, error)
         if deleted:
             if self.directory.holds(log):
-                self.flusher.on_roll(log)  # The renames need a sync of the directory.
+                self.flusher.on_roll(log)  # The directory must be synced because of the renames.
                 self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, deleted)
             logger.info("deleted segments=%d partition=%s", len(deleted), log.partition)
         return len(deleted)

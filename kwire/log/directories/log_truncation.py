@@ -205,7 +205,8 @@ class LogTruncation:
         finally:
             state.end_cut()
             if self.directory.holds(log):
-                self.checkpoints.mark(log)  # After a cancellation the lowered offsets are on disk.
+                # After a cancellation, the lowered offsets may be on disk.
+                self.checkpoints.mark(log)
 
     def _may_cut(self, log: PartitionLog, is_wanted: Callable[[], bool]) -> bool:
         """Return whether the cut is still wanted and the log has not been deleted."""

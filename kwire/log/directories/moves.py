@@ -209,7 +209,7 @@ class LogMoves:
         is_done = False
         try:
             with running.scope, move.source.busy.cleaning.pause(log):
-                # After a swap of segments that has begun, tombstones of copied values may be gone.
+                # Once a swap of segments has begun, tombstones of copied values may be gone.
                 await move.source.busy.wait_cut(log)
                 is_done = await self._finish(running)
         finally:

@@ -72,7 +72,7 @@ class QueueWriter:
         ended = self.busy.writes[log] = trio.Event()
         try:
             job = log.writer.queue.take()
-            with trio.CancelScope(shield=True):  # A taken job is no longer queued.
+            with trio.CancelScope(shield=True):  # A job that was taken is no longer in the queue.
                 await self.in_thread(log.disk, job.run)
             log.on_written()
         except OSError as error:

@@ -76,7 +76,8 @@ class Removals:
         for a partition of another topic.
         """
         while True:
-            await self._remove_due()  # Its frame must not keep the segments of deleted logs.
+            # A separate function, whose frame does not keep the segments of deleted logs alive.
+            await self._remove_due()
 
     async def _remove_due(self) -> None:
         synced: set[Disk] = set()
@@ -91,5 +92,5 @@ class Removals:
                 logger.error("cannot remove paths=%s error=%s", removal.paths, error)
                 if disk.failed is None:
                     self._timers.arm(removal, self.clock.now() + RETRY_SECONDS)
-            for segment in removal.segments:  # A search may have opened them again.
+            for segment in removal.segments:  # A search may have reopened the files.
                 segment.file.close()

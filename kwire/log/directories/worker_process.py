@@ -46,7 +46,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": _python_path()},
             )
-        except OSError as error:  # The log directory is not at fault.
+        except OSError as error:  # The error is not the log directory's.
             raise WorkerEnded(f"cannot start the worker process: {error}") from error
 
     async def ask(self, request: "Request") -> "Answer":

@@ -147,7 +147,8 @@ class AbortedIndex:
             for entry in self._added:
                 packed.append(entry)
             self._packed, self._load = packed, None
-            self._added = []  # Last: a flush in a thread finds the entries in one of the two.
+            # Cleared last, so that a flush in a thread finds the entries in one of the two places.
+            self._added = []
         return self._packed
 
     def _read(self, *, wait: bool) -> PackedEntries:

@@ -135,5 +135,5 @@ class GrowingIndex:
         finally:
             file.close()
         if self.is_new:
-            with suppress(FileNotFoundError):  # An earlier attempt has renamed it.
+            with suppress(FileNotFoundError):  # An earlier attempt has already renamed the file.
                 files.disk.rename(files.path(self.suffix + GROWING), files.path(self.suffix))

@@ -131,7 +131,8 @@ class SegmentIndexes:
         assert self.times is not None
         for index in (self.offsets, self.times):
             index.write(self._files)
-        self._files.remove(*self.growing_suffixes)  # They still exist if the indexes were rebuilt.
+        # These files still exist if the indexes were rebuilt.
+        self._files.remove(*self.growing_suffixes)
         self.aborted.write()
 
     def pack(self) -> dict[str, Buffer]:

@@ -200,7 +200,7 @@ class Segment:
             self.limits = None
             if not uses_reserve:
                 raise
-            self.file.write(parts, self.size)  # The disk has released its reserve.
+            self.file.write(parts, self.size)  # The disk has just released its reserve.
 
     # -- closing
 
@@ -301,7 +301,7 @@ class Segment:
             if self.written == self.size:
                 self.reindex(wait=wait)
                 return self.locate(offset, wait=wait)
-        return None  # The batch may still wait to be written.
+        return None  # The batch may not be written yet.
 
     def scan(
         self, position: int = 0, end: int | None = None, *, wait: bool = True
@@ -333,7 +333,7 @@ class Segment:
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
             largest, relative = self.indexes.last_timestamp()
             if largest < 0 and self.size and self.indexes.has_lost_time_index():
-                self.reindex(wait=wait)  # The index file is lost; -1 would hide the timestamps.
+                self.reindex(wait=wait)  # The index file is lost, and -1 would hide the timestamps.
             else:
                 self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
         return self.max_timestamp

@@ -152,6 +152,6 @@ class TokenProof:
         response = await send(message)
         if response.auth_bytes:
             reason = bytes(response.auth_bytes).decode(errors="replace")
-            await send(ACKNOWLEDGEMENT)  # The answer is the error of the login.
+            await send(ACKNOWLEDGEMENT)  # The answer is the error that ends the login.
             raise AuthenticationFailed(reason)
         return response.session_lifetime_ms

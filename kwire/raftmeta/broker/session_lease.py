@@ -93,7 +93,7 @@ class SessionLease:
         over_s = self.over_s(now)
         self.end, self._renewed_at = sent_at + self.timeout_s, sent_at
         self._suspended_s = self._request_suspended_s
-        self._past_over_s += over_s - self.over_s(now)  # The answer may come after the new end.
+        self._past_over_s += over_s - self.over_s(now)  # The answer may arrive after the new end.
 
     def on_unfenced(self, sent_at: float, now: float, *, knows_fencing: bool) -> None:
         """Renew the lease if an answer that says "unfenced" proves that the session held.
@@ -104,7 +104,7 @@ class SessionLease:
         heartbeat was sent.
         """
         missed_s = _suspension(self._suspended_s, self._request_suspended_s)
-        was_over = sent_at + missed_s >= self.end  # A suspension since then does not count.
+        was_over = sent_at + missed_s >= self.end  # A suspension after that time is ignored.
         if knows_fencing or was_over or not self.is_over(now):
             self.renew(sent_at, now)
 

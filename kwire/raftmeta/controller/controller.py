@@ -305,7 +305,7 @@ class Controller:
                 self._append([AbortTransactionRecord(reason="controller failover")])
             if not image.features:
                 self._append(bootstrap_records(self.state, self._bootstrap))
-        except errors.NotController:  # Leadership is already lost; the notice is still to come.
+        except errors.NotController:  # Leadership is lost, but not yet announced.
             self._resign()
         self._notify()
 

@@ -174,7 +174,7 @@ def decide_leader_updates(state: ControllerState, request: None) -> Steps[Contro
         records = yield from updating_leaders(
             state, (key for key in partitions if _has_clean_leader(state, key))
         )
-    elif state.is_active(broker):  # It serves again, and is still in sync in the other partitions.
+    elif state.is_active(broker):  # It serves again, still in sync in its other partitions.
         effect, is_last = partial(queue.end, broker), True
         records = []
     else:

@@ -192,7 +192,7 @@ class PartitionChangeBuilder:
         record.leader = elected.leader
         if elected.leader in self.elr:
             self.isr = [elected.leader]
-            # The minimum may have been lowered since the others became eligible.
+            # The minimum may have been lowered after the other replicas became eligible.
             others = [replica for replica in self.elr if replica != elected.leader]
             self.elr = [] if len(self.isr) >= self.min_isr else others
         if elected.unclean:

@@ -343,7 +343,7 @@ def _revert(change: PartitionChangeBuilder, name: str) -> None:
     change.isr = [replica for replica in old.isr if replica not in old.adding]
     change.allow_unclean()
     if change.isr or not old.isr or not set(old.elr) <= set(old.adding):
-        return  # Another replica may lead, or none was in sync before either.
+        return  # Another replica may lead, or no replica was in sync before either.
     if not change.unclean:
         raise errors.InvalidReplicaAssignment(
             f"Unable to revert partition assignment for {name}:{change.number} because it would "

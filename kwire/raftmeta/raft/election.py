@@ -65,7 +65,8 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
     if epoch > state.epoch or state.leader_id is None:
-        state.calls.on_success(leader.id)  # Errors from before it led no longer count.
+        # Errors from before this node led are no longer relevant.
+        state.calls.on_success(leader.id)
     state.save(ElectionState(epoch, leader.id, voted))
     deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
     update_at = state.now + state.config.fetch_timeout_s if state.config.can_vote else inf
@@ -126,7 +127,8 @@ def adopt_epoch_and_leader(
     if epoch > LAST_EPOCH:
         return
     if epoch < state.epoch or leader_id == state.config.node_id:
-        if epoch > state.epoch:  # This node led it, then lost its disk: it has no leader now.
+        # This node led the epoch, then lost its disk: now the epoch has no leader.
+        if epoch > state.epoch:
             become_unattached(state, epoch)
         return
     has_leader = state.leader_id is not None and epoch == state.epoch

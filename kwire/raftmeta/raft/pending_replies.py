@@ -23,7 +23,7 @@ def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> N
                 state.emit(Reply(change.token, add_voter_response(error)))
         case "remove":
             state.emit(Reply(change.token, remove_voter_response(error)))
-        case _:  # An update was answered when it was written.
+        case _:  # An update was already answered when it was written.
             pass
 
 

@@ -287,7 +287,8 @@ def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryv
             if not fits or header.last_offset_delta < 0 or not crc_ok(data, pos, header):
                 return b""
             if header.is_control:
-                note_voters(VoterHistory(), data, pos, header)  # Raises if unreadable.
+                # Raises an error if the records are unreadable.
+                note_voters(VoterHistory(), data, pos, header)
             end, offset, epoch = pos + header.size, header.next_offset, header.leader_epoch
     except (errors.CorruptMessage, MalformedError, ValueError):
         return b""

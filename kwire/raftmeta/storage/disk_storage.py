@@ -157,7 +157,7 @@ class DiskStorage:
         self._write_again(self._synced_end or 0)
         self._log.flush_state.flush()
         self._disk.sync_directory(self._directory)
-        self._disk.sync_directory()  # The directory's own entry.
+        self._disk.sync_directory()  # This makes the directory's own entry durable.
         self._note_synced_end(self._log.end_offset)
 
     def _write_again(self, offset: int) -> None:
@@ -216,7 +216,8 @@ class DiskStorage:
     # The log --------------------------------------------------------------------------------
     def append(self, records: Bytes, base_offset: int) -> None:
         end_offset = self._log.end_offset
-        if base_offset < end_offset:  # A retry, after a part found no descriptor.
+        # A retry: the first attempt appended a part, then ran out of descriptors.
+        if base_offset < end_offset:
             records = _from(records, end_offset)
         assert base_offset <= end_offset, (base_offset, end_offset)
         self._log.append_follower(records)
@@ -233,7 +234,7 @@ class DiskStorage:
     def clean(self, start_offset: int) -> None:
         self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])
         self._log.advance_log_start(start_offset)
-        self._log.roll(0)  # So that the next snapshot can drop what is before this one.
+        self._log.roll(0)  # So that the next snapshot can drop everything before this one.
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
         for _ in range(behind):
             for path in self._log.drop_segments(1):
@@ -307,7 +308,7 @@ class DiskStorage:
 
     # Making durable -------------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
-        # This may fail, and then the vote is still due.
+        # This may fail, in which case the vote still has to be synced.
         self._flush = self._log.flush_state.start()
         election, self._election = self._election, None
         if election is None and self._flush is None:
@@ -333,7 +334,7 @@ class DiskStorage:
 
     def close(self) -> None:
         """Sync and close the log, and store its synced end, as a clean stop requires."""
-        self.end_sync()  # In case a sync has failed.
+        self.end_sync()  # Needed if a sync has failed.
         sync = self.start_sync()
         if sync is not None:
             sync()

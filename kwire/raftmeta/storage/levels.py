@@ -82,7 +82,7 @@ def version_at(record: r.MetadataRecord, level: int) -> int:
             return 1 + (level >= MIGRATION) + (level >= DIRECTORIES) + (level >= CORDONS)
         case r.PartitionRecord() | r.PartitionChangeRecord():
             return (level >= DIRECTORIES) + (level >= ELIGIBLE_REPLICAS)
-        case r.BrokerRegistrationChangeRecord():  # The lowest version with the fields.
+        case r.BrokerRegistrationChangeRecord():  # The lowest version that has the fields.
             if record.cordoned_log_dirs is not None:
                 return 3
             return 2 if record.log_dirs else int(bool(record.in_controlled_shutdown))

@@ -149,13 +149,14 @@ class LeaderFetcher:
                 try:
                     await self._run_once()
                 except Exception:
-                    # One leader's response must not end the broker, nor the copies from others.
+                    # One leader's response must end neither the broker nor the copies from other
+                    # leaders.
                     logger.exception("fetcher failed")
                     self._session.reset()
                     await trio.sleep(self.config.backoff_s + RETRY_S)
 
     async def _run_once(self) -> None:
-        if self.broker_epoch() < 0:  # The leader could not recognize a restart.
+        if self.broker_epoch() < 0:  # Without it, the leader could not recognize a restart.
             await trio.sleep(REGISTRATION_S)
             return
         await self._run(self._update_positions())
@@ -260,7 +261,8 @@ class LeaderFetcher:
                 return None
             finally:
                 self._in_flight = None
-        if response is None:  # Ended: its response would delay the next request.
+        # The fetch was ended, because its response would have delayed the next request.
+        if response is None:
             self.leader.drop()
             self._session.reset()
             await trio.sleep(RETRY_S)  # More partitions may be added soon.

@@ -114,7 +114,7 @@ class LogReconciliation:
         is_done = await self.logs.restart_at(log, offset, lambda: followed.is_current)
         if followed.is_current and not is_done:
             raise KafkaStorageError("not truncated")
-        return is_done and followed.is_current  # The role may have changed since.
+        return is_done and followed.is_current  # The role may have changed meanwhile.
 
     async def _offset_of(self, followed: FollowedPartition, timestamp: int) -> int:
         """Return the leader's first or last offset."""

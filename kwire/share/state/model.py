@@ -61,7 +61,7 @@ class ShareState:
 
     def after(self, write: StateWrite) -> "ShareState":
         """Return the state after a write, still based on the same snapshot."""
-        # A late write moves nothing back.
+        # A late write does not move the state back.
         start_offset = max(write.start_offset, self.start_offset)
         leader_epoch = write.leader_epoch
         if leader_epoch == NO_LEADER_EPOCH:

@@ -72,7 +72,7 @@ class StateRequests(Generic[Req, R]):
                 await self._send(broker, group_id, batch)
         finally:
             del self._queues[broker, group_id]
-            _end(queue, {}, NetworkException())  # Some are left only if the node is stopping.
+            _end(queue, {}, NetworkException())  # Requests are left only if the node is stopping.
 
     async def _send(
         self, broker: int, group_id: str, batch: dict[SharePartition, _Item[Req, R]]

@@ -149,7 +149,7 @@ class ShareStateShard:
             stored is not None
             and initial.start_offset == UNINITIALIZED
             and initial.state_epoch == stored.state_epoch
-        ):  # Repeated, perhaps after members have begun.
+        ):  # The request is repeated, perhaps after members have begun to fetch.
             return Decision(answers=(Answer(ticket, None),))
         epoch = 0 if stored is None else stored.snapshot_epoch + 1
         state = ShareState.initial(initial, epoch, moment.wall_ms)

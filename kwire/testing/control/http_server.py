@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
             self._check_origin()
             status, result = 200, answer()
         except BadRequest as error:
-            self.close_connection = True  # The body may be unread.
+            self.close_connection = True  # The body may not have been read.
             status, result = error.status, {"error": str(error)}
         except BrokerError as error:
             status, result = 409, {"error": str(error)}

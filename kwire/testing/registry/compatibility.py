@@ -21,7 +21,7 @@ LEVELS: Final = (
     *("BACKWARD", "FORWARD", "FULL"),
     *("BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"),
 )
-# Any: a schema as Avro's library has it, which is imported only when it is needed.
+# Any: a schema of Avro's library, which is imported only when it is needed.
 AvroSchema: TypeAlias = Any
 
 
