@@ -33,12 +33,14 @@ SLOT_BYTES: Final = 24
 KEYLESS_MAX: Final = 1000
 """The largest number of records without a key that :func:`check_records` lists."""
 LATEST_RECORDS_MAX: Final = 1500
-"""The records of the largest batch that :func:`latest_records` takes: 4 ms in Python."""
+"""The number of records in the largest batch that :func:`latest_records` reads: 4 ms in Python."""
 _HASH_BYTES: Final = 16
 _MIN_RECORD: Final = 7
 """Bytes of length, attributes, two deltas, key length, value length and header count."""
 _CHUNK: Final = 256
-"""The number of records whose fields are in memory at once, since they take more than a record."""
+"""The number of records whose fields are in memory at once, because the fields need more memory
+than the record.
+"""
 _MAX_INT64: Final = (1 << 63) - 1
 _MIN_INT64: Final = -(1 << 63)
 _MAX_BASE_OFFSET: Final = _MAX_INT64 - (1 << 32) + 1

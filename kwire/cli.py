@@ -47,8 +47,9 @@ ALONE = {
 """The properties of `serve` without a file: a single node that is its own quorum."""
 
 COLLECTOR: Final = (700, 10, 2)
-"""The garbage collector's thresholds.  After 7,700 new objects that stay, a collection visits these
-and freezes them (:mod:`kwire.node.garbage`): 2 ms."""
+"""The garbage collector's thresholds. After 7,700 new surviving objects, a collection visits and
+freezes them (:mod:`kwire.node.garbage`): 2 ms.
+"""
 
 
 class Parser(argparse.ArgumentParser):

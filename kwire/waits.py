@@ -49,10 +49,10 @@ class TimedWait:
         self._deadline = inf
         self._on_over: Callable[[], object] | None = None
         self.is_first = is_first
-        """True if whoever waits is served before others whose waits end together with this one."""
+        """True if, among waits that end together, this one is served first."""
         self.is_over = False
         self.is_parked = False
-        """True if the end calls a function and wakes no task."""
+        """True if the end calls a function instead of waking a task."""
 
     def begin(self, deadline: float) -> None:
         """Set the deadline, before the wait is parked or awaited."""
@@ -114,7 +114,7 @@ class Parked(Slow[T_co]):
         super().__init__(partial(_finish_parked, wait, resume, cancel))
         self.wait = wait
         self.resume = resume
-        """Continues the work after the wait; returns the result or what is left to wait for."""
+        """Continues the work after the wait; returns the result, or another wait."""
         self.cancel = cancel
         """Ends the work without a result."""
 
@@ -142,8 +142,9 @@ async def _finish_parked(
 _Waited: TypeAlias = Any
 _Call: TypeAlias = Callable[[], Awaitable[_Waited]]
 Steps: TypeAlias = Generator[_Call | TimedWait, _Waited, T]
-"""Work that yields a function wherever it has to await that function's result, which it gets, or a
-wait that need not have a task."""
+"""Work as a generator. It yields a function whose result it has to await, and is sent that result;
+or it yields a wait that does not need a task.
+"""
 
 
 def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
@@ -238,7 +239,7 @@ class Deadlines:
         self._next = trio.CancelScope()
         """The scope in which :meth:`run` sleeps until the earliest deadline."""
         self.is_running = False
-        """True while a task keeps the deadlines."""
+        """True while :meth:`run` is running."""
 
     def add(self, wait: Wakeable, deadline: float) -> None:
         """End ``wait`` at its deadline; allowed only while :meth:`run` runs."""

@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 5.0
 SASL: Final = (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
 TLS: Final = (Protocol.SSL, Protocol.SASL_SSL)
 FOR_JAVA: Final = ("kafka.ssl.", "kafka.sasl.", "kafka.security.")
-"""The beginnings of options that only Java's client understands."""
+"""The prefixes of options that only Java's client understands."""
 HOSTNAME_CHECK: Final = "kafka.ssl.endpoint.identification.algorithm"
 """Spark's option whose empty value turns the check of host names in certificates off."""
 
@@ -41,7 +41,7 @@ class Brokers:
     topics: dict[str, int]
     """The number of partitions of each topic; empty if only Java can read the pattern."""
     untried: str = ""
-    """A feature that only Java's client has, because of which only the TCP connection was tried."""
+    """A feature of Java's client alone, for which only the TCP connection was tried."""
 
 
 def look_up(source: Source, timeout_s: float = TIMEOUT_S, *, letters: str | None = None) -> Brokers:

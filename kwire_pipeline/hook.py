@@ -26,7 +26,7 @@ from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 FAILED: Final = "failed"
 """The event of a run that has ended with an error."""
 WAITING: Final = "waiting"
-"""The event of a run at an interval that goes on without a table, or tries again."""
+"""The event of a run at an interval that continues without a table, or retries."""
 MOST_REASONS: Final = 3
 
 

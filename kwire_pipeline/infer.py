@@ -20,7 +20,7 @@ ListShape: TypeAlias = "tuple[Shape]"
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 LONG: Final = 1 << 63
 RARE: Final = 20
-"""A kind of value counts as damage if fewer than one value in twenty has it."""
+"""A kind of value is taken for damage if fewer than one value in twenty has it."""
 
 
 def infer_ddl(values: Iterable[bytes | None]) -> str | None:

@@ -19,7 +19,7 @@ from kwire_pipeline.engine.reporting.figures import Batch
 FILE: Final = "pace.json"
 """The file beside the checkpoint with the size of records, for the next run."""
 FIRST_OFFSETS: Final = 1000
-"""The most offsets of a batch before any size is known."""
+"""The maximum number of offsets of a batch before any size is known."""
 TOLERANCE: Final = 1.25
 """The factor by which a batch may miss the limit before the query restarts with another limit."""
 

@@ -19,7 +19,7 @@ from kwire.security.scram import (
 )
 
 ITERATIONS: Final = 4096
-"""The number that Kafka's tools use by default, and that users who do not exist seem to have."""
+"""The default of Kafka's tools, which users that do not exist also seem to have."""
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 

@@ -23,7 +23,7 @@ _ELECTION_TIMEOUT_MS: Final = 200
 _FETCH_TIMEOUT_MS: Final = 1000
 _SESSION_TIMEOUT_MS: Final = 1500
 _HEARTBEAT_INTERVAL_MS: Final = 300
-"""A hanging node blocks its partitions for these times; the default is 9 s.
+"""A node that hangs blocks its partitions for about this long; the default is 9 s.
 
 On a machine that was starved for an hour, no heartbeat came more than 800 ms after the previous one
 (docs/operations.md).

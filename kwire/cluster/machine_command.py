@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kwire.node.service_manager import ServiceManager
 
 _EXCLUDED: Final = ("ephemeral", "port", "secure", "supervised", "control_port", "cluster_id")
-"""Options of `kwire serve` that several brokers cannot have."""
+"""Options of `kwire serve` that cannot be used with several brokers."""
 
 
 def run_machine(options: Namespace, overrides: Mapping[str, str], signals: "StopSignals") -> None:
@@ -118,7 +118,7 @@ class Announced:
 
     def __init__(self, display: Display, manager: "ServiceManager") -> None:
         self._silent_since: dict[int, float] = {}
-        """The times of the first looks at which brokers did not answer any longer, by id."""
+        """The time at which each silent broker was first found silent, by id."""
         watchdog_s = manager.watchdog_s
         self.period_s = min(display.period_s, watchdog_s / 2 if watchdog_s else display.period_s)
         self.on_event = display.on_event

@@ -18,7 +18,7 @@ from kwire.net.http_pages import Page, Pages, serve_pages
 
 HOST: Final = "127.0.0.1"
 ANSWER_S: Final = 5.0
-"""The time after which a node counts as down."""
+"""The time after which a node that does not answer is reported as down."""
 _UP: Final = "kwire_node_up"
 _DOWN: Final = (0, "")
 

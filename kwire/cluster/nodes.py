@@ -22,14 +22,14 @@ _READY: Final = re.compile(r"kwire ready on (\S+)")
 _FIGURES: Final = re.compile(r"kwire figures (.*)")
 _TAIL_BYTES: Final = 4096
 SILENT_AFTER_S: Final = 10.0
-"""Seconds without an answer after which a node counts as silent."""
+"""The seconds without an answer after which a node is considered silent."""
 
 
 class NodeState(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     SILENT = "silent"
-    """The node was ready but no longer answers: it is stopped or hangs."""
+    """The node was ready but no longer answers: it is suspended or hangs."""
     STOPPING = "stopping"
     ENDED = "ended"
 
@@ -45,7 +45,7 @@ class ClusterNode:
         self.log = log
         self.state = NodeState.ENDED
         self.address = ""
-        """Its client address, from when it was first ready."""
+        """The node's client address, once it has been ready."""
         self.exit_code: int | None = None
         self.figures: Mapping[str, float] = {}
         """The figures that the node sent last."""
@@ -54,13 +54,13 @@ class ClusterNode:
         self._requested_at: float | None = None
         """The time of the outstanding request for figures; None if there is none."""
         self.options = options
-        """The options of its next start, apart from its file."""
+        """The options for the node's next start, besides its settings file."""
         self._config = config
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._log_start = 0
         self._is_outdated = False
-        """True if the answer to the outstanding request does not count any longer."""
+        """True if the answer to the outstanding request must be ignored."""
 
     @property
     def is_running(self) -> bool:

@@ -24,9 +24,9 @@ RESTART_AFTER_S: Final = 1.0
 """Seconds between the end of a node and its restart; they double with each further end."""
 RESTART_AFTER_AT_MOST_S: Final = 30.0
 ROLLING_PERIOD_S: Final = 0.5
-"""The seconds between two looks at the nodes during a rolling restart."""
+"""The seconds between two checks of the nodes during a rolling restart."""
 STEADY_AFTER_S: Final = 60.0
-"""After a node has run for this long, the delay of its restart is that of its first end."""
+"""After a node has run for this long, its next restart has the shortest delay again."""
 
 _STOP: Final = b"."
 _RESTART: Final = b"r"

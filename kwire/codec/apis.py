@@ -31,7 +31,7 @@ class Api:
     key: int
     name: str
     module: str
-    """The name of its module in :mod:`kwire.codec.messages`, and of its handler's module."""
+    """The name of the API's module in :mod:`kwire.codec.messages`, and of its handler's module."""
     first: int
     last: int
     """The last version that the message table can decode; versions above ``stable`` stay

@@ -34,7 +34,7 @@ Names: TypeAlias = tuple[str, ...]
 _decoders: Final[dict[tuple[type, int, Names, Names, Names, Names], FlatDecoder]] = {}
 _encoders: Final[dict[tuple[type, int, Names, Names], FlatEncoder]] = {}
 ELEMENTS_MAX: Final = 64
-"""The largest number of elements that arrays of a few elements have together."""
+"""The largest total number of elements in arrays of a few elements."""
 _LENGTH_MAX: Final = 127
 """The largest length that takes one byte; longer texts are unusual."""
 
@@ -103,8 +103,9 @@ class _Decoding:
     ) -> None:
         self.source = source
         self.other = other
-        """The result for another shape. If it is not None, all arrays have one element here: as a
-        rule they do, and that costs half as much to read."""
+        """The result for another shape. If it is not None, this function reads the shape in which
+        all arrays have one element, which is the most common one and takes half as long.
+        """
         self.version = version
         self.flexible = flexible
         self.ones = ones
@@ -112,10 +113,10 @@ class _Decoding:
         self.texts = texts
         self.optional = optional
         self.is_nested = False
-        """True behind the first array of a few elements."""
+        """True after the first array of a few elements."""
         self.run: list[tuple[str, str]] = []
         self.unusual: list[str] = []
-        """Conditions on the run that show another shape."""
+        """Conditions on the run under which the shape is another one."""
         self.values: list[str] = []
 
     @property

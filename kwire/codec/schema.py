@@ -85,7 +85,7 @@ UInt32 = Annotated[int, Wire("uint32", "I", 0)]
 Int64 = Annotated[int, Wire("int64", "q", 0)]
 Float64 = Annotated[float, Wire("float64", "d", 0.0)]
 Uuid = Annotated[bytes, Wire("uuid", "16s", ZERO_UUID)]
-"""Sixteen raw bytes, also in comparisons and as dict keys."""
+"""Sixteen raw bytes, which are also used in comparisons and as dict keys."""
 String = Annotated[str, Wire("string", default="")]
 NullableString = Annotated[str | None, Wire("string", default="")]
 Bytes = Annotated[bytes, Wire("bytes", default=b"")]
@@ -198,7 +198,7 @@ def spec_of(cls: type) -> MessageSpec:
 
 
 Tags = tuple[tuple[int, bytes], ...]
-"""Tagged fields that the table does not know, as received: number and content."""
+"""Tagged fields that are not in the table, as received: number and content."""
 
 
 class Message:

@@ -28,7 +28,7 @@ _PROTECTIVE: Final = frozenset(
 
 _OPEN: Final = "and let only networks that you trust reach the node"
 _LISTENERS_OWN: Final = "listener.name."
-"""The beginning of the names of settings of one listener; its name comes next."""
+"""The prefix of the settings of one listener, which precedes the listener's name."""
 _LOGIN: Final = frozenset(
     {
         "sasl.enabled.mechanisms",
@@ -42,7 +42,7 @@ _STORES: Final = ("ssl.keystore.", "ssl.truststore.")
 _JAAS: Final = "sasl.jaas.config"
 _HANDLER: Final = ".callback.handler.class"
 _TOKENS: Final = "oauthbearer."
-"""The beginning of the names of settings of a listener's mechanism OAUTHBEARER."""
+"""The prefix of the settings of a listener's mechanism OAUTHBEARER."""
 
 
 def check_protection(properties: Mapping[str, str]) -> None:

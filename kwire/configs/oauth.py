@@ -44,7 +44,7 @@ _OLD_HANDLERS: Final = {
     f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler": SIGNED_VALIDATOR,
     f"{_PACKAGE}.secured.OAuthBearerLoginCallbackHandler": ENDPOINT_LOGIN,
 }
-"""The names that releases before 4.0 had, which are rejected with the names of today."""
+"""The names from before release 4.0; kwire rejects them and suggests the current names."""
 _HTTP: Final = ("http", "https")
 _ALGORITHMS: Final = ("ES256", "RS256")
 

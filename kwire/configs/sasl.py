@@ -37,7 +37,7 @@ class MechanismConfig(NamedTuple):
     name: str
     module: LoginModule
     lifetime_ms: int
-    """The time in ms after which clients must log in again; 0 if they need not."""
+    """The time in ms after which clients must log in again; 0 if they need not do so."""
 
 
 def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[MechanismConfig, ...]:

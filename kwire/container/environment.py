@@ -18,7 +18,7 @@ from kwire.configs.declare import ConfigError
 from kwire.configs.properties import parse_properties
 
 CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
-"""The id of a new cluster if the variable ``CLUSTER_ID`` is not set: that of Apache's image."""
+"""The id of a new cluster if ``CLUSTER_ID`` is not set: the default of Apache's image."""
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",

@@ -95,7 +95,7 @@ class Decision(NamedTuple):
     is_atomic: bool = True
     """True if the records form one batch, so that all or none of them are written.
 
-    The records of a clean-up do not depend on each other; only they may fill several batches.
+    Only the records of a clean-up, which do not depend on each other, may fill several batches.
     """
     draft: "Draft[Opaque] | None" = None
     """The records, in place of ``records``, if they were encoded before the decision."""
@@ -108,7 +108,8 @@ class Decision(NamedTuple):
     steps: "Iterable[Step]" = ()
     """Further decisions of long work, taken one by one; other requests run between them."""
     otherwise: "Callable[[KafkaError, Moment], Decision] | None" = None
-    """Returns the decision to take if the records cannot be written; that one writes nothing."""
+    """Returns the decision to take if the records cannot be written; that decision writes nothing.
+    """
 
 
 Step = Callable[[Moment], Decision]

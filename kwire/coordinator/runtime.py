@@ -80,7 +80,7 @@ _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
     RecordListTooLarge: UnknownServerError,
     InvalidFetchSize: UnknownServerError,
 }
-"""The error that a coordinator's client gets, by the error of the internal topic's partition."""
+"""The error for a coordinator's client, by the error of the internal topic's partition."""
 
 
 Decide = Callable[[M, Moment, int], Decision]

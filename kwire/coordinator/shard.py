@@ -113,7 +113,7 @@ class Shard(Generic[M]):
     in_order: bool = False
     """True if the machine needs each record, in order and with its offset."""
     compression: Callable[[], int] = lambda: NONE
-    """Returns the codec of new batches; a draft is never compressed."""
+    """Returns the codec for new batches; drafts are never compressed."""
     timers: Timers = attrs.field(factory=Timers)
     phase: Phase = Phase.LOADING
     written: int = 0
@@ -122,7 +122,7 @@ class Shard(Generic[M]):
     """The number of failed loads."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
     series: dict[Hashable, Series | None] = attrs.field(factory=dict)
-    """The remaining steps of each series; None while the series waits after a fault."""
+    """The remaining steps of each series; None while the series waits after an unexpected error."""
     takes_steps: bool = False
     """True while the shard's steps are being taken, or wait for a retry."""
     is_held_up: bool = False

@@ -38,7 +38,7 @@ class StepRunner(Generic[M]):
     """The task that takes the steps of one coordinator service."""
 
     take: Callable[[Shard[M], Step], None]
-    """Takes one step of a shard; raises what the step's decision raises."""
+    """Takes one step of a shard; raises the exceptions of the step's decision."""
     _shards: deque[Shard[M]] = attrs.field(factory=deque, init=False)
     """The shards that have steps to take now."""
     _has_shards: Signal = attrs.field(factory=Signal, init=False)

@@ -21,7 +21,7 @@ STATES: Final = {
     "share": ("Empty", "Stable"),
     "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable"),
 }
-"""The states of each kind of group; naming them here loads no module of a kind."""
+"""The states of each kind of group; listing them here avoids loading the modules of all kinds."""
 
 
 @attrs.define(eq=False, repr=False)

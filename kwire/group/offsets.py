@@ -34,7 +34,7 @@ class Committed(NamedTuple):
     metadata: str
     commit_ms: int
     expire_ms: int
-    """The expiry time that only old clients set; NO_EXPIRY leaves it to the retention time."""
+    """The expiry time that only old clients set; with NO_EXPIRY, the retention time applies."""
     topic_id: bytes
 
     @classmethod

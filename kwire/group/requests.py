@@ -274,7 +274,7 @@ class OffsetsRead:
     topic_ids: Mapping[str, bytes] | None
     is_of_all: bool
     topics: list[FetchedTopic] = attrs.field(factory=list)
-    """The answer, filled by :meth:`answer`."""
+    """The response's topics, filled by :meth:`answer`."""
 
     def answer(self) -> Iterator[None]:
         """Fill :attr:`topics`; yield every :data:`YIELD_OFFSETS` offsets."""

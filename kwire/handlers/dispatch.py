@@ -72,7 +72,7 @@ _NO_CLIENT: Final = b"\xff\xff"
 _NO_TAGS: Final[bytes] = b"\0"
 Finished: TypeAlias = Unfinished[list[Part]] | list[Part] | None
 Answer: TypeAlias = Slow[Finished] | list[Part] | None
-"""The parts to send, None for no response, or what is left to wait for."""
+"""The parts to send, None for no response, or what the request still has to wait for."""
 
 
 def handler_of(api: Api, listener_type: ListenerType) -> Handler[Body, Body]:
@@ -126,7 +126,7 @@ class Route:
     """True if brokers forward the frames of this API to the active controller."""
     is_fetch: bool
     is_exempt: bool
-    """True if only nodes send this request; its time counts towards no quota."""
+    """True if only nodes send this request; its time is not counted towards quotas."""
     is_produce: bool
     """True if the request's bytes count towards the quota of a producer."""
     is_flexible: bool
@@ -288,7 +288,7 @@ class ConnectionRequests:
     _routes: Mapping[tuple[int, int], Route] = attrs.field(init=False)
     _now: Callable[[], float] = attrs.field(init=False)
     muted_s: float = 0.0
-    """The seconds for which quotas stop reading from the connection after the response."""
+    """The seconds for which, because of quotas, the connection is not read after the response."""
     _client: bytes = _NO_CLIENT
     """The context's client id as encoded in a request header: its length, then its bytes."""
 

@@ -109,7 +109,7 @@ class _Failed(NamedTuple):
 
 
 _Answered: TypeAlias = tuple[str | bytes, list[tuple[int, int, int, int]]]
-"""A topic, and of each partition the index, base offset, append time and log start."""
+"""A topic, and each partition's index, base offset, append time and log start."""
 
 
 class _Appended(NamedTuple):
@@ -143,7 +143,7 @@ _Topic: TypeAlias = tuple[str | bytes, Iterable[tuple[int, Buffer]]]
 _Topics: TypeAlias = list[tuple[str | bytes, list[tuple[int, Buffer]]]]
 """The same for all topics of a request in the usual shape."""
 _Answer: TypeAlias = ProduceResponse | Values | None
-"""A response, the values of one in the usual shape, or None without acknowledgement."""
+"""A response, the values of a response in the usual shape, or None without acknowledgement."""
 
 
 def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:

@@ -32,7 +32,7 @@ Creatable = CreateTopicsRequest.CreatableTopic
 
 _MISSING_INTERNAL_TOPICS: Final = 3
 _SHOWN: Final = 3
-"""The number of topics whose failure a response explains."""
+"""The number of topics whose creation failure a response explains."""
 
 
 def refuse(

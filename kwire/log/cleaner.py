@@ -46,7 +46,7 @@ class WorkerStats:
     summary: CleaningSummary | None = None
     seconds: float = 0.0
     failures: int = 0
-    """The number of times in a row that its process has ended unexpectedly."""
+    """The number of consecutive times that the worker's process ended unexpectedly."""
 
 
 @attrs.define(eq=False, repr=False)

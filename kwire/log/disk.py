@@ -604,8 +604,8 @@ class _Failing:
 
 
 _LOCKED: Final = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
-"""Error numbers of a lock that another process holds; any other means that locks do not work
-here."""
+"""Error numbers that mean that another process holds the lock; others mean that locks do not work.
+"""
 
 
 class RealLock:

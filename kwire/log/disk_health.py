@@ -30,7 +30,7 @@ class DiskErrorKind(enum.Enum):
     NO_DESCRIPTORS = enum.auto()
     """The process or the system has too many files open."""
     NO_ROOM = enum.auto()
-    """The volume is full, or the user's share of it."""
+    """The volume or the user's quota is exhausted."""
     MISSING = enum.auto()
     """There is no such file or directory."""
     BROKEN = enum.auto()

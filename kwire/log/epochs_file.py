@@ -12,7 +12,7 @@ from kwire.log.log_changes import LogChanges
 from kwire.log.log_segments import LogSegments
 
 SECTOR: Final = 512
-"""The bytes that a crash cannot tear: a file up to this size, written in place, is old or new."""
+"""The size that a crash cannot tear: a file of at most this size is written completely or not."""
 
 
 class EpochsFile:

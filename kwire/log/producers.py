@@ -34,7 +34,7 @@ SLICE_PRODUCERS: Final = 100
 """The number of producers that are checked for expiry between two pauses."""
 SEQUENCE_MAX: Final = (1 << 31) - 1
 EPOCH_MAX: Final = (1 << 15) - 1
-"""The largest producer epoch, which cannot be bumped for its marker."""
+"""The largest producer epoch; it cannot be bumped for a marker."""
 SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
@@ -138,8 +138,8 @@ class ProducerStates:
     unreplicated: deque[EndedTransaction] = attrs.Factory(deque)
     """Ended transactions that may hold back readers, by marker and by start; both only increase.
 
-    If a transaction starts before another whose marker came earlier, it holds back readers for
-    longer, so the other one is dropped.
+    If a transaction starts before another transaction but its marker comes later, it holds back
+    readers for longer, so the other transaction is dropped.
     """
     _generation: int = 0
     """The number of frozen states, which share producers that have not changed since."""

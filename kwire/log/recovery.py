@@ -61,7 +61,9 @@ class StoredOffsets:
     high_watermark: int = 0
     clean_end: int | None = None
     synced_end: int = 0
-    """Damage below this offset is not from a crash: it raises CorruptMessage instead of a cut."""
+    """Damage below this offset is not due to a crash: it raises CorruptMessage instead of being cut
+    off.
+    """
 
 
 NO_OFFSETS: Final = StoredOffsets()

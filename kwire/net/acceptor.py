@@ -27,9 +27,8 @@ from kwire.net.listener import Listener
 logger = logging.getLogger(__name__)
 
 ACCEPT_BATCH: Final = 2
-"""The connections accepted in one turn of the loop; the next turn handles their first requests.
-
-Each costs 0.2 ms in all, during which other clients wait.
+"""The number of connections accepted in one turn of the loop; the next turn handles their first
+requests. Each connection costs 0.2 ms in total, during which other clients wait.
 """
 COLLECTED: Final = 32
 """Garbage is collected after this many accepted connections, which takes 0.5 ms."""
@@ -37,7 +36,7 @@ EXHAUSTED_PAUSE_S: Final = 0.25
 REPORT_S: Final = 10.0
 """The shortest time between two log lines about pauses."""
 THROTTLED_MAX: Final = 1000
-"""The most open connections over their address's rate; further ones are closed at once."""
+"""The most open connections over their address's rate; further connections are closed at once."""
 _MAPPED: Final = "::ffff:"
 """The prefix of an IPv4 address that connected to an IPv6 socket."""
 

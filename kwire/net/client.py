@@ -86,7 +86,7 @@ class NodeClient:
     port: int
     client_id: str
     tls: "ClientTls | None" = None
-    """None if the other node's listener does not encrypt."""
+    """None if the other node's listener is not encrypted."""
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """The first and last version that the other node advertises, by API key."""
     login: "NodeLogin | None" = None

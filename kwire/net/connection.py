@@ -59,7 +59,7 @@ class Connection:
     answering: memoryview | None = None
     """The request that is being answered."""
     parked: Parked[Sequence[Part] | None] | None = None
-    """The rest of that request while it waits without a task."""
+    """The rest of a parked request, which waits without a task."""
     claiming: bool = False
     """True while the connection waits for request memory."""
     muted: bool = False

@@ -33,7 +33,7 @@ Resp = TypeVar("Resp")
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 2.0
-"""The time limit for connecting, after which the node counts as unreachable."""
+"""The time limit for connecting; after it, the node is considered unreachable."""
 
 BACKOFF_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0

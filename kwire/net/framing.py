@@ -121,7 +121,7 @@ class Framer:
         self.partial = False
         """True if bytes have arrived that :meth:`take` has not returned."""
         self.ready = False
-        """True if another whole frame has arrived behind the one that :meth:`take` returned."""
+        """True if another whole frame has arrived after the frame that :meth:`take` returned."""
 
     @property
     def buffer_bytes(self) -> int:

@@ -84,7 +84,8 @@ class Listener:
     sock: socket.socket
     limits: Limits
     protected: bool
-    """True if its connections replace idle ones of other listeners when the node is full."""
+    """True if, when the node is full, its connections replace idle connections of other listeners.
+    """
     rate: Rate
     connections_accepted: Cell
     tls: "ServerTls | None" = None

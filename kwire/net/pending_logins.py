@@ -24,7 +24,7 @@ from kwire.net.framing import Framer
 
 FRAME_BYTES_MAX: Final = 16 << 10
 LOG_IN_S: Final = 30.0
-"""The longest time for which Kafka's clients wait by default, for a connection or a request."""
+"""As long as Kafka's clients wait by default for a connection or a request."""
 GUESTS_MAX: Final = 2048
 """Enough for thousands of clients that reconnect together."""
 
@@ -45,7 +45,7 @@ class Guests:
 
     now: Callable[[], float] = trio.current_time
     _guests: dict[Framer, Guest] = attrs.field(factory=dict)
-    """By framer, the longest without a request first."""
+    """By framer, those that have been silent for longest first."""
 
     def __len__(self) -> int:
         return len(self._guests)

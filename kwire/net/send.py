@@ -34,7 +34,7 @@ READ_BYTES: Final = 64 << 10
 PIECE_BYTES: Final = 512 << 10
 """The most bytes that one call or one turn of a connection sends: about 0.15 ms on loopback."""
 CALL_BYTES: Final = 16 << 10
-"""The fixed cost of a call, in bytes, so that a turn of many small regions also ends."""
+"""The fixed cost of a call, in bytes, so that a turn with many small regions ends too."""
 _JOINED_PARTS: Final = PIECE_BYTES // CALL_BYTES
 """The most parts that are read and sent in one call."""
 _SENDFILE: Final = getattr(os, "sendfile", None) if sys.platform == "linux" else None

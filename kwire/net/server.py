@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 CLOSE_BATCH: Final = 16
 """Connections closed in one turn; thousands may end together with their process."""
 _IDLE_SCANS: Final = 64
-"""The most scans for idle connections per idle time."""
+"""The largest number of scans for idle connections per idle time."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -25,7 +25,9 @@ from kwire.net.write_coalescer import WriteCoalescer, is_small
 from kwire.waits import Slow
 
 WAITING_MAX: Final = 16
-"""More than clients send without a response: idempotent clients send five by default."""
+"""More requests than clients send without waiting for a response: idempotent clients send five by
+default.
+"""
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -60,7 +62,7 @@ class WaitingAnswers:
     on_sent: Callable[[], None]
     """Called after each answer."""
     is_unfinished: bool = False
-    """True while a client waits for an answer of the broker, rather than reads slowly."""
+    """True while the client waits for the broker to answer, rather than the reverse."""
     _queue: deque[_Waiting] = attrs.field(factory=deque)
     _added: ParkingLot = attrs.field(factory=ParkingLot)
     _sent: ParkingLot = attrs.field(factory=ParkingLot)

@@ -46,7 +46,7 @@ class BrokerWatch:
     network: Network
     clock: Clock
     tls: "ClientTls | None" = None
-    """That of the other brokers' listener; None if it does not encrypt."""
+    """The TLS for the other brokers' listener; None if it is not encrypted."""
     _nursery: trio.Nursery | None = None
     _watches: dict[int, tuple[int, trio.CancelScope]] = attrs.field(factory=dict)
     """The broker epoch and the task of each watched broker."""

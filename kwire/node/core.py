@@ -95,7 +95,7 @@ class Core:
     snapshotter: Snapshotter
     incarnation_id: bytes
     broker_login: "NodeLogin | None"
-    """The login at other brokers; None if they ask for none."""
+    """The login at other brokers; None if they do not require one."""
     make_checker: "Callable[[], SegmentChecker] | None"
     """Creates the processes of a scrub; None for a node that cannot scrub."""
     active_controller: ActiveController = attrs.field(init=False)

@@ -40,7 +40,7 @@ class TokenCredentials:
     random_bytes: RandomBytes
     _credentials: dict[str, Credential] = attrs.field(factory=dict)
     _underway: dict[str, trio.Event] = attrs.field(factory=dict)
-    """Set when the credential of a token has been made, or the login that made it has ended."""
+    """Set when a token's credential is computed, or when the login that computed it has ended."""
     _thread: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     def find(self, token_id: str) -> TokenCredential | None:

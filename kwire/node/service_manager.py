@@ -29,7 +29,7 @@ class ServiceManager:
 
     sock: socket.socket
     watchdog_s: float | None
-    """The time after which systemd takes a silent process for dead; None without a watchdog."""
+    """The time after which systemd considers a silent process dead; None without a watchdog."""
 
     @classmethod
     def connect(cls, environment: Mapping[str, str], pid: int) -> Self | None:

@@ -33,7 +33,7 @@ _VERIFICATION_S: Final = 3.0
 """The time limit of a verification by another node, after which the producer should retry.
 
 While a verification runs, the producer's later requests on its connection wait behind it, even
-those that would find the next coordinator.
+requests that would find the next coordinator.
 """
 
 

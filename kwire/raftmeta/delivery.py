@@ -79,7 +79,7 @@ class Delivery:
         self.record_listeners: list[RecordListener] = []
         """Must be complete before ``run``: listeners get everything from the newest snapshot on."""
         self.leadership_listeners: list[LeadershipListener] = []
-        """Are told of a leader once the record listeners have received everything before it."""
+        """Notified of a leader once the record listeners have received everything before that."""
         self.leader = LeaderAndEpoch(None, 0)
         """The leader that was announced last."""
         self.end_offset = 0

@@ -28,7 +28,7 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 * 1024
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
-"""Version 1, independent blocks of at most 64 KB, no checksums of content; header checksum."""
+"""Version 1, independent blocks of at most 64 KB, no content checksum; header checksum."""
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_MAX: Final = 4 * 1024 * 1024
 _LZ4_STORED: Final = 0x80000000

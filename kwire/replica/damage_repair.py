@@ -51,7 +51,7 @@ RETRY_S: Final = 2.0
 RETRY_MAX_S: Final = 300.0
 """The largest delay before a repair is retried; the delay doubles up to it."""
 PATIENCE: Final = 3
-"""The number of failures after which readers get CORRUPT_MESSAGE, so that they need not wait."""
+"""The number of failures after which readers get CORRUPT_MESSAGE, instead of being told to wait."""
 _CONSUMER: Final = -1
 Lacking = tuple[DamagedRange, list[str]]
 """A damaged range for which no broker had the batches, and why."""
@@ -79,7 +79,7 @@ class DamageRepair:
     _has_prefixes: Signal = attrs.field(init=False, factory=Signal)
     _due: Deadlines[PartitionLog] = attrs.field(init=False, factory=Deadlines)
     _failures: dict[PartitionLog, int] = attrs.field(init=False, factory=dict)
-    """The number of failed repairs in a row, by log."""
+    """The number of consecutive failed repairs, by log."""
 
     def on_damaged(self, log: PartitionLog, ranges: Sequence[DamagedRange]) -> None:
         """Begin to repair a log in which damage was found."""

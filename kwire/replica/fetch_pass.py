@@ -81,7 +81,7 @@ class FetchPass:
     watch: "SessionWatch | None"
     """The watch of the fetch's session, if it has one."""
     shared_reads: SharedReads | None = None
-    """The reads that the consumers whose fetches one append has completed share."""
+    """The reads shared by consumers whose fetches the same append has completed."""
     shared: SharedRead | None = attrs.field(init=False, default=None)
     """The shared read that the last visit has used or left for others; None if there is none."""
     waits_for_disk: bool = False

@@ -33,7 +33,7 @@ _EPOCH_MAX: Final = 0x7FFFFFFF
 _SCANNED: Final = 4
 """The number of partitions that are visited in turn, even if they are settled."""
 _SCAN_INTERVAL_S: Final = 0.1
-"""The shortest time from one such visit to the next; frequent requests pay for few."""
+"""The shortest time from one such visit to the next; so frequent requests make few of them."""
 
 _STEP: Final = 64
 """The number of results that are compared between two pauses."""

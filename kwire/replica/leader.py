@@ -83,7 +83,7 @@ class PartitionLeader:
     lag_max_messages: int | None = None
     """The most records by which an in-sync follower may be behind; None for no limit.
 
-    This is ``replica.lag.max.messages``, which Kafka had until 0.9.
+    This is ``replica.lag.max.messages``, which Kafka had before 0.9.
     """
     pending_isr: frozenset[int] | None = None
     is_eligible: Callable[[int, int], bool] = _all_eligible

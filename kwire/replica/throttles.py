@@ -45,7 +45,7 @@ class RateLimit:
     window_count: int = 11
     window_s: float = 1.0
     windows_min: int = 1
-    """The least number of windows over which the rate is measured."""
+    """The minimum number of windows over which the rate is measured."""
     _windows: deque[_Window] = attrs.field(factory=deque)
 
     @classmethod

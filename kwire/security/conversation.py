@@ -58,7 +58,7 @@ class Login(NamedTuple):
     lifetime_ms: int | None
     """The time for which the login is valid; None without a limit."""
     by_token: bool = False
-    """True if the client has shown a delegation token."""
+    """True if the client has presented a delegation token."""
 
 
 class Rejected(Exception):
@@ -75,10 +75,10 @@ class Conversation:
 
     mechanisms: Mechanisms
     before: Login | None = None
-    """The login that this one renews."""
+    """The login that this login renews."""
     login: Login | None = None
     _has_versions: bool = False
-    """True once the client has got the versions, which it may ask for once."""
+    """True once the client has received the versions, which it may request only once."""
     _mechanism: str = ""
     _exchange: Exchange | None = None
     _bare: bool = False

@@ -30,10 +30,10 @@ class Exchange(Protocol):
     user: str | None
     """The user who has logged in; None before the exchange is complete."""
     expires_ms: int | None
-    """The time in ms since 1970 at which what the client has shown expires; None if it does not."""
+    """The time in ms since 1970 at which the client's credential expires; None if it does not."""
 
     by_token: bool
-    """True if the client has shown a delegation token, in place of an account of its own."""
+    """True if the client has presented a delegation token instead of its own account."""
 
     def answer(self, token: bytes) -> bytes:
         """Return the token to send; raise AuthenticationFailed, or Unready before any change."""

@@ -19,7 +19,7 @@ LOGIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USER: Final = "user_"
 _WRONG: Final = "Authentication failed: Invalid username or password"
 _NOBODY: Final = bytes(32)
-"""The digest of a user that does not exist, which no password has."""
+"""The digest for users that do not exist; no password has it."""
 
 
 def digest(password: str) -> bytes:

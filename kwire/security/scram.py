@@ -60,7 +60,7 @@ class TokenCredential(NamedTuple):
 
     credential: Credential
     owner: str
-    """The user as whom the bearer of the token is logged in."""
+    """The user as which the bearer of the token is logged in."""
     expires_ms: int
 
 

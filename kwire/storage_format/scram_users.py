@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kwire.codec.messages.metadata_records import MetadataRecord
 
 FILE: Final = "@"
-"""The first character of an argument that names a file; the name of no mechanism begins so."""
+"""The first character of an argument that names a file; no mechanism's name begins with it."""
 
 
 def scram_records(

@@ -30,9 +30,9 @@ from kwire.telemetry.subscriptions import Assigned
 
 INSTANCES_MAX: Final = 16384
 EXPIRY_S: Final = 60.0
-"""The shortest time after which a silent instance is forgotten."""
+"""The shortest time after which a silent instance is removed."""
 _INTERVALS: Final = 3
-"""The number of push intervals after which a silent instance is forgotten."""
+"""The number of push intervals after which a silent instance is removed."""
 _FORGOTTEN_AT_ONCE: Final = 4
 
 

@@ -38,7 +38,7 @@ _ABORT: Final = ("abort",)
 _EXPIRY: Final = ("expiry",)
 _RESUME: Final = ("resume",)
 _EXPIRED_AT_ONCE: Final = 100
-"""The number of ids that one decision removes at most."""
+"""The largest number of ids that one decision removes."""
 
 
 @attrs.frozen(repr=False)

@@ -360,7 +360,7 @@ SECRET_PART: Final = re.compile(SECRET_WORDS, re.IGNORECASE)
 PLACE_NAME: Final = re.compile(
     r"(?:provider|class|impl|type|path|file|location|ur[il]|endpoint)$", re.IGNORECASE
 )
-"""The end of a name such as ``aws.credentials.provider``, which says where the secret is."""
+"""The end of names such as ``aws.credentials.provider``, which only say where a secret is."""
 PLAIN_VALUE: Final = re.compile(r"true|false|[0-9.]+ ?[a-z]*", re.IGNORECASE)
 """A switch, number or duration, as in ``token.refresh.enabled: true``."""
 

@@ -42,7 +42,8 @@ class Template:
     """A file for many tables."""
 
     common: Pipeline
-    """The keys that do not depend on the topic; in the others, `{topic}` stands for its name."""
+    """The keys that do not depend on the topic; in the other keys, `{topic}` stands for its name.
+    """
     _document: Document
 
     @classmethod

@@ -149,7 +149,7 @@ class Root(enum.Enum):
     VALUE = "value"
     KEY = "key"
     SOURCE = "source"
-    """The block of that name in a Debezium envelope."""
+    """The block ``source`` of a Debezium envelope."""
     HEADERS = "headers"
     TOPIC = "topic"
     PARTITION = "partition"

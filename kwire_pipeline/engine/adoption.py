@@ -46,7 +46,7 @@ class Adoption:
     cluster: Cluster
     topics: Mapping[str, Topic]
     former_topics: Mapping[str, str]
-    """The topic ids of the lost or previous checkpoint, as far as they are known."""
+    """The known topic ids of the lost or previous checkpoint."""
     given_up: Ranges
     """The offsets that the adoption may skip."""
 

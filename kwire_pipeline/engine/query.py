@@ -77,7 +77,7 @@ class Control:
     report: Callable[[Batch], None] = lambda batch: None
     warn: Callable[[str], None] = lambda text: None
     alert: Callable[[str], None] = lambda text: None
-    """Gets the reason for which a run that goes on needs attention."""
+    """Called with the reason why a continuing run needs attention."""
     on_restart: Callable[[], None] = lambda: None
     is_stopping: Callable[[], bool] = lambda: False
     faults: Faults = NO_FAULTS

@@ -62,7 +62,7 @@ class Difference:
     widened: tuple[StructField, ...] = ()
     """The columns to widen, each with its new type."""
     conflicts: tuple[str, ...] = ()
-    """The columns whose type cannot be changed, each described in words."""
+    """The columns whose type cannot be changed, each with a description."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.widened or self.conflicts)

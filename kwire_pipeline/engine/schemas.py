@@ -52,7 +52,7 @@ class Outcome:
     batch_id: int
     schemas: Mapping[int, str]
     problems: Mapping[int, str]
-    """The ids without a schema, each with the reason in words."""
+    """The ids without a schema, each with the reason as text."""
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self), indent=1) + "\n"

@@ -41,7 +41,7 @@ AT_LAUNCH: Final = (
     *("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files"),
     *("spark.archives", "spark.kerberos.", "spark.yarn.", "spark.pyspark."),
 )
-"""The beginnings of keys that have an effect only while spark-submit starts the JVM."""
+"""The prefixes of keys that have an effect only while spark-submit starts the JVM."""
 
 
 def configuration(pipeline: Pipeline, pyspark: str, *, connector: bool = True) -> Mapping[str, str]:

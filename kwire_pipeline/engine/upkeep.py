@@ -24,9 +24,9 @@ FILE: Final = "upkeep.json"
 """The file beside the checkpoint with the time of the last maintenance."""
 NEVER: Final = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 RETRIES: Final = 10
-"""The number of tries of a failing maintenance in one interval."""
+"""The number of attempts of a failing maintenance in one interval."""
 FIRST_RETRY: Final = datetime.timedelta(minutes=1)
-"""The shortest time to the next try."""
+"""The shortest time until the next attempt."""
 
 
 def upkeep_of(settings: Maintenance, now: datetime.datetime) -> Upkeep:
@@ -100,9 +100,10 @@ class Turn:
     """The last maintenance of a pipeline's tables."""
 
     at: datetime.datetime
-    """The time of its end; before the first maintenance, that of the pipeline's first run."""
+    """The time when it ended; before the first maintenance, the time of the pipeline's first run.
+    """
     is_done: bool = True
-    """False if it failed, so that the next try comes sooner."""
+    """False if it failed, so that the next attempt comes sooner."""
 
     @classmethod
     def read(cls, folder: Files, now: datetime.datetime) -> "Turn":

@@ -11,7 +11,7 @@ from kwire_pipeline.config.template import TABLES
 from kwire_pipeline.engine import identity
 
 TOPICS: Final = "topics.json"
-"""The file below the checkpoint that names the topics of the first run's first look."""
+"""The file below the checkpoint with the topics that the first run found at first."""
 
 
 class Notes(Protocol):

@@ -134,9 +134,9 @@ class TableRuns:
     _topics: set[str] = attrs.field(factory=set)
     """The topics of the last plan."""
     _former: Mapping[str, tuple[str, Problem]] = attrs.field(factory=dict)
-    """The problems of the last run; each counts until a run of its table succeeds."""
+    """The problems of the last run; each stays until a run of its table succeeds."""
     _first: Collection[str] | None = None
-    """The topics of the first look of all runs; None before it."""
+    """The topics that the first run found at first; None before that."""
     _outage: Outage = attrs.field(init=False)
     _outcome: Outcome = attrs.field(factory=Outcome)
     _is_ending: bool = False

@@ -65,11 +65,11 @@ class TableState:
     """The user's answer to a refusal, until a run of this table has used it."""
     outage: Outage
     outdated: Look | None = None
-    """The look from before the last run ended; the run has seen more."""
+    """The last look before the end of the last run, which has newer information."""
     gone_since: Look | None = None
     """The look that still shows a topic that was deleted during a later run."""
     place: Place | None = None
-    """The place of the checkpoint; None if a run has to find it, or to finish a batch."""
+    """The checkpoint's position; None if a run has to determine it, or to finish a batch."""
     problem: Problem | None = None
     is_stopped: bool = False
     """True if this run no longer writes the table."""
@@ -80,7 +80,7 @@ class TableState:
     """The number of refusals since the last successful run."""
     retry_at_s: float = 0.0
     has_written: bool = False
-    """True if the run of the table that is going on, or was the last, has written a batch."""
+    """True if the table's current or last run has written a batch."""
 
     def is_due(self, look: Look, now_s: float, *, may_lose: bool, may_go: bool) -> bool:
         """Return whether a run of the table has something to do.

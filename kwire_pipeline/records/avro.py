@@ -40,7 +40,7 @@ class AvroFields:
     writers: Mapping[int, str] | None = None
     """The writers' schemas by id; None if records have no ids and use the reader's schema."""
     problems: Mapping[int, str] = attrs.field(factory=dict)
-    """The reason why each of these ids has no schema, in words."""
+    """The reason, as text, why each of these ids has no schema."""
 
     @property
     def may_be_null(self) -> bool:

@@ -52,7 +52,7 @@ class Changes:
     sequence: tuple[str, ...] = ()
     """The columns that order changes of a key; changes with equal values are ordered by offset."""
     unavailable: str | None = None
-    """The text that stands for an unchanged value that the record omits."""
+    """The placeholder for an unchanged value that the record omits."""
 
     @property
     def has_deletions(self) -> bool:

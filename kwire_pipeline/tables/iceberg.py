@@ -79,7 +79,7 @@ WRITERS: Final = (PIPELINE, "spark.sql.streaming.queryId", "flink.job-id")
 OTHER_WRITERS: Final = 20
 """The number of writers beside the pipelines whose last commits are kept."""
 TAG: Final = "writer-"
-"""The beginning of the names of tags that keep the newest snapshot of a writer."""
+"""The prefix of the tags that keep the newest snapshot of each writer."""
 
 
 def former_ids(pipeline_ids: Set[str], owners: Set[str]) -> Set[str]:

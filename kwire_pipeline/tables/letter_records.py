@@ -34,7 +34,7 @@ WRITTEN: Final = "written"
 """The column with the record's time in the dead-letter topic."""
 KIND: Final = "array<struct<key: string, value: binary>>"
 OVERHEAD_BYTES: Final = 160
-"""The most bytes that a batch of one record adds to its key, value and headers."""
+"""The maximum number of bytes that a batch of one record adds to its key, value and headers."""
 HEADER_OVERHEAD_BYTES: Final = 8
 
 

@@ -105,7 +105,7 @@ class Upkeep:
 
     now: datetime.datetime
     since: datetime.datetime
-    """A table that another pipeline of the process maintained after this time has had its turn."""
+    """Skip tables that another pipeline of the process has maintained after this time."""
     forget_before: datetime.datetime
     """Deletions that were written before this time are forgotten."""
     target_file_bytes: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kwire.group.consumer.shard import ConsumerShard
 
 _MEMBERS_AT_ONCE: Final = 100
-"""The most members of a group that changes its protocol within one decision: 10 ms."""
+"""The largest group whose protocol is changed within one decision, which takes 10 ms."""
 _ATTEMPTS_MAX: Final = 3
 _ITEMS_A_STEP: Final = 16
 _TIMERS_A_STEP: Final = 64
@@ -58,9 +58,9 @@ class LargeMigration(Generic[C]):
     is_current: Callable[[], bool]
     """Returns whether the group has not changed since the change was built from it."""
     install: Callable[[C, Draft[ProtocolChange], Moment], Decision]
-    """Returns the decision that writes the draft, in which the change's records are."""
+    """Returns the decision that writes the draft with the change's records."""
     again: Callable[[Moment], Decision]
-    """Decides anew, because the group has changed."""
+    """Makes the decision again, because the group has changed."""
     _work: Generator[None, None, tuple[C, Draft[ProtocolChange]]] | None = None
     _built: tuple[C, Draft[ProtocolChange]] | None = None
     """The change, once it is built; the next step installs it, in its own turn."""

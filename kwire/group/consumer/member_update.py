@@ -63,7 +63,7 @@ class MemberUpdate:
     bumps_epoch: bool = False
     """True if the change requires a new target at once."""
     expressions: tuple[str, ...] = ()
-    """The regular expressions of the group, if they have to be resolved anew."""
+    """The regular expressions of the group, if they have to be resolved again."""
     large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
     """The computation of a large target that the change starts."""
 

@@ -93,7 +93,7 @@ class _Configuring:
     repartition: frozenset[str] = attrs.field(init=False)
     """The names of all repartition topics."""
     fixed: frozenset[str] = attrs.field(init=False)
-    """Those whose partition count the application has chosen."""
+    """The repartition topics whose partition count the application has chosen."""
 
     def __attrs_post_init__(self) -> None:
         topics = [t for each in self._subtopologies for t in each.repartition_source_topics]

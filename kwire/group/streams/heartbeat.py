@@ -112,7 +112,7 @@ class Beat:
     """The group epoch after the change."""
     statuses: list[Status] = attrs.field(factory=list)
     is_delayed: bool = attrs.field(init=False)
-    """True while the first assignment waits for further members."""
+    """True while the first assignment waits for more members."""
     large_target: LargeTarget[StreamsGroup, TaskSet] | None = None
     """The computation of a large target that the change starts."""
 

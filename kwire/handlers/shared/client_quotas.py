@@ -25,10 +25,10 @@ FETCHED: Final = "consumer_byte_rate"
 REQUEST_TIME: Final = "request_percentage"
 _MICROSECONDS: Final = 1_000_000
 CLIENTS_MAX: Final = 10_000
-"""The number of clients whose rates are remembered; those of more clients start over."""
+"""The number of clients whose rates are remembered; beyond that, rates start over."""
 
 CLIENT_ID_LENGTH: Final = 255
-"""The longest client id that is remembered as it is: clients may send 32 KB."""
+"""The longest client id that is stored unchanged: clients may send 32 KB."""
 
 
 def _short(client_id: str) -> str:

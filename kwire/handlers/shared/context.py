@@ -70,7 +70,7 @@ class ClientConnection:
     """A client's connection, with the actions to take when it closes."""
 
     client_port: int = 0
-    """The client's port; 0 if the requests come over no connection of their own."""
+    """The client's port; 0 if the requests do not have their own connection."""
     on_closed: "dict[object, Callable[[], None]]" = attrs.field(factory=dict)
     """The callbacks for the end of the connection, by any key."""
     software_name: str = "unknown"
@@ -115,11 +115,11 @@ class BrokerServices:
     """Returns this broker's share partitions, which are created when first needed; None if nothing
     stores their states."""
     telemetry: "TelemetryReceiver | None" = None
-    """Takes the metrics that clients push; None if clients are not asked for any."""
+    """Takes the metrics that clients push; None if clients are not asked for metrics."""
 
 
 CheckCertificates: TypeAlias = Callable[[BrokerConfig, Collection[str]], Awaitable[None]]
-"""Raises ConfigError if the node cannot use settings, of which those with these names change."""
+"""Raises ConfigError if the node cannot use the settings; the names are those that change."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

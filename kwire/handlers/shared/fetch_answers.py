@@ -34,13 +34,13 @@ from kwire.waits import Steps
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
 Response: TypeAlias = FetchResponse | SharedResponse | Values
-"""A response, the values of one in the usual shape, or one that other requests get too."""
+"""A response, the values of a response in the usual shape, or a shared response."""
 
 _NO_DIVERGENCE: Final = Answer.EpochEndOffset()
 _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = Answer.SnapshotId()
 _USUAL_FIELDS: Final = ReadResult._fields.index("end_offset")
-"""The number of fields of a result that a usual answer has."""
+"""The number of a result's fields that a usual response contains."""
 _SESSIONS_SINCE: Final = 7
 _THROTTLE_ERROR_SESSION: Final = Struct(">ihi")
 """The first fields of a response since that version: throttle time, error code, session id."""

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 Result: TypeAlias = Slow[Resp | Unfinished[Resp] | None] | Resp | None
-"""The response of a handler, None if none must be sent, or what is left to wait for."""
+"""The response of a handler, None if there must not be one, or what the request has to wait for."""
 Function = Callable[[Context, Req], Result[Resp]]
 
 
@@ -51,8 +51,10 @@ class Flat:
     """
 
     function: Callable[..., Values | Slow[Body] | Body]
-    """Returns the values of the response or the response itself, what is left to wait for, or,
-    before any effect, None to have the handler answer. It raises KafkaError in the same case."""
+    """Returns the values of the response, the response itself, or what the request has to wait for.
+    Before it has any effect, it may instead return None or raise KafkaError to have the handler
+    answer.
+    """
     since: int
     """The first version whose values are the function's arguments."""
     request_ones: tuple[str, ...] = ()
@@ -64,14 +66,15 @@ class Flat:
     response_few: tuple[str, ...] = ()
     """The arrays of the response for which the function returns lists of tuples."""
     response_fields: tuple[str, ...] = ()
-    """The fields of the response whose values the function returns; the last is the throttle time,
-    which it leaves out. They are empty if it returns responses."""
+    """The fields of the response whose values the function returns; the last field is the throttle
+    time, which the function leaves out. Empty if the function returns responses.
+    """
     needs_request: bool = True
     """True if the response to an error depends on the request."""
     takes_version: bool = False
     """True if the function has a last argument ``version``, the version of the request."""
     request_optional: tuple[str, ...] = ()
-    """The fields with values that some versions lack, or have as the structure's tagged field."""
+    """The fields that some versions lack, or have as the structure's tagged field."""
 
 
 @attrs.frozen(eq=False, repr=False)

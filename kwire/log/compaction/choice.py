@@ -66,7 +66,9 @@ class Assessment:
     """By how much ``max.compaction.lag.ms`` is exceeded; 0 if it is not."""
     is_due: bool
     retry_ms: int
-    """The wall time at which the assessment changes by itself; :data:`NEVER_MS` if it does not."""
+    """The wall-clock time at which the assessment changes by itself; :data:`NEVER_MS` if it does
+    not.
+    """
     is_blocked: bool
     """True while only the last stable offset keeps closed segments from being cleaned."""
 

@@ -74,7 +74,7 @@ class Worker:
         self._answers = answers
         self._now = now
         self._throttles: dict[tuple[str, float], Throttle] = {}
-        """The limits by kind of job and rate: many small jobs count together."""
+        """The limits by kind of job and rate, so that many small jobs share one limit."""
 
     def run(self) -> None:
         """Serve jobs until the node closes the pipe."""

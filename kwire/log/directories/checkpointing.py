@@ -50,7 +50,7 @@ class Checkpointer:
     _changed: Signal = attrs.field(init=False, factory=Signal)
     """Set by a change; cleared before the high watermarks are written."""
     _offsets_changed: Signal = attrs.field(init=False, factory=Signal)
-    """The same signal for recovery points and log starts."""
+    """The corresponding signal for recovery points and log starts."""
     _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The content that was last written to each file."""
     _running: _Write | None = attrs.field(init=False, default=None)

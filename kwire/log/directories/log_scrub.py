@@ -33,7 +33,7 @@ from kwire.records.header import Buffer
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 3
-"""The number of times that one pass starts the check of a segment before it gives up the log."""
+"""The number of times that a pass tries to check a segment before it gives up on the log."""
 RETRY_SECONDS: Final = 1.0
 
 
@@ -61,7 +61,7 @@ class LogScrub:
     restored_count: int = attrs.field(init=False, default=0)
     """The number of damaged ranges that were restored."""
     last_pass_ms: int = attrs.field(init=False, default=-1)
-    """The wall clock at the end of the last pass; -1 before."""
+    """The wall-clock time at the end of the last pass; -1 before the first."""
     _ended_count: int = attrs.field(init=False, default=0)
     """The number of times that the worker has ended in this pass."""
     _damaged: dict[PartitionLog, dict[Segment, None]] = attrs.field(init=False, factory=dict)

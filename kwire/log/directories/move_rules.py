@@ -34,7 +34,7 @@ class MoveRules:
     thread_count: int | None = None
     """``num.replica.alter.log.dirs.threads``: concurrent copies; None for one per directory."""
     wait_assigned: Callable[[PartitionLog, LogDirectory], Awaitable[None]] = _assigned_at_once
-    """Returns once the metadata assign the log's replica to a directory."""
+    """Waits until the metadata assign the log's replica to a directory."""
     on_moved: Callable[[PartitionLog, PartitionLog], None] = _ignore
     """Called with the old log and the one that replaces it, before anything else can happen."""
     on_given_up: Callable[[PartitionLog], None] = _ignore

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 ROOM_SHARE: Final = 20
-"""The part of the volume, as a divisor of its size, that a copy leaves free."""
+"""A copy leaves the volume's size divided by this number free."""
 
 
 class CopyVoid(Exception):

@@ -22,7 +22,7 @@ from kwire.log.threads import InThread
 logger = logging.getLogger(__name__)
 
 PATHS_MAX: Final = 32
-"""Files that one call of a thread removes."""
+"""The number of files removed by one call in a thread."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -188,8 +188,7 @@ class SegmentSwap:
 
 
 _RENAMED: Final = names.SEGMENT_SUFFIXES
-"""The order in which files get their names: the log file is last to lose and first to get its
-own."""
+"""The order of renames: the log file loses its name last, and the new one gets its name first."""
 
 
 def _file_names(segment: NewSegment) -> list[str]:

@@ -17,7 +17,7 @@ SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX, ABORTED)
 GROWING: Final = ".growing.tmp"
 """The end of the name of an index file whose segment is appended to and has not been synced yet.
 
-A start removes such a file, as it does all whose names end with ``.tmp``.
+At a start, such files are removed, like all files whose names end with ``.tmp``.
 """
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
@@ -31,7 +31,8 @@ NAME_MAX: Final = 255
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 NAMED_AGAIN: Final = "kwire-named-again"
-"""A marker in a directory whose name an earlier log had: checkpoints may still mean that log."""
+"""A marker in a directory whose name an earlier log had: checkpoints may still refer to that log.
+"""
 MOVED_HERE: Final = "kwire-moved-here"
 """A file in the directory of a moved log; it names the log directory that the log was moved from.
 

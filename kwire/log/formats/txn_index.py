@@ -16,9 +16,9 @@ from kwire.records.header import Buffer
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY.size
 _FIELDS: Final = struct.Struct(">2xqqqq")
-"""An entry of which only the version is not unpacked."""
+"""An entry without its version, which is not unpacked."""
 _FIRST_OFFSET: Final = "10xq16x"
-"""The struct codes of an entry of which only the first offset is unpacked."""
+"""The struct codes that unpack only an entry's first offset."""
 VERSION: Final = 0
 BLOCK: Final = 128
 """The number of entries that a search skips or examines together."""

@@ -82,7 +82,7 @@ class _Check:
         self._last_epoch = NO_EPOCH
         """The leader epoch of the last intact batch."""
         self._is_epoch_known = True
-        """True while the last intact batch had the epoch that the log knows."""
+        """True while the last intact batch had the epoch in the log's list."""
 
     def run(self) -> Iterator[DamagedRange]:
         """Yield the damaged ranges in order."""

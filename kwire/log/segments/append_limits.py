@@ -20,11 +20,13 @@ class AppendLimits(NamedTuple):
 
     config: LogConfig
     end_position: int
-    """The highest end position of a batch. Up to there the segment has room, its blocks are
-    reserved, and its index entries need neither a new segment nor a move to a file."""
+    """The highest end position of a batch. Up to this position the segment has room, its blocks are
+    reserved, and its index entries need neither a new segment nor a move to a file.
+    """
     end_offset: int
-    """The highest end offset of a batch. Up to there the indexes can hold the offsets, and
-    ``flush.messages`` requires no sync."""
+    """The highest end offset of a batch. Up to this offset the indexes can hold the offsets, and
+    ``flush.messages`` requires no sync.
+    """
     timestamp: int
     """The largest timestamp, beyond which the segment is too old (``segment.ms``)."""
     after_ms: int

@@ -26,7 +26,7 @@ class DamagedRange:
     is_under_repair: bool = False
     """True while another replica is expected to supply the bytes soon."""
     is_lost: bool = False
-    """True if the partition has no other replica, so that nobody can supply the bytes."""
+    """True if the partition has no other replica that could supply the bytes."""
 
     @property
     def size(self) -> int:

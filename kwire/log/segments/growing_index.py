@@ -21,7 +21,7 @@ from kwire.log.segments.files import SegmentFiles
 from kwire.records.header import Buffer
 
 PIECE_ENTRIES: Final = 512
-"""The number of entries that move to the file at once, as soon as so many are in memory."""
+"""The number of entries that move to the file together, once that many are in memory."""
 
 
 class GrowingIndex:

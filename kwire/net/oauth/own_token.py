@@ -55,7 +55,7 @@ class ProvidedToken:
     client_secret: str = ""
     scope: str | None = None
     assertions: Assertions | None = None
-    """None if the node proves its identity by its secret."""
+    """None if the node proves its identity with its secret."""
     is_grant: bool = False
     """True if the assertion is the grant itself, not just the proof of the node's identity."""
     _token: str = ""

@@ -47,7 +47,8 @@ async def _never() -> bool:
 GIVE_UP_SECONDS: Final = 4.0
 """Longer than an election takes."""
 LOOK_SECONDS: Final = 0.1
-"""Seconds without an answer after which a leaving broker checks if a controller can answer."""
+"""Seconds without an answer after which a leaving broker checks whether any controller can answer.
+"""
 NOT_CAUGHT_UP: Final = -1
 """The metadata offset in a heartbeat that must not unfence the broker."""
 CORDONS_SINCE: Final = 30

@@ -27,10 +27,8 @@ from typing import Final
 import attrs
 
 WITHOUT_CONTROLLERS_MAX_S: Final = 60.0
-"""The longest time for which a broker serves without an answer from a controller.
-
-Long enough to restart all controllers; short, because a firewall can make running controllers look
-stopped.
+"""The longest time for which a broker serves without an answer from a controller. It is long enough
+to restart all controllers, but short, because a firewall can make running controllers look stopped.
 """
 
 SUSPENSION_MIN_S: Final = 0.01

@@ -31,7 +31,7 @@ _WHOLE: Final = {
     "consumer_byte_rate": (2.0**63, "a LONG"),
     "connection_creation_rate": (2.0**31 - 1, "an INT"),
 }
-"""Quotas that are whole numbers, with the largest value and its type."""
+"""Quotas that are whole numbers, each with its largest value and its type."""
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 """The form of a host name; Kafka also asks the resolver whether the host exists."""
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})

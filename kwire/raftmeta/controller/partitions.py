@@ -318,7 +318,7 @@ def _reassign(
 
 
 _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more than once.")
-"""Rejected because each change is decided from the same state: two changes would conflict."""
+"""Rejected because all changes are decided from the same state, so two changes would conflict."""
 
 
 def _retarget(change: PartitionChangeBuilder, target: list[int]) -> None:

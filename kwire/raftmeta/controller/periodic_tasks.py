@@ -22,7 +22,7 @@ from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resu
 Q = TypeVar("Q")
 
 RETRY_S: Final = 0.1
-"""The delay after a decision that this controller may not, or may no longer, make."""
+"""The delay after a decision that this controller is not allowed to make."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -67,7 +67,7 @@ class ControllerDecision(Generic[Reply_co]):
 
 
 Deciding: TypeAlias = ControllerDecision[R] | Steps[ControllerDecision[R]]
-"""The result of a decider: a decision, or the steps that lead to it."""
+"""The result of a decider: a decision, or steps that lead to a decision."""
 
 
 def first_steps(deciding: Deciding[R]) -> Deciding[R]:

@@ -25,7 +25,7 @@ _SETTLED = frozenset(
         errors.VoterNotFound.code,
     )
 )
-"""Errors after which the next attempt waits for its interval instead of a back-off."""
+"""Errors after which the next attempt waits for its interval instead of a backoff."""
 
 
 def poll(state: RaftState) -> None:

@@ -43,7 +43,8 @@ from kwire.waits import Signal
 logger = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 256
-"""A waiting fetch is ended with up to this many partitions: the next one names them all."""
+"""A waiting fetch is ended only up to this many partitions, because the next fetch names them all.
+"""
 REGISTRATION_S: Final = 0.1
 """The pause before checking again whether this broker is registered."""
 RETRY_S: Final = 0.02

@@ -30,10 +30,10 @@ class AssertionRules(NamedTuple):
 
     algorithm: str
     claims: Mapping[str, str]
-    """The issuer, subject and audience, as far as settings name them."""
+    """The issuer, subject and audience, if they are configured."""
     lifetime_s: int
     early_s: int
-    """The time before its making at which an assertion is valid already, because clocks differ."""
+    """How long before its creation an assertion becomes valid, because clocks differ."""
 
 
 def parse_template(text: bytes) -> Template:

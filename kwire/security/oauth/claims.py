@@ -12,7 +12,7 @@ from kwire.security.oauth.messages import TokenRejected
 
 Claims = Mapping[str, object]
 _SECONDS_MAX: Final = 1 << 40
-"""Later times than this one, in the year 36812, are not valid."""
+"""Times after this one, in the year 36812, are not valid."""
 
 
 class AccessToken(NamedTuple):
@@ -27,10 +27,10 @@ class TokenRules(NamedTuple):
     """A listener's requirements for the claims of signed tokens."""
 
     audiences: tuple[str, ...] = ()
-    """The audiences, one of which a token must name; empty for no check."""
+    """A token must name one of these audiences; empty for no check."""
     issuer: str | None = None
     skew_s: int = 30
-    """The most by which the clocks of the issuer and of this node may differ."""
+    """The largest accepted difference between the clocks of the issuer and of this node."""
     user_claim: str = "sub"
     scope_claim: str = "scope"
 

@@ -27,7 +27,7 @@ class TokenServer:
     expires_ms: int | None = None
     by_token: bool = False
     _failure: AuthenticationFailed | None = None
-    """The failure that the client has been told as a JSON object."""
+    """The failure that was sent to the client as a JSON object."""
 
     def answer(self, token: bytes) -> bytes:
         """Return the empty token, or a rejection's JSON object; raise AuthenticationFailed."""

@@ -33,9 +33,9 @@ _CURVES: Final = {
     ("OKP", "Ed25519"): ("EdDSA",),
 }
 _FAMILIES: Final = {"RSA": "RS256", "EC": "ES256", "OKP": "EdDSA"}
-"""An algorithm whose keys have the same form, by type of key."""
+"""For each type of key, an algorithm whose keys have the same form."""
 _PUBLIC: Final = ("kty", "n", "e", "crv", "x", "y")
-"""The members of a public key; a private one that is published by mistake is not read."""
+"""The members of a public key; private members that are published by mistake are not read."""
 
 
 class UnknownKey(TokenRejected):
