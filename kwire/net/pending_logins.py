@@ -24,7 +24,7 @@ from kwire.net.framing import Framer
 
 FRAME_BYTES_MAX: Final = 16 << 10
 LOG_IN_S: Final = 30.0
-"""As long as Kafka's clients wait by default for a connection or a request."""
+"""The time for which Kafka's clients wait by default for a connection or a request."""
 GUESTS_MAX: Final = 2048
 """Enough for thousands of clients that reconnect together."""
 

@@ -150,8 +150,7 @@ class LeaderFetcher:
                 try:
                     await self._run_once()
                 except Exception:
-                    # One leader's response must end neither the broker nor the copies from other
-                    # leaders.
+                    # One bad response must not stop the broker or the other fetchers.
                     logger.exception("fetcher failed")
                     self._session.reset()
                     await trio.sleep(self.config.backoff_s + RETRY_S)
@@ -195,8 +194,7 @@ class LeaderFetcher:
     async def _run(self, steps: Generator[None, None, T]) -> T:
         """Run steps for partitions, in slices if there are many.
 
-        If there are few, no partition can be added before the request is sent; a later partition
-        can end the request.
+        If there are few, no partition can be added before the request is sent.
         """
         return await run_by_size(steps, len(self._followed), ENDED_MAX)
 

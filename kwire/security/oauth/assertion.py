@@ -33,7 +33,7 @@ class AssertionRules(NamedTuple):
     """The issuer, subject and audience, if they are configured."""
     lifetime_s: int
     early_s: int
-    """How long before its creation an assertion becomes valid, because clocks differ."""
+    """The time before its creation from which an assertion is valid, because clocks differ."""
 
 
 def parse_template(text: bytes) -> Template:
