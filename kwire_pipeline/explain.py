@@ -143,17 +143,17 @@ def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
     """
     if lost := LOST.search(text):
         return Permanent(
-            f"records are gone from a topic before they were read ({lost[1].strip()}): to go on "
-            "without them, run once with --source.fail_on_data_loss false"
+            f"records were removed from a topic before they were read ({lost[1].strip()}): to "
+            "continue without them, run once with --source.fail_on_data_loss false"
         )
     if denied := DENIED.search(text):
         return Refusal(
-            f"the brokers do not permit what the pipeline does ({denied[1]}: {sentence(text)}): "
-            "correct source.security, or the rights of its user"
+            f"the brokers deny the pipeline a permission ({denied[1]}: {sentence(text)}): "
+            "correct source.security, or the permissions of its user"
         )
     reason = f"Spark failed: {sentence(text)}"
     if unreadable := next((line for line in text.splitlines() if UNREADABLE.search(line)), None):
-        return Refusal(f"{reason} ({unreadable.strip()}): give the pipeline's user the right")
+        return Refusal(f"{reason} ({unreadable.strip()}): grant access to the pipeline's user")
     causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
     if missing := next((line for line in (reason, *causes) if MISSING.search(line)), None):
         cause = "" if missing is reason else f" ({missing.removeprefix('Caused by: ')})"
@@ -161,7 +161,7 @@ def spark_problem(text: str, kinds: Sequence[str] = ()) -> Refusal | Failure:
     if not WRONG_KINDS.isdisjoint(kinds):
         if "PythonException" in kinds and (raised := RAISED.findall(text)):
             reason += f" ({raised[-1]})"
-        return Refusal(f"{reason}: a rerun fails as well; correct the file, or what it names")
+        return Refusal(f"{reason}: a rerun would fail too; correct the file, or what it refers to")
     return Failure(reason)
 
 

@@ -52,7 +52,7 @@ def java_version(java: Path) -> str:
         text = done.stderr + done.stdout
     match = re.search(r'(?:JAVA_VERSION=|version )"([\d._]+)', text)
     if match is None:
-        raise Refusal(f"{java} does not say which version it is: {INSTALL} and set JAVA_HOME to it")
+        raise Refusal(f"{java} does not report its version: {INSTALL} and set JAVA_HOME to it")
     return match[1]
 
 

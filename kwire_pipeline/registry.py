@@ -81,7 +81,9 @@ class Client:
             raise UnknownSchema(f"the registry {self.url} has no subject {subject}")
         schema, number, schema_id = (answer.get(name) for name in ("schema", "version", "id"))
         if not (isinstance(number, int) and isinstance(schema_id, int)):
-            raise self._wrong(f"answers about subject {subject} in another form: {schema!r:.60}")
+            raise self._wrong(
+                f"sends an unexpected response about subject {subject}: {schema!r:.60}"
+            )
         return Version(subject, number, schema_id, self._avro(answer, f"subject {subject}"))
 
     def _avro(self, answer: Mapping[str, object], name: str) -> str:
@@ -89,10 +91,10 @@ class Client:
         if kind != AVRO:
             raise UnknownSchema(f"{name} is {kind}, not Avro")
         if answer.get("references"):
-            raise UnknownSchema(f"{name} has references to others, which are not read")
+            raise UnknownSchema(f"{name} refers to other schemas, which is not supported")
         schema = answer.get("schema")
         if not isinstance(schema, str):
-            raise self._wrong(f"answers about {name} in another form")
+            raise self._wrong(f"sends an unexpected response about {name}")
         try:
             json.loads(schema)
         except ValueError:
@@ -171,7 +173,7 @@ def _words(error: Exception) -> str:
     """Return a description of a connection error."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
-        return "it does not answer in time"
+        return "it did not answer in time"
     if isinstance(reason, OSError) and reason.strerror:
         return reason.strerror.lower()
     return str(reason) or type(reason).__name__

@@ -92,10 +92,10 @@ def read_sample(path: Path, topic: str) -> Sample:
     _check_names(f"{path}", whole, _KEYS)
     for name in RESULTS:
         if not isinstance(whole.get(name, []), list):
-            raise Refusal(f"{path}: {name} is a list")
+            raise Refusal(f"{path}: {name} must be a list")
     for name in ("rows", "letters"):
         if not all(isinstance(item, dict) for item in whole.get(name, [])):
-            raise Refusal(f"{path}: {name} is a list of objects")
+            raise Refusal(f"{path}: {name} must be a list of objects")
     return Sample(
         path=path,
         records=list(_records(path, whole["records"], topic)),
@@ -119,7 +119,7 @@ def _records(path: Path, plain: list[Json], topic: str) -> Iterator[Record]:
         ends[spot] = offset + 1
         headers = item.get("headers", {})
         if not isinstance(headers, dict):
-            raise Refusal(f"{place}: headers is an object of names and texts")
+            raise Refusal(f"{place}: headers must be an object that maps names to text")
         yield Record(
             key=_bytes(place, item, "key"),
             value=_bytes(place, item, "value"),
@@ -140,7 +140,7 @@ def _check_names(place: str, plain: Mapping[str, Json], names: Sequence[str]) ->
 def _integer(place: str, item: Mapping[str, Json], name: str, default: int) -> int:
     value = item.get(name, default)
     if not isinstance(value, int) or value < 0:
-        raise Refusal(f"{place}: {name} is a number from 0")
+        raise Refusal(f"{place}: {name} must be a number from 0 up")
     return value
 
 
@@ -167,7 +167,7 @@ def _time(place: str, item: Mapping[str, Json], offset: int) -> datetime.datetim
         return START + datetime.timedelta(seconds=offset)
     moment = parse_time(text)
     if moment is None:
-        raise Refusal(f'{place}: timestamp is a time such as "2026-05-01T12:00:00Z"')
+        raise Refusal(f'{place}: timestamp must be a time such as "2026-05-01T12:00:00Z"')
     return moment
 
 

@@ -199,4 +199,4 @@ def _mismatch(key: str, name: str, pyspark: str) -> Iterator[str]:
     if scala != SCALA:
         yield f"{key}: {name} is for Scala {scala}, and pyspark {pyspark} has {SCALA}"
     elif version != pyspark and module != "spark-token-provider-kafka-0-10":
-        yield f"{key}: {name} is not of the installed pyspark, which is {pyspark}"
+        yield f"{key}: {name} does not fit the installed pyspark {pyspark}"

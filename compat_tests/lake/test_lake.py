@@ -101,7 +101,7 @@ def test_records_that_are_lost_before_they_are_read_end_the_run(scene: LakeScene
         scene.run()
     problem = problem_of(raised.value)
     assert isinstance(problem, Refusal)
-    assert "records are gone from a topic before they were read" in str(problem)
+    assert "records were removed from a topic before they were read" in str(problem)
     scene.check_each_once(range(20))
 
 
@@ -134,7 +134,7 @@ def test_run_at_an_interval_goes_on_after_an_outage(scene: LakeScene) -> None:
     assert tally.is_stopped
     assert restarts
     assert ["tries again" in line for line in lines] == [True, False]
-    assert "the run goes on after" in lines[1]
+    assert "the run continues after" in lines[1]
     scene.check_each_once(range(20))
 
 

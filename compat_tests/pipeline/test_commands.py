@@ -131,14 +131,14 @@ def test_maintenance_keeps_marks_and_is_refused_beside_a_run(
 
     class MaintainHere:
         def reach(self, place: Place) -> None:
-            with pytest.raises(Refusal, match="writes with the checkpoint"):
+            with pytest.raises(Refusal, match="is using the checkpoint"):
                 maintain_tables(spark, scene.pipeline, later)
 
     scene.run(faults=MaintainHere())
 
     class CrashHere:
         def reach(self, place: Place) -> None:
-            with pytest.raises(Refusal, match="writes with the checkpoint"):
+            with pytest.raises(Refusal, match="is using the checkpoint"):
                 scene.run()
             raise Crash(place.value)
 
@@ -231,7 +231,7 @@ def test_replay_moves_letters_that_fit_today(scene: Scene, spark: SparkSession) 
 
     class CrashHere:
         def reach(self, place: Place) -> None:
-            with pytest.raises(Refusal, match="writes with the checkpoint"):
+            with pytest.raises(Refusal, match="is using the checkpoint"):
                 scene.run()
             raise Crash(place.value)
 

@@ -406,7 +406,7 @@ def test_second_run_at_the_same_time_is_refused(scene: Scene) -> None:
 
     again = RunAgain()
     scene.run(faults=again)
-    assert "writes with the checkpoint" in again.refusal
+    assert "is using the checkpoint" in again.refusal
     scene.check_each_once(range(10))
 
 
@@ -490,7 +490,7 @@ def test_pattern_goes_on_without_a_deleted_topic(scene: Scene) -> None:
 def test_pattern_that_java_does_not_read_is_refused_in_a_sentence(scene: Scene) -> None:
     source = attrs.evolve(scene.pipeline.source, topics=(), pattern="orders[")
     scene.pipeline = attrs.evolve(scene.pipeline, source=source)
-    with pytest.raises(Refusal, match=r"source\.pattern: Java does not read 'orders\['"):
+    with pytest.raises(Refusal, match=r"source\.pattern: Java does not accept 'orders\['"):
         scene.run()
 
 

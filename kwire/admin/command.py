@@ -64,7 +64,7 @@ def _acls(options: Namespace) -> Callable[[Connection], Awaitable[Rows]]:
             return await add_acls(connection, selection, deny=options.deny)
         if options.action == "remove":
             if selection.is_empty and not options.all:
-                raise AdminError("this would remove every ACL; say --all if that is wanted")
+                raise AdminError("this would remove every ACL; add --all to confirm")
             return await remove_acls(connection, selection)
         return await list_acls(connection, selection)
 

@@ -78,7 +78,7 @@ def _read(directory: Path) -> Plan | None:
         pass
     except (DamagedPlan, UnicodeDecodeError) as error:
         raise CannotStartError(
-            f"{path} is damaged: {error}; bring back a copy, or {_ELSEWHERE}"
+            f"{path} is damaged: {error}; restore a copy, or {_ELSEWHERE}"
         ) from error
     if directory.exists() and any(directory.iterdir()):
         raise CannotStartError(
@@ -99,7 +99,7 @@ def _check(
         )
     if port not in (None, 0, plan.port):
         raise BadRequestError(
-            f"--port {port}: the nodes in {directory} have their ports, which the quorum knows; "
+            f"--port {port}: the ports of the nodes in {directory} cannot be changed; "
             f"leave out --port, or {_ELSEWHERE}"
         )
     if cluster_id not in (None, plan.cluster_id):
@@ -116,7 +116,7 @@ def _make(directory: Path, count: int, port: int | None, cluster_id: str | None)
     first_port = 9092 if port is None else port
     if first_port + 2 * count > PORTS_END:
         raise BadRequestError(
-            f"--port {first_port}: {count} nodes need {2 * count} ports from there on; "
+            f"--port {first_port}: {count} nodes need {2 * count} ports from this one up; "
             "choose a lower one"
         )
     plan = Plan(

@@ -93,7 +93,7 @@ def _check_ports(listeners_by_place: Sequence[str]) -> None:
             if address in owners and not address.endswith(":0"):
                 raise ConfigError(
                     f"listeners: {name} of broker {place} would listen on {address}, as "
-                    f"{owners[address]} does; leave {len(listeners_by_place)} ports free from each "
-                    "client listener on"
+                    f"{owners[address]} does; leave {len(listeners_by_place)} ports for each "
+                    "client listener, from its own port up"
                 )
             owners[address] = f"{name} of broker {place}"

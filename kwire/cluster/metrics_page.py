@@ -131,5 +131,5 @@ async def _fetch(port: int, path: str) -> tuple[int, str]:
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
     length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
     if length is None or int(length[1]) != len(body):
-        raise ValueError("the answer is cut")
+        raise ValueError("the response is incomplete")
     return int(head.split(b" ", 2)[1]), body.decode()

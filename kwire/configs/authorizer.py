@@ -65,9 +65,8 @@ def check_authorizer(config: BrokerConfig) -> None:
     name = config.authorizer_class_name
     if name not in ("", STANDARD_AUTHORIZER):
         raise ConfigError(
-            f"authorizer.class.name names {name}, which kwire does not have; name "
-            f"{STANDARD_AUTHORIZER}, or remove it, and let only networks that you trust reach "
-            "the node"
+            f"kwire does not support authorizer.class.name={name}; set it to "
+            f"{STANDARD_AUTHORIZER}, or remove it and let only trusted networks reach the node"
         )
     listeners = {endpoint.name for endpoint in config.endpoints}
     listeners.update(name.upper() for name in config.controller_listener_names)

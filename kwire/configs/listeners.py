@@ -101,7 +101,7 @@ def parse_address(setting: str, text: str) -> Address:
     """Parse ``host:port``."""
     match = _HOST_PORT.fullmatch(text.strip())
     if match is None or not 0 <= int(match[2]) <= 65535:
-        raise ConfigError(f"Invalid value {text} for configuration {setting}: want host:port")
+        raise ConfigError(f"Invalid value {text} for configuration {setting}: expected host:port")
     return Address(match[1].strip("[]"), int(match[2]))
 
 
@@ -114,7 +114,7 @@ def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
         if match is None:
             raise ConfigError(
                 f"Invalid value {value} for configuration {setting}: "
-                "want {id}@{host}:{port} for each voter"
+                "expected {id}@{host}:{port} for each voter"
             )
         voters[int(match[1])] = parse_address(setting, match[2])
     return voters

@@ -169,7 +169,7 @@ def listener_tokens(properties: Mapping[str, str], listener: str) -> OAuthConfig
     is_signed, has_keys = handler == SIGNED_VALIDATOR, config.sasl_oauthbearer_jwks_endpoint_url
     if is_signed and not has_keys:
         raise ConfigError(
-            f"listener {listener} validates signed tokens but knows no keys; set {url} to the key "
+            f"listener {listener} validates signed tokens but has no keys; set {url} to the key "
             "set (JWKS) of the issuer"
         )
     if has_keys and not is_signed:
@@ -225,7 +225,7 @@ def _check_assertions(config: OAuthConfig, endpoint: str) -> None:
     """Raise ConfigError if this node cannot request tokens with assertions."""
     if config.is_jwt_bearer and endpoint.startswith("file:"):
         raise ConfigError(
-            f"{JWT_BEARER_RETRIEVER} asks an identity provider, not a file; set "
+            f"{JWT_BEARER_RETRIEVER} needs an identity provider, not a file; set "
             f"{OAuthConfig.sasl_oauthbearer_token_endpoint_url.name} to its https:// address"
         )
     if config.sasl_oauthbearer_assertion_file:
@@ -253,4 +253,4 @@ def _check_class(name: str, value: str | None, choices: tuple[str, ...]) -> None
     if value is None or value in choices:
         return
     expected = _OLD_HANDLERS.get(value, choices[0])
-    raise ConfigError(f"{name} names {value}, which kwire does not have; write {name}={expected}")
+    raise ConfigError(f"kwire does not support {name}={value}; write {name}={expected}")

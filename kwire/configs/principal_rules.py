@@ -64,7 +64,7 @@ def _replacement_parts(text: str, group_count: int) -> list[str | int]:
         if escaped is not None:
             parts.append(escaped)
         elif digits is None or (not group_count and digits[0] != "0"):
-            raise ConfigError(f"the replacement {text!r} refers to a group that is not there")
+            raise ConfigError(f"the replacement {text!r} refers to a group that does not exist")
         else:
             parts += _reference_parts(digits, group_count)
     return [*parts, text[position:]]

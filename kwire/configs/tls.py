@@ -172,7 +172,7 @@ def check_stores(tls: TlsConfig) -> None:
     """Reject combinations of stores, types and passwords that cannot work."""
     _check_keystore(tls)
     if not tls.versions:
-        raise ConfigError("ssl.cipher.suites has none for the versions in ssl.enabled.protocols")
+        raise ConfigError("ssl.cipher.suites has no cipher suite for ssl.enabled.protocols")
     location, inline = tls.ssl_truststore_location, tls.ssl_truststore_certificates
     if location is not None and inline is not None:
         raise ConfigError("Both SSL trust store location and separate trust certificates are set")

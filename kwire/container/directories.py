@@ -39,7 +39,7 @@ def format_if_empty(config: BrokerConfig, cluster_id: str) -> str | None:
     for path in paths:
         if holds_logs(path, disks):
             raise CannotOpenError(
-                f"{path} holds data but lost its meta.properties; bring back a copy, or mount an "
+                f"{path} holds data but lost its meta.properties; restore a copy, or mount an "
                 "empty volume"
             )
     for line in format_node(config, cluster_id, ignore_formatted=False):

@@ -46,7 +46,7 @@ async def describe_topic_partitions(
     )
     if cursor is not None and not is_all and first_topic not in named:
         raise errors.InvalidRequest(
-            f"The cursor's topic is not among those asked for: {first_topic}"
+            f"The cursor's topic is not among the requested topics: {first_topic}"
         )
     if first_partition < 0:
         raise errors.InvalidRequest(f"The cursor's partition is negative: {first_partition}")

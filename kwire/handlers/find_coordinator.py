@@ -148,7 +148,7 @@ def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
     if broker is None or endpoint is None:
         raise CoordinatorNotAvailable
     if broker.id == context.replicas.node and context.replicas.is_lease_over:
-        raise Disconnect("the broker's session may have ended, and others coordinate")
+        raise Disconnect("the broker's session may have ended")
     return Coordinator(
         key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=""
     )

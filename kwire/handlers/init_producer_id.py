@@ -34,7 +34,7 @@ async def init_producer_id(
     ):
         raise ClusterAuthorizationFailed
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        raise InvalidRequest("an id without its epoch, or the reverse")
+        raise InvalidRequest("a producer id without its epoch, or an epoch without its id")
     if transactional_id is not None:
         return await _initialize(context, request, transactional_id)
     producer_id = await context.broker.producer_ids.take()

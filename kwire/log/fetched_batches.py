@@ -59,7 +59,7 @@ def check_epoch(header: BatchHeader, last_epoch: int, leader_epoch: int) -> None
     epoch = header.leader_epoch
     if epoch > leader_epoch:
         raise FencedLeaderEpoch(
-            f"epoch {epoch} at {header.base_offset} is after the fetch in epoch {leader_epoch}"
+            f"epoch {epoch} at {header.base_offset} is newer than the fetch of epoch {leader_epoch}"
         )
     if NO_EPOCH < epoch < last_epoch:
         raise CorruptMessage(f"epoch {epoch} at {header.base_offset} is before {last_epoch}")

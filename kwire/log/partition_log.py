@@ -505,7 +505,7 @@ def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
         return producers.check(header)
     except OutOfOrderSequenceNumber:
         if producers.is_behind_refused(producer_id):
-            raise KafkaStorageError(f"{log.partition}: no room for the batch before") from None
+            raise KafkaStorageError(f"{log.partition}: no room for the previous batch") from None
         raise
 
 

@@ -235,7 +235,7 @@ class ProducerStates:
         is_late = is_strict and producer.open_from >= 0 and epoch != EPOCH_MAX
         if epoch < producer.epoch or (is_late and epoch == producer.epoch):
             raise InvalidProducerEpoch(
-                f"producer {producer_id} has epoch {producer.epoch}, its marker {epoch}"
+                f"producer {producer_id} has epoch {producer.epoch}, but its marker has {epoch}"
             )
         if coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(

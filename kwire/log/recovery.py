@@ -370,7 +370,7 @@ def _refuse_damage(
     if end_offset < synced_end:
         raise CorruptMessage(
             f"{segment.file.path} is damaged at byte {position}, offset {end_offset} ({problem}), "
-            f"though the log was synced up to offset {synced_end}"
+            f"but the log was synced up to offset {synced_end}"
         )
 
 

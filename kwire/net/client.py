@@ -192,7 +192,7 @@ class NodeClient:
         first, last = self.versions.get(key, (0, -1))
         version = min(api.stable, last)
         if version < max(api.first, first):
-            raise UnsupportedVersion(f"{api.name}: the other node speaks {first} to {last}")
+            raise UnsupportedVersion(f"{api.name}: the other node supports {first} to {last}")
         return version
 
     async def _connect(self) -> ByteSocket:
@@ -209,7 +209,7 @@ class NodeClient:
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
         except UnicodeError as error:  # the host name comes from other nodes and may be any text
-            raise Disconnect(f"no name of a host: {error}") from error
+            raise Disconnect(f"not a host name: {error}") from error
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)
         with suppress(OSError):  # the peer may already be gone

@@ -201,7 +201,7 @@ class ConnectionPool:
                 continue
             nursery = self.network.nursery
             if nursery is None or self.network.clock.now() < link.retry_at:
-                raise OutOfReach(f"{link.host}:{link.port}: no attempt until the back-off is over")
+                raise OutOfReach(f"{link.host}:{link.port}: waiting before the next attempt")
             link.client, link.connecting, link.refused = None, trio.Event(), False
             link.scope = trio.CancelScope()
             nursery.start_soon(self._serve, link, link.scope)

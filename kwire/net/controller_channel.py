@@ -124,7 +124,7 @@ class ControllerChannel:
         )
         response: EnvelopeResponse = await self.send(request)
         if response.error_code == errors.UnsupportedVersion.code:
-            raise Disconnect("the controller speaks other versions; the client is to ask again")
+            raise Disconnect("the controller supports other versions; the client must ask again")
         answer = response.response_data
         # the envelope's error, not the request's
         if response.error_code != errors.NONE or answer is None:

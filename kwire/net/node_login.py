@@ -127,7 +127,7 @@ class NodeLogin:
         handshake = await call(SaslHandshakeRequest(mechanism=name), version=1)
         if handshake.error_code:
             offered = ",".join(handshake.mechanisms)
-            raise AuthenticationFailed(f"{name} is not one of the mechanisms there: {offered}")
+            raise AuthenticationFailed(f"the other node does not offer {name}, only {offered}")
 
         async def send(token: bytes) -> SaslAuthenticateResponse:
             response = await call(SaslAuthenticateRequest(auth_bytes=token))

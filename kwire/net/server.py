@@ -151,7 +151,7 @@ class NetServer:
         Raises OSError if another program that bound the same address has begun to listen on it.
         """
         if self._nursery is None:
-            raise RuntimeError("the service does not run")
+            raise RuntimeError("the service is not running")
         listener = self.listeners[name]
         listener.listen()
         if listener.tls is not None:

@@ -146,7 +146,7 @@ class Core:
                 reply = await self.active_controller.call(decide_register_controller, request)
                 raise_for_code(reply.error_code)
             except KafkaError as error:
-                logger.debug("controller registration waits reason=%r", error)
+                logger.debug("controller not registered yet reason=%r", error)
                 await trio.sleep(REGISTRATION_RETRY_SECONDS)
             else:
                 return
@@ -414,4 +414,4 @@ def _read_bootstrap(metadata: LogDirectory) -> "Sequence[MetadataRecord]":
         return ()
     except (CorruptMessage, ValueError) as error:
         path = os.path.join(metadata.name, BOOTSTRAP)
-        raise CannotOpenError(f"{path} is damaged: {error}; bring back a copy") from error
+        raise CannotOpenError(f"{path} is damaged: {error}; restore a copy") from error

@@ -43,7 +43,7 @@ class ServiceManager:
             sock.connect("\0" + address[1:] if address[0] == "@" else address)
         except OSError as error:
             sock.close()
-            logger.warning("no service manager address=%s reason=%s", address, error)
+            logger.warning("cannot reach the service manager address=%s reason=%s", address, error)
             return None
         watchdog_us = environment.get("WATCHDOG_USEC", "")
         is_watched = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
@@ -56,7 +56,7 @@ class ServiceManager:
         try:
             self.sock.send(message.encode())
         except OSError as error:
-            logger.warning("the service manager was not told %s reason=%s", values, error)
+            logger.warning("cannot notify the service manager %s reason=%s", values, error)
 
     async def follow(self, server: "Server") -> None:
         """Report the start of a node, and then that it is alive, until cancelled."""

@@ -235,7 +235,7 @@ class RaftService:
                     return self._commits.add(base_offset, last_offset, self._raft.state.epoch)
                 case _:
                     pass
-        raise AssertionError("an append was neither taken nor refused")
+        raise AssertionError("an append was neither accepted nor rejected")
 
     async def wait_caught_up(self) -> None:
         """Wait until listeners have received everything before the leader's high watermark.

@@ -108,7 +108,7 @@ def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
             return _bad_length(length)
     if len(records) > MAGIC_POS and not 0 <= records[MAGIC_POS] <= 2:
         return _bad_magic(records[MAGIC_POS])
-    return InvalidRecord("no whole record batch")
+    return InvalidRecord("no complete record batch")
 
 
 def _bad_batch(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMessage:

@@ -90,7 +90,7 @@ class CoordinatorLog:
         log = self.replicas.partitions.get(*partition).log
         if offset >= log.writer.written_offset:
             if offset < log.end_offset:
-                raise KafkaStorageError(f"{partition}: not written yet from offset {offset} on")
+                raise KafkaStorageError(f"{partition}: not written from offset {offset} yet")
             return b""
         region = log.read(offset, READ_BYTES, end_offset=log.writer.written_offset)
         try:

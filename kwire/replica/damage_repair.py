@@ -292,4 +292,4 @@ async def _fetch(source: LeaderBroker, partition: Partition, offset: int, max_by
         for answer in topic_answer.partitions:
             raise_for_code(answer.error_code)
             return answer.records or b""
-    raise LeaderUnreachable("the answer has no partition")
+    raise LeaderUnreachable("the response lacks the partition")

@@ -239,7 +239,7 @@ class HostedPartitions:
             self.roles.update(partition, state)
         except KafkaStorageError as error:
             logger.error(
-                "no role topic=%s partition=%d error=%s",
+                "cannot update role topic=%s partition=%d error=%s",
                 partition.topic,
                 partition.partition,
                 error,

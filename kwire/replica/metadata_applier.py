@@ -95,9 +95,7 @@ class MetadataApplier:
         for kind, name in sorted(resources):
             if kind == TOPIC:
                 for _, why in outdated_settings(image.config(TOPIC, name)):
-                    logger.warning(
-                        "topic setting not in force as stored topic=%s reason=%s", name, why
-                    )
+                    logger.warning("stored topic setting not used topic=%s reason=%s", name, why)
                 await slices.pause()
 
     async def _configure(self, resources: Set[tuple[int, str]], slices: Slices) -> None:

@@ -62,7 +62,7 @@ def check_follower(leader: PartitionLeader, node: int, broker_epoch: int) -> Non
     if follower is None:
         raise NotLeaderOrFollower(f"broker {node} holds no replica")
     if 0 <= broker_epoch < follower.broker_epoch:
-        raise NotLeaderOrFollower(f"broker {node} has been started again since")
+        raise NotLeaderOrFollower(f"broker {node} has restarted since")
 
 
 @attrs.define(eq=False, repr=False)

@@ -165,11 +165,11 @@ class ScramServer:
         binding, nonce = value_of("c", parts[0]), value_of("r", parts[1])
         if decode_base64(binding) != challenge.first.header.encode():
             raise AuthenticationFailed(
-                "the channel binding of the final SCRAM message is not that of the first"
+                "the channel bindings of the first and the final SCRAM message differ"
             )
         if nonce != challenge.nonce:
             raise AuthenticationFailed(
-                "the nonce of the final SCRAM message is not that of the challenge"
+                "the nonces of the challenge and the final SCRAM message differ"
             )
         credential, name = challenge.credential, self.mechanism.hash_name
         messages = (challenge.first.bare, challenge.server_first, without_proof)
@@ -179,7 +179,7 @@ class ScramServer:
             digest(credential.stored_key, transcript, name),
         )
         if len(proof) != len(signature):
-            raise AuthenticationFailed("a SCRAM proof of another length")
+            raise AuthenticationFailed("a SCRAM proof of the wrong length")
         client_key = xor(proof, signature)
         is_right = compare_digest(new_hash(name, client_key).digest(), credential.stored_key)
         if not is_right or not challenge.is_known:
@@ -213,7 +213,7 @@ class _ClientFirst:
             raise AuthenticationFailed("a malformed SCRAM nonce")
         if parts[1] and decode_name(value_of("a", parts[1])) != user:
             raise AuthenticationFailed(
-                "another authorization id",
+                "the authorization id differs from the user name",
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username",
             )

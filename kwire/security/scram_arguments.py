@@ -30,7 +30,7 @@ def parse_credential(text: str, new_salt: bytes) -> UserScramCredentialRecord:
     if name not in BY_NAME or not equals:
         raise ValueError(f"write {_EXAMPLE}, with one of {', '.join(BY_NAME)}")
     if not re.fullmatch(r"\[.*\]", values, re.DOTALL):
-        raise ValueError(f"the credential must stand in brackets; write {_EXAMPLE}")
+        raise ValueError(f"the credential must be in brackets; write {_EXAMPLE}")
     parts = _parts(values[1:-1])
     if not parts.get("name"):
         raise ValueError(f"the user's name is missing; write {_EXAMPLE}")
@@ -59,7 +59,7 @@ def _parts(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if name not in _NAMES or not equals:
-            raise ValueError(f"a credential consists of {', '.join(_NAMES)}, as NAME=VALUE each")
+            raise ValueError(f"write the credential as NAME=VALUE pairs of {', '.join(_NAMES)}")
         if len(value) >= 2 and value[0] == value[-1] == '"':
             value = value[1:-1]
         parts[name] = value

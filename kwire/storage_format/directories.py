@@ -50,7 +50,7 @@ _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
     ("broker.id", int, "number"),
     ("directory.id", uuid_bytes, "uuid"),
 )
-_RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
+_RESTORE: Final = "restore a copy, or move the directory away to begin with an empty one"
 
 RandomBytes = Callable[[int], bytes]
 """Returns as many random bytes as requested."""
@@ -253,7 +253,7 @@ def check(
         if meta.cluster_id != cluster_id:
             raise CannotOpenError(
                 f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}; "
-                f"take the former, or {_ELSEWHERE}"
+                f"use that cluster's id, or {_ELSEWHERE}"
             )
     return cluster_id
 
@@ -315,13 +315,13 @@ def first_voters(
     if config.voters or not config.is_controller:
         if how not in (None, "none"):
             raise ConfigError(
-                "first voters cannot be given: this node's configuration has them; leave out "
+                "the configuration already lists the voters; leave out "
                 "--standalone and --initial-controllers"
             )
         return random_uuid(random_bytes), None
     if how is None and not is_single_voter(config):
         raise ConfigError(
-            "controller.quorum.voters is not set on this controller; say --standalone, "
+            "controller.quorum.voters is not set on this controller; add --standalone, "
             "--initial-controllers or --no-initial-controllers"
         )
     if how == "none":

@@ -55,7 +55,7 @@ def metadata_level(release: str) -> int:
         return FIRST_LEVEL + RELEASES.index(release)
     minor = ".".join(release.split(".")[:2])
     if minor not in _LEVELS:
-        raise BadLevelError(f"--release-version {release}: there are {', '.join(RELEASES)}")
+        raise BadLevelError(f"--release-version {release}: expected one of {', '.join(RELEASES)}")
     return metadata_level(f"{minor}-IV{_LEVELS[minor][-1]}")
 
 
@@ -83,12 +83,12 @@ def feature_levels(
         if name in named:
             raise BadLevelError(f"--feature {name} is given more than once")
         if name == METADATA_VERSION and release is not None:
-            raise BadLevelError(f"--feature {name}: --release-version says it already")
+            raise BadLevelError(f"--feature {name}: --release-version already sets it")
         low, high = supported.get(name, (0, -1))
         if high < 0:
-            raise BadLevelError(f"--feature {name}: there are {', '.join(supported)}")
+            raise BadLevelError(f"--feature {name}: expected one of {', '.join(supported)}")
         if not low <= level <= high:
-            raise BadLevelError(f"--feature {name}={level}: supported are {low} to {high}")
+            raise BadLevelError(f"--feature {name}={level}: expected a level from {low} to {high}")
         named.add(name)
         levels[name] = level
     for name in _BEGINNINGS.keys() - named:

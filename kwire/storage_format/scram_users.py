@@ -52,5 +52,5 @@ def _credentials(argument: str) -> list[str]:
         raise BadLevelError(f"--add-scram: cannot read {path}: {reason}") from None
     credentials = [line for line in lines if line.strip()]
     if not credentials:
-        raise BadLevelError(f"--add-scram: {path} is empty; write a credential into each line")
+        raise BadLevelError(f"--add-scram: {path} is empty; write one credential per line")
     return credentials

@@ -84,7 +84,7 @@ class _Threaded:
     @property
     def _nodes(self) -> LocalCluster:
         if self._opened is None:
-            raise BrokerError("the broker does not run yet: use it in a with statement")
+            raise BrokerError("the broker is not running yet: use it in a with statement")
         return self._opened
 
     @property

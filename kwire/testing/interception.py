@@ -147,7 +147,7 @@ class InterceptedRequests:
         data, closes = alteration.end(answer)
         self.requests.muted_s = max(self.requests.muted_s, alteration.muted_s)
         if closes:
-            raise Disconnect("a fault that the test has arranged", [data] if data else [])
+            raise Disconnect("a fault that the test injected", [data] if data else [])
         return None if data is None else [data]
 
     def identify(self, user: str) -> None:

@@ -67,7 +67,7 @@ class LoopThread(Generic[T]):
                 self._calls.start_soon(self._answer, answer, function, arguments)
 
         if self._token is None:
-            raise BrokerError("the broker does not run; use it as a context manager")
+            raise BrokerError("the broker is not running; use it as a context manager")
         try:
             self._token.run_sync_soon(begin)
         except trio.RunFinishedError:

@@ -92,7 +92,7 @@ class LocalNode:
     async def start(self, nursery: trio.Nursery) -> None:
         """Start the node and return once it can answer every request; raise BrokerError."""
         if self.server is not None:
-            raise BrokerError(f"node {self.id} is running already")
+            raise BrokerError(f"node {self.id} is already running")
         config = self.config_on(self.address.port)
         self._scope, self._ended = trio.CancelScope(), trio.Event()
         with self.log.writing():

@@ -32,7 +32,7 @@ async def move_leader(cluster: LocalCluster, topic: str, partition: int, node: i
         raise BrokerError(f"there is no partition {topic}-{partition}")
     if node not in image.isr:
         ids = ", ".join(map(str, sorted(image.isr))) or "none"
-        raise BrokerError(f"node {node} is no in-sync replica of {topic}-{partition}: {ids}")
+        raise BrokerError(f"node {node} is not an in-sync replica of {topic}-{partition}: {ids}")
     what = f"move the leader of {topic}-{partition} to node {node}"
     replicas = [node, *(each for each in image.replicas if each != node)]
     shape = AlterPartitionReassignmentsRequest.ReassignableTopic

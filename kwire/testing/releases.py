@@ -102,8 +102,7 @@ def parse_release(name: str) -> Release:
     minor = ".".join(name.split(".")[:2])
     if minor not in RELEASES:
         raise BrokerError(
-            f"there is no table of the versions of Kafka {name}; choose one of "
-            f"{', '.join(RELEASES)}"
+            f"the API versions of Kafka {name} are unknown; choose one of {', '.join(RELEASES)}"
         )
     return Release(minor, _last_versions(minor), _features(minor))
 

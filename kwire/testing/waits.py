@@ -88,7 +88,7 @@ async def wait_leader(
             image = each.image.partition(topic, partition)
             leaders.add(NO_LEADER if image is None else image.leader)
         if dead := leaders - {NO_LEADER, *(each.id for each in cluster.running)}:
-            raise NotYet(f"the leader was node {min(dead)}, which does not run")
+            raise NotYet(f"the leader was node {min(dead)}, which is not running")
         if len(leaders) > 1 or NO_LEADER in leaders or (node is not None and node not in leaders):
             ids = ", ".join("none" if n == NO_LEADER else f"node {n}" for n in sorted(leaders))
             raise NotYet(f"the nodes' leader was {ids}")
@@ -201,7 +201,7 @@ async def _offset(cluster: LocalCluster, partition: TopicPartition, timestamp: i
     image = cluster.running[0].image.partition(*partition)
     leader = None if image is None else cluster.nodes.get(image.leader)
     if leader is None or leader.server is None:
-        raise NotYet(f"{partition} had no leader that runs")
+        raise NotYet(f"no running node led {partition}")
     shape = ListOffsetsRequest.ListOffsetsTopic
     spot = shape.ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp)
     request = ListOffsetsRequest(

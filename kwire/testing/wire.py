@@ -124,7 +124,7 @@ class WireClient(_Numbered):
             except ConnectionError as error:
                 raise Closed(str(error)) from error
             if not more:
-                raise Closed(f"{len(data)} of {count} bytes, then the end")
+                raise Closed(f"the connection ended after {len(data)} of {count} bytes")
             data += more
         return bytes(data)
 
@@ -192,7 +192,7 @@ class TrioWireClient(_Numbered):
             except trio.BrokenResourceError as error:
                 raise Closed(str(error)) from error
             if not more:
-                raise Closed(f"{len(self._buffer)} of {count} bytes, then the end")
+                raise Closed(f"the connection ended after {len(self._buffer)} of {count} bytes")
             self._buffer += more
         data = bytes(self._buffer[:count])
         del self._buffer[:count]

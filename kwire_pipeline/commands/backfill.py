@@ -106,7 +106,9 @@ def backfill_range(
 def check_supported(pipeline: Pipeline) -> None:
     """Raise Refusal for a pipeline whose tables do not show which records they contain."""
     if pipeline.table.format is TableFormat.PARQUET:
-        raise Refusal("backfill adds rows that belong to no batch: table.format iceberg or delta")
+        raise Refusal(
+            "backfill adds rows that belong to no batch: use table.format iceberg or delta"
+        )
     if pipeline.dead_letters.topic is not None:
         raise Refusal("backfill needs a table of dead letters: set dead_letters.table")
     if pipeline.table.mode is Mode.UPSERT and not pipeline.table.sequence_by:
@@ -169,7 +171,7 @@ def check_known(option: str, bound: Start, starts: Offsets) -> None:
     """Raise Refusal if a bound names a partition that the pipeline's topics do not have."""
     for topic, partition in sorted(partitions_of(bound.offsets or {}) - partitions_of(starts)):
         raise Refusal(
-            f"{option} names partition {partition} of {topic}, which is none of the pipeline's"
+            f"{option} names partition {partition} of {topic}, which the pipeline does not read"
         )
 
 
@@ -201,8 +203,8 @@ def between(first: Offsets, end: Offsets, position: Offsets, beginnings: Offsets
             )
             if start < until and start < beginnings[topic][partition]:
                 raise Refusal(
-                    f"partition {partition} of {topic} begins at offset "
-                    f"{beginnings[topic][partition]}, and the range at {start}: begin it there"
+                    f"the range starts at offset {start}, but partition {partition} of {topic} "
+                    f"begins at {beginnings[topic][partition]}: start the range there"
                 )
             if start < until:
                 ranges.append(Range(topic, partition, start, until))

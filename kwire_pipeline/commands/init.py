@@ -55,7 +55,7 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     build(Document(file, trial, {}))
     notes = []
     if path.exists():
-        raise Refusal(f"{file} is there already: choose another name, or edit it")
+        raise Refusal(f"{file} already exists: choose another name, or edit it")
     for part in needed:
         values_now = overlay_flags(first, flags, environment)
         for name in needed:
@@ -94,7 +94,7 @@ def pin(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
             newest = Client.of(pipeline.registry).newest(subject)
             return newest.schema, f"{part}.schema is version {newest.number} of {subject}"
     except (Failure, Refusal, UnknownSchema) as error:
-        return None, f"add {part}.schema, which the registry did not give: {error}"
+        return None, f"add {part}.schema, which the registry did not provide: {error}"
     return None, f"add {part}.schema: name the registry's subject with {part}.subject"
 
 

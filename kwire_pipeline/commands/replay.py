@@ -65,9 +65,9 @@ def replay_letters(
         )
     if pipeline.dead_letters.topic is not None:
         raise Refusal(
-            "replay needs dead letters that can be deleted, and records of a topic cannot: run a "
-            f"second pipeline with source.topics [{pipeline.dead_letters.topic}] into the same "
-            "table"
+            "replay needs dead letters that can be deleted, which records of a topic cannot be: "
+            f"run a second pipeline with source.topics [{pipeline.dead_letters.topic}] into the "
+            "same table"
         )
     folder = Folder(spark, pipeline.checkpoint)
     with hold(folder, warn=warner(pipeline)) as lease:
@@ -164,7 +164,7 @@ def check_rows(batch: DataFrame, shape: Shape) -> None:
     for words in rejections(shape.expectations, unmet):
         raise Refusal(
             f"{words} and would come from dead letters: no letter is moved; set the expectation's "
-            "action to dead-letter, so that these stay letters"
+            "action to dead-letter, so that they remain dead letters"
         )
 
 

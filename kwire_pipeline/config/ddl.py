@@ -137,7 +137,7 @@ def _field(tokens: _Tokens) -> Field:
     if not nullable and not tokens.take_if("NULL"):
         raise ValueError(f"{name}: expected NULL after NOT")
     if tokens.take_if("COMMENT") and tokens.take()[:1] not in ("'", '"'):
-        raise ValueError(f"{name}: expected a text in quotes after COMMENT")
+        raise ValueError(f"{name}: expected a quoted text after COMMENT")
     return Field(name, kind, nullable)
 
 
@@ -156,7 +156,7 @@ def _type(tokens: _Tokens) -> Type:
             tokens.expect(",")
             items.append(_type(tokens))
             if items[0].name != "STRING":
-                raise ValueError("names in JSON are texts; expected MAP<STRING, ...>")
+                raise ValueError("keys in JSON are strings; expected MAP<STRING, ...>")
         tokens.expect(">")
         return Type(name, items=tuple(items))
     if name in TEXTS:

@@ -90,7 +90,7 @@ class _Reader:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"{self.name}:{line}: a key is a text, not a list or mapping")
+                raise ConfigError(f"{self.name}:{line}: a key must be text, not a list or mapping")
             if key.value in values:
                 raise ConfigError(f"{self.name}:{line}: {key.value}: this key appears twice")
             self.lines[(*path, key.value)] = line

@@ -90,7 +90,7 @@ class Source:
         default=Isolation.READ_COMMITTED,
     )
     fail_on_data_loss: bool = boolean(
-        "Whether a run fails when records are gone from the topic before they were read.",
+        "Whether a run fails when records were removed from the topic before they were read.",
         default=True,
     )
     security: Security = section(Security, "The security of the connections to the brokers.")

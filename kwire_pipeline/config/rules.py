@@ -90,8 +90,8 @@ def _source(pipeline: Pipeline) -> Iterator[Problem]:
         if not host or not re.fullmatch("[0-9]+", port) or not 0 < int(port) < 65536:
             yield "source.bootstrap", f"{server.strip()!r} is not host:port"
     if bool(source.topics) == (source.pattern is not None):
-        both = "not both" if source.topics else "and there is neither"
-        yield "source.topics", f"expected topics or pattern, {both}"
+        both = "not both" if source.topics else "but there is neither"
+        yield "source.topics", f"expected either topics or pattern, {both}"
     if source.start.offsets is not None and set(source.start.offsets) != set(source.topics):
         yield "source.start", "offsets are needed for each of source.topics, and for no other"
     sasl = security.protocol in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
@@ -463,7 +463,7 @@ def _used_columns(pipeline: Pipeline, columns: dict[str, str]) -> Iterator[Probl
             if partition.transform is not Transform.IDENTITY and name.lower() in types:
                 yield (
                     "table.partition_by",
-                    f"{partition} makes the column {name}, which is there already; omit it, or "
+                    f"{partition} makes the column {name}, which already exists; omit it, or "
                     "give it another name with `columns`",
                 )
     for partition in table.partition_by:

@@ -57,5 +57,5 @@ def avro_fields(schema: str, key: str, *, is_plain: bool = True) -> AvroFields:
         envelope = trial.parse(F.lit(None).cast("binary")).alias("envelope")
         kind: DataType = spark.range(0).select(envelope.getField(avro.VALUE)).schema[0].dataType
     except (PySparkException, Py4JError, ValueError) as error:
-        raise Refusal(f"{key}: Spark does not read this schema: {sentence(str(error))}") from None
+        raise Refusal(f"{key}: Spark does not accept this schema: {sentence(str(error))}") from None
     return AvroFields(kind=kind, reader=schema, writers=None if is_plain else {})

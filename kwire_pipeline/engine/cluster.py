@@ -93,7 +93,7 @@ class Cluster:
             matches = self._jvm.java.util.regex.Pattern.compile(pattern)
         except IllegalArgumentException as error:
             reason = sentence(str(error))
-            raise Refusal(f"source.pattern: Java does not read {pattern!r}: {reason}") from None
+            raise Refusal(f"source.pattern: Java does not accept {pattern!r}: {reason}") from None
         names = self._call(lambda: self._admin.listTopics().names().get())
         all_names = {*map(str, names), *former}
         return sorted(name for name in all_names if matches.matcher(name).matches())
@@ -266,8 +266,8 @@ class Cluster:
             )
         if is_denied(reason):
             raise Denied(
-                f"the brokers at {self._servers} do not permit it ({reason}): correct "
-                "source.security, or the rights of its user"
+                f"the brokers at {self._servers} deny the request ({reason}): correct "
+                "source.security, or the permissions of its user"
             )
         if "Timeout" in reason:
             raise Failure(f"no broker answers at {self._servers}: {reason}")

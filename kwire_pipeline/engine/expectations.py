@@ -47,7 +47,9 @@ def check_expectations(frame: DataFrame, shape: Shape) -> None:
         try:
             plan = _plan(frame, _expression(sql).cast("boolean"))
         except AnalysisException as error:
-            raise Permanent(f"{key}: Spark does not read {sql!r}: {sentence(str(error))}") from None
+            raise Permanent(
+                f"{key}: Spark does not accept {sql!r}: {sentence(str(error))}"
+            ) from None
         _check_records(frame, plan, key, sql)
         is_repeatable = _is_repeatable(frame, plan, sql)
         if not is_repeatable and action is not Action.WARN:
@@ -68,7 +70,7 @@ def check_columns(frame: DataFrame, shape: Shape) -> None:
             plan = _plan(frame, _expression(sql))
         except AnalysisException as error:
             reason = sentence(str(error))
-            raise Permanent(f"columns.{name}: Spark does not read {sql!r}: {reason}") from None
+            raise Permanent(f"columns.{name}: Spark does not accept {sql!r}: {reason}") from None
         _check_records(frame, plan, f"columns.{name}", sql)
         if not _is_repeatable(frame, plan, sql):
             raise Permanent(

@@ -106,7 +106,7 @@ class Identity:
         """Parse the output of `dump`; raise Refusal for a file of a later version."""
         plain = json.loads(text)
         if plain.pop("version") != VERSION:
-            raise Refusal(f"{FILE} is of a later version of the pipeline: run that one")
+            raise Refusal(f"{FILE} was written by a later version of kwire-pipeline: run that one")
         plain["start"] = offsets.parse(json.dumps(plain["start"]))
         if plain.get("verify_from") is not None:
             plain["verify_from"] = offsets.parse(json.dumps(plain["verify_from"]))
@@ -193,8 +193,8 @@ LETTERS_FROM_START: Final = "--from-start (delete these letters and read the top
 def _check_name(name: str, checkpoint: str, stored: Identity) -> None:
     if stored.name != name:
         raise Refusal(
-            f"the checkpoint {checkpoint} is of pipeline {stored.name}, not {name}: choose another "
-            "folder for checkpoint"
+            f"the checkpoint {checkpoint} belongs to pipeline {stored.name}, not {name}: choose "
+            "another folder for checkpoint"
         )
 
 
@@ -212,7 +212,7 @@ def _check_adoption(name: str, table: str, stored: Identity | None, facts: Facts
     ):
         raise Refusal(
             f"{table} has rows of an earlier topic of the same name, which have the "
-            f"same offsets as those of this one: run with {FROM_START}"
+            f"same offsets as the rows of the present topic: run with {FROM_START}"
         )
     if facts.lost_letters is not None and facts.lost_rows is None:
         _refuse_letters(name, table, facts.lost_letters)
@@ -284,7 +284,7 @@ def new_pipeline_id(unique: str, *, has_replaced_topic: bool) -> str:
 
 def _refuse_cluster(stored: Identity, cluster_id: str) -> NoReturn:
     raise Refusal(
-        f"the brokers are of cluster {cluster_id}, and the checkpoint's offsets of cluster "
+        f"the brokers belong to cluster {cluster_id}, and the checkpoint's offsets to cluster "
         f"{stored.cluster_id}: correct source.bootstrap, or run with {FROM_START}"
     )
 
@@ -302,7 +302,7 @@ def check_cluster(
         if topic not in topics and not may_lack:
             raise Refusal(
                 f"topic {topic} is no longer among the pipeline's topics: restore it, or run "
-                f"with {ADOPT}; if it was deleted, a pattern goes on without it with "
+                f"with {ADOPT}; if it was deleted, a run of a pattern continues without it with "
                 "--source.fail_on_data_loss false"
             )
     for topic, topic_id in sorted(stored.known_topics.items()):
@@ -336,7 +336,7 @@ def _check_table(name: str, checkpoint: str, table: str, stored: Identity, facts
     owner = facts.owners.get(name)
     if stored.table != table:
         raise Refusal(
-            f"the checkpoint {checkpoint} is of table {stored.table}, not {table}: correct "
+            f"the checkpoint {checkpoint} belongs to table {stored.table}, not {table}: correct "
             f"table.name, or choose another folder for checkpoint, or run with {ADOPT} or "
             f"{FROM_START}"
         )

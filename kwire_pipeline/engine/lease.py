@@ -35,7 +35,7 @@ FILE: Final = "writer.json"
 BEAT_S: Final = 10.0
 PATIENCE_S: Final = 25.0
 POLL_S: Final = 1.0
-TAKEN_OVER: Final = "another run has taken over the checkpoint, so this run has ended itself"
+TAKEN_OVER: Final = "another run has taken over the checkpoint, so this run has stopped"
 ABANDONED: Final[set[str]] = set()
 """The ids of leases of this process that nobody holds, but that a failing store may still have."""
 
@@ -209,8 +209,8 @@ def _take(folder: Files, holder: Holder, sleep: Callable[[float], None]) -> None
         other = Holder.parse(text)
         if other.lease_id not in ABANDONED and _is_held(folder, holder, other, sleep):
             raise Held(
-                f"process {other.process} on {other.host} writes with the checkpoint "
-                f"{folder.url}: wait for its end, or stop it"
+                f"process {other.process} on {other.host} is using the checkpoint "
+                f"{folder.url}: wait until it ends, or stop it"
             )
         if folder.swap(FILE, text, holder.dump()):
             break

@@ -471,8 +471,8 @@ class Run:
         if wait_s is None:
             return False
         if self._outage.is_first_failure:
-            self._control.warn(f"{problem}; the run tries again")
-            self._control.alert(f"{problem}; the run tries again")
+            self._control.warn(f"{problem}; the run will retry")
+            self._control.alert(f"{problem}; the run will retry")
         log_errors(self._spark, is_on=False)
         self._control.on_restart()
         end_s = time.monotonic() + wait_s
@@ -559,7 +559,7 @@ class Run:
         """Report that an outage is over, if there was one."""
         if (elapsed_s := self._outage.on_success(time.monotonic())) is not None:
             log_errors(self._spark, is_on=True)
-            self._control.warn(f"the run goes on after {elapsed_s:.0f} seconds")
+            self._control.warn(f"the run continues after {elapsed_s:.0f} seconds")
 
     def _maintain(self) -> None:
         """Maintain the tables if that is due; a failure is reported, and the run continues."""

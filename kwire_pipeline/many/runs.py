@@ -201,12 +201,12 @@ class TableRuns:
             if wait_s is None:
                 raise
             if self._outage.is_first_failure:
-                self.outside.warn(f"{failure}; the run tries again")
-                self.outside.alert(f"{failure}; the run tries again")
+                self.outside.warn(f"{failure}; the run will retry")
+                self.outside.alert(f"{failure}; the run will retry")
             self._next_look_s = now_s + wait_s
             return
         if (elapsed_s := self._outage.on_success(now_s)) is not None:
-            self.outside.warn(f"the run goes on after {elapsed_s:.0f} seconds")
+            self.outside.warn(f"the run continues after {elapsed_s:.0f} seconds")
         self._plan(topics)
         if self._first is None:
             self.engine.note_first(topics)
@@ -332,9 +332,9 @@ class TableRuns:
                 tally, place = future.result()
                 self._outcome.tally.merge(tally)
                 if (elapsed_s := state.outage.on_success(self.clock())) is not None:
-                    self._warn(state, f"the table goes on after {elapsed_s:.0f} seconds")
+                    self._warn(state, f"the table continues after {elapsed_s:.0f} seconds")
                 elif state.refusals:
-                    self._warn(state, "the table goes on")
+                    self._warn(state, "the table continues")
                 state.on_end(place, self._look)
             else:
                 self._on_failure(state, error)

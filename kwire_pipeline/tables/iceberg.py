@@ -262,8 +262,7 @@ class IcebergTable(Atomic):
         last = next(_batches(table, mark.pipeline_id), None)
         if last is not None and last >= mark.batch_id:
             raise Overtaken(
-                f"another run has written batch {last} to {self._plain}, so this run has ended "
-                "itself"
+                f"another run has written batch {last} to {self._plain}, so this run has stopped"
             )
         if self._last is not None and is_missing(table, self._last):
             raise Refusal(

@@ -35,7 +35,7 @@ def test_protocol_decides_what_of_the_file_counts() -> None:
     ("change", "message"),
     [
         ({"security.protocol": "TLS"}, "security.protocol is TLS; it must be one of"),
-        ({"bootstrap.servers": "a"}, "want host:port"),
+        ({"bootstrap.servers": "a"}, "expected host:port"),
         ({"sasl.mechanism": "GSSAPI"}, "does not support sasl.mechanism=GSSAPI"),
         ({"sasl.jaas.config": JAAS[:-1]}, "cannot be read: the semicolon"),
         ({"sasl.jaas.config": f"{MODULE} required;"}, "sasl.jaas.config has no account"),

@@ -257,14 +257,14 @@ def damage_bootstrap(place: Path) -> None:
     ("damage", "reason"),
     [
         (damage_version, "meta.properties has version 7"),
-        (damage_text, "meta.properties is damaged: it is not text; bring back a copy, or"),
-        (damage_empty, "meta.properties is empty; bring back a copy, or move the directory away"),
-        (damage_number, "meta.properties is damaged: node.id=xyz is not a number; bring back"),
-        (damage_uuid, "meta.properties is damaged: directory.id=me is not a uuid; bring back"),
-        (lose_version, "meta.properties lacks version; bring back"),
+        (damage_text, "meta.properties is damaged: it is not text; restore a copy, or"),
+        (damage_empty, "meta.properties is empty; restore a copy, or move the directory away"),
+        (damage_number, "meta.properties is damaged: node.id=xyz is not a number; restore"),
+        (damage_uuid, "meta.properties is damaged: directory.id=me is not a uuid; restore"),
+        (lose_version, "meta.properties lacks version; restore"),
         (damage_directory, "Is a directory; a directory has the name of a file"),
         (damage_identity, "meta.properties has no directory.id"),
-        (lose_meta, "holds data but lost its meta.properties; bring back a copy"),
+        (lose_meta, "holds data but lost its meta.properties; restore a copy"),
         (lose_metadata_log, "lost its metadata log __cluster_metadata-0"),
         (damage_bootstrap, "bootstrap.checkpoint is damaged"),
     ],
@@ -303,7 +303,7 @@ def test_format_of_an_unreadable_directory_is_exit_2(tmp_path: Path, stopped_nod
     command = ("format", "-t", CLUSTER_ID, "-g", "-c", config)
     shutil.copytree(stopped_node, place)
     damage_text(place)
-    assert "it is not text; bring back a copy" in only_line(run(tmp_path, *command), 2)
+    assert "it is not text; restore a copy" in only_line(run(tmp_path, *command), 2)
     shutil.rmtree(place)
     place.write_text("a file")
     line = only_line(run(tmp_path, *command), 2)
@@ -323,7 +323,7 @@ def test_format_refuses_directories_of_another_cluster(tmp_path: Path, stopped_n
     Path(config).write_text(config_text)
     other = "A" * 21 + "Q"
     line = only_line(run(tmp_path, "format", "-t", other, "-g", "-c", config), 2)
-    assert f"{place} belongs to cluster {CLUSTER_ID}, not {other}; take the former, or" in line
+    assert f"{place} belongs to cluster {CLUSTER_ID}, not {other}; use that cluster's" in line
     assert not new.exists()
     Path(config).write_text(config_text.replace("=1@", "=7@").replace("node.id=1", "node.id=7"))
     line = only_line(run(tmp_path, "format", "-t", CLUSTER_ID, "-g", "-c", config), 2)

@@ -195,7 +195,7 @@ def test_tokens_are_validated_as_the_listeners_own_settings_say() -> None:
         ({**SIGNED, "sasl.login.class": "x.Y"}, "sasl.login.class"),
         (
             {**SIGNED, f"{TOKENS}sasl.server.callback.handler.class": "x.Y"},
-            "names x.Y, which kwire does not have",
+            "sasl.server.callback.handler.class=x.Y; write",
         ),
         (
             {

@@ -467,7 +467,7 @@ def test_dump_prints_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
     assert lines["leader-epoch-checkpoint"][1:] == ["0", "3", "0 0", "1 3", "2 6"]
     torn = tmp_path / "torn.log"
     torn.write_bytes(disk.read(STEM + ".log")[:-5])
-    assert list(dump(str(torn)))[-1] == "trailing=64 bytes that are no whole batch"
+    assert list(dump(str(torn)))[-1] == "trailing=64 bytes that are not a whole batch"
 
 
 def test_truncation_is_durable_after_the_next_flush_even_if_a_segment_follows() -> None:

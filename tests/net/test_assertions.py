@@ -173,7 +173,7 @@ async def test_private_keys_of_every_form_are_read(
         ({"assertion_algorithm": "ES256"}, "cannot sign with ES256"),
         (
             {"jwt_retriever_class": JWT_BEARER_RETRIEVER, "token_endpoint_url": "file:///x"},
-            "asks an identity provider, not a file",
+            "needs an identity provider, not a file",
         ),
     ],
 )

@@ -418,7 +418,7 @@ async def test_request_is_repeated_when_each_topic_has_not_controller(
 
 
 def refuse_version() -> Any:
-    raise errors.UnsupportedVersion("the other node speaks 0 to -1")
+    raise errors.UnsupportedVersion("the other node supports 0 to -1")
 
 
 async def test_missing_api_of_the_controller_raises_unsupported_version(

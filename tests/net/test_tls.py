@@ -267,8 +267,8 @@ async def test_idle_connection_is_closed(
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (frames_of(b"\x00\x12\x00\x03rest of a request"), "no TLS on a listener with TLS"),
-        (b"GET / HTTP/1.1\r\n\r\n", "no TLS on a listener with TLS"),
+        (frames_of(b"\x00\x12\x00\x03rest of a request"), "plaintext on a TLS listener"),
+        (b"GET / HTTP/1.1\r\n\r\n", "plaintext on a TLS listener"),
         (b"\x16\x03\x01\x00\x05abcde", "TLS handshake failed"),
         (b"\x16\x03\x01\xff\xff" + bytes(70000), "TLS handshake failed"),
         (b"\x16", None),

@@ -101,7 +101,7 @@ async def test_node_that_cannot_be_verified_gets_no_request(
             await pool.call(HOST, other.port, heartbeat("g"))
         assert other.connection_count == 0
     if case in ("untrusted", "wrong host"):
-        assert "no TLS with another node host=127.0.0.1" in caplog.text
+        assert "TLS with another node failed host=127.0.0.1" in caplog.text
 
 
 async def test_host_name_is_not_checked_where_that_is_off(tmp_path: Path) -> None:

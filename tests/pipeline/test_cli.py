@@ -60,7 +60,7 @@ def closed_port() -> int:
         (["jars"], "the following arguments are required: DIR"),
         (["check", "orders.yaml", "--no-such"], "unrecognized arguments: --no-such"),
         (["check", "orders.yaml", "--trigger"], "--trigger needs a value"),
-        (["init", "orders.yaml"], "orders.yaml is there already"),
+        (["init", "orders.yaml"], "orders.yaml already exists"),
         (["init", "no/such/folder.yaml"], "cannot be written: No such file or directory"),
         (["jars", "d", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
         (["init", "x.yaml", "--source.topic", "x"], "no such key; did you mean topics?"),
@@ -433,14 +433,23 @@ def caused_by(cause: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (PySparkException(LOST), r"^records are gone .* from 20 to 3.*--source.fail_on_data_loss"),
-        (Py4JError(LOST_IN_TASK), r"^records are gone .* \[10, 20\) .*--source.fail_on_data_loss"),
-        (Py4JError(NO_RIGHT), "do not permit .*TopicAuthorization.*: correct source.security"),
+        (
+            PySparkException(LOST),
+            r"^records were removed .* from 20 to 3.*--source.fail_on_data_loss",
+        ),
+        (
+            Py4JError(LOST_IN_TASK),
+            r"^records were removed .* \[10, 20\) .*--source.fail_on_data_loss",
+        ),
+        (
+            Py4JError(NO_RIGHT),
+            "deny .*TopicAuthorization.*: correct source.security",
+        ),
         (PySparkException(NO_FILE), "Spark failed: Job aborted .*/lake/a.parquet"),
-        (AnalysisException("no column"), "Spark failed: no column: a rerun fails as well"),
+        (AnalysisException("no column"), "Spark failed: no column: a rerun would fail too"),
         (
             caused_by(AnalysisException("a")),
-            "Spark failed: Query terminated: a rerun fails as well",
+            "Spark failed: Query terminated: a rerun would fail too",
         ),
         (PythonException(NO_MODULE), r"\(ModuleNotFoundError: No module named 'rates'\): a rerun"),
     ],

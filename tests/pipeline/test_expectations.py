@@ -101,7 +101,7 @@ def test_expectation_that_spark_does_not_read_is_refused_in_one_sentence(
     frame: DataFrame, sql: str
 ) -> None:
     with pytest.raises(
-        Refusal, match=r"^expectations\.late\.check: Spark does not read"
+        Refusal, match=r"^expectations\.late\.check: Spark does not accept"
     ) as refusal:
         check_expectations(frame, shape_with(sql))
     assert "\n" not in str(refusal.value)
@@ -175,6 +175,6 @@ def test_column_that_loses_or_repeats_records_is_refused(spark: SparkSession, sq
 def test_column_that_spark_does_not_read_is_refused_in_one_sentence(
     spark: SparkSession, sql: str
 ) -> None:
-    with pytest.raises(Refusal, match=r"^columns\.new: Spark does not read") as refusal:
+    with pytest.raises(Refusal, match=r"^columns\.new: Spark does not accept") as refusal:
         check_column(spark, sql)
     assert "\n" not in str(refusal.value)

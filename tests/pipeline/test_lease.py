@@ -24,7 +24,7 @@ def no_sleep(seconds: float) -> None:
 def test_second_run_on_the_same_host_is_refused_at_once() -> None:
     files = Files()
     lease = Lease.take(files, sleep=no_sleep)
-    with pytest.raises(Refusal, match="writes with the checkpoint lake/checkpoint"):
+    with pytest.raises(Refusal, match="is using the checkpoint lake/checkpoint"):
         Lease.take(files, sleep=no_sleep)
     lease.release()
     Lease.take(files, sleep=no_sleep)
@@ -67,7 +67,7 @@ def test_one_of_two_newcomers_takes_over_a_dead_lease() -> None:
 
     files = Overtaken()
     files.texts[FILE] = dead
-    with pytest.raises(Refusal, match="writes with the checkpoint"):
+    with pytest.raises(Refusal, match="is using the checkpoint"):
         Lease.take(files, holder=second, sleep=no_sleep)
     assert files.texts[FILE] == first.dump()
 
@@ -110,7 +110,7 @@ def test_run_in_another_container_of_the_same_host_name_keeps_its_lease(machine:
     def sleep(seconds: float) -> None:
         files.texts[FILE] = attrs.evolve(other, beat=1).dump()
 
-    with pytest.raises(Refusal, match="writes with the checkpoint"):
+    with pytest.raises(Refusal, match="is using the checkpoint"):
         Lease.take(files, holder=this, sleep=sleep)
     Lease.take(files, holder=this, sleep=lambda seconds: None).check()
 

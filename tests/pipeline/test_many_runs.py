@@ -217,7 +217,7 @@ def test_refused_table_is_written_once_its_cause_is_gone_and_tried_ever_less_oft
     assert outcome.error() is None
     assert 10 < scene.topics_run().count("a") < 20
     assert scene.warnings == [
-        "raw.a: the table is gone; the table is tried again", "raw.a: the table goes on",
+        "raw.a: the table is gone; the table is tried again", "raw.a: the table continues",
     ]  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def test_run_goes_on_after_brokers_were_away() -> None:
 
     scene.events[50] = come_back
     assert scene.run().tally.rows == 12
-    assert scene.warnings[0] == "no broker answers; the run tries again"
+    assert scene.warnings[0] == "no broker answers; the run will retry"
     assert scene.alerts == scene.warnings[:1]
     assert len(scene.warnings) == 2
 

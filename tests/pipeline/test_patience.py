@@ -163,7 +163,7 @@ def test_run_gives_up_when_slow_attempts_have_used_up_its_patience(
     with pytest.raises(Py4JError, match="the brokers are away"):
         scene.run(monkeypatch)
     assert 3600 <= scene.now_s < 4000
-    assert scene.warnings == ["Spark failed: the brokers are away; the run tries again"]
+    assert scene.warnings == ["Spark failed: the brokers are away; the run will retry"]
     assert scene.alerts == scene.warnings
 
 
@@ -172,6 +172,6 @@ def test_look_that_finds_no_records_ends_an_outage(monkeypatch: pytest.MonkeyPat
     scene = Scene([120.0, 120.0, None], end_s=5000)
     scene.run(monkeypatch)
     assert scene.warnings == [
-        "Spark failed: the brokers are away; the run tries again",
-        "the run goes on after 124 seconds",
+        "Spark failed: the brokers are away; the run will retry",
+        "the run continues after 124 seconds",
     ]

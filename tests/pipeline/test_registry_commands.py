@@ -60,7 +60,7 @@ def test_init_without_the_registry_says_that_the_schema_is_missing(
     with stopped:
         pass
     assert cli.main(["init", "orders.yaml", *FLAGS, "--registry.url", stopped.url]) == 0
-    assert "add value.schema, which the registry did not give: the registry" in (
+    assert "add value.schema, which the registry did not provide: the registry" in (
         capsys.readouterr().out
     )
 

@@ -60,7 +60,7 @@ def test_jars_take_the_place_of_packages() -> None:
         ("3.5.1", orders(), "pyspark 3.5.1 is not supported (4.0, 4.1 and 4.2 are): pip install"),
         ("4.3.0", orders(), "pyspark 4.3.0 is not supported"),
         ("4.2.0", orders(), "Iceberg has no runtime for pyspark 4.2.0: pip install 'pyspark<4.2'"),
-        ("4.0.0", orders(packages=(f"{KAFKA}:3.5.1",)), "3.5.1 is not of the installed pyspark"),
+        ("4.0.0", orders(packages=(f"{KAFKA}:3.5.1",)), "3.5.1 does not fit the installed pyspark"),
         (
             "4.0.0",
             orders(packages=("org.apache.spark:spark-avro_2.12:4.0.0",)),
@@ -69,7 +69,11 @@ def test_jars_take_the_place_of_packages() -> None:
         ("4.0.0", orders(packages=("io.delta:delta-spark_4.1_2.13:4.4.0",)), "is for Spark 4.1"),
         ("4.0.0", orders(packages=("postgresql:42",)), "is not GROUP:ARTIFACT:VERSION"),
         ("4.1.3", AVRO, "Maven has no spark-avro for pyspark 4.1.3: pip install pyspark==4.0.0"),
-        ("4.1.3", orders(jars=("d/spark-sql-kafka-0-10_2.13-4.0.0.jar",)), "not of the installed"),
+        (
+            "4.1.3",
+            orders(jars=("d/spark-sql-kafka-0-10_2.13-4.0.0.jar",)),
+            "does not fit the",
+        ),
     ],
 )
 def test_a_mismatch_is_refused_in_one_line(pyspark: str, pipeline: Pipeline, error: str) -> None:
@@ -136,7 +140,7 @@ def test_java_without_a_release_file_is_asked(tmp_path: Path) -> None:
     environment = java_home(tmp_path / "jdk", script="echo 'openjdk version \"17.0.9\" x' >&2")
     assert check_java("4.1.3", environment) == "17.0.9"
     environment = java_home(tmp_path / "odd", script="echo hello")
-    with pytest.raises(Refusal, match="does not say which version it is"):
+    with pytest.raises(Refusal, match="does not report its version"):
         check_java("4.1.3", environment)
 
 

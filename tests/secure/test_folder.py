@@ -67,7 +67,7 @@ def test_renewal_replaces_only_the_certificate(folder: SecureFolder) -> None:
 def test_key_of_the_authority_is_needed_only_for_a_renewal(folder: SecureFolder) -> None:
     (folder.path / "ca.key").unlink()
     folder.fill(["broker.example"], NOW_MS)
-    with pytest.raises(NoAuthorityKeyError, match=r"ca\.key is missing: bring it back"):
+    with pytest.raises(NoAuthorityKeyError, match=r"ca\.key is missing: restore it"):
         folder.renew(["broker.example"], LATER_MS)
     with pytest.raises(ConfigError, match=r"ca\.key is missing"):
         folder.fill(["broker.example"], LATER_MS)

@@ -79,7 +79,7 @@ def test_file_has_a_user_in_each_line(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (None, "cannot read .*: No such file"),
-        (b"", "is empty; write a credential into each line"),
+        (b"", "is empty; write one credential per line"),
         (b"\xff", "cannot read .*: it is not UTF-8"),
         (b"SCRAM-SHA-256=[password=secret]", "the user's name is missing"),
         (b"secret", "^--add-scram: write SCRAM-SHA-256="),

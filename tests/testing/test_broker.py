@@ -238,7 +238,7 @@ def test_a_directory_of_the_user_is_kept(tmp_path: Path) -> None:
 
 def test_a_broker_is_used_once_and_only_in_its_context() -> None:
     broker = Broker()
-    with pytest.raises(BrokerError, match="does not run yet"):
+    with pytest.raises(BrokerError, match="is not running yet"):
         broker.create_topic("orders")
     with broker:
         pass

@@ -24,7 +24,7 @@ def test_a_leader_moves_to_the_node_that_the_test_names(cluster: Cluster) -> Non
     for node in (1, 2, 3, 3):
         cluster.move_leader("orders", node)
         assert cluster.wait_leader("orders") == node
-    with pytest.raises(BrokerError, match="node 9 is no in-sync replica of orders-0: 1, 2, 3"):
+    with pytest.raises(BrokerError, match="node 9 is not an in-sync replica of orders-0: 1, 2, 3"):
         cluster.move_leader("orders", 9)
     with pytest.raises(BrokerError, match="there is no partition orders-7"):
         cluster.move_leader("orders", 1, 7)

@@ -120,7 +120,7 @@ class PrefixCopy:
             await swap.replace(self.log, self._sources, self._segments, self._is_valid)
         except PassVoid as error:
             self.check()
-            raise CopyVoid("the log has other segments now") from error
+            raise CopyVoid("the segments of the log have changed") from error
         except OSError as error:
             raise storage_error(self.log.changes, error) from error
         logger.warning(
@@ -150,9 +150,9 @@ class PrefixCopy:
         """Return why the copy must not replace the segments; empty if it may."""
         log = self.log
         if not self.service.directory.holds(log):
-            return "the log is not here any longer"
+            return "this broker no longer has the log"
         if log.clean_state.removal_count != self._removal_count:
-            return "the log was cut"
+            return "the log was truncated"
         directories = [service.directory for service in self.services.values()]
         if any(log.partition in directory.futures for directory in directories):
             return "the log is being moved"

@@ -62,7 +62,7 @@ def _log(data: bytes, with_records: bool, meaning: Meaning | None) -> Iterator[s
         for pos, header in batches(data):
             yield _batch(data, pos, header)
             if header.base_offset <= previous:
-                yield f"  problem: offsets go back, {previous} was before"
+                yield f"  problem: the offset does not follow {previous}"
             previous = header.last_offset
             if with_records:
                 yield from _records(data, pos, header, meaning)
@@ -72,7 +72,7 @@ def _log(data: bytes, with_records: bool, meaning: Meaning | None) -> Iterator[s
     except Exception as error:  # noqa: BLE001 - whatever the bytes cause, the rest is reported
         yield f"  problem: {error!r}"
     if end < len(data):
-        yield f"trailing={len(data) - end} bytes that are no whole batch"
+        yield f"trailing={len(data) - end} bytes that are not a whole batch"
 
 
 def _batch(data: bytes, pos: int, header: BatchHeader) -> str:

@@ -80,7 +80,7 @@ class ClientTls:
         if now - self._reported_at >= REPORT_S:
             self._reported_at = now
             reason = getattr(error, "verify_message", "") or error
-            logger.warning("no TLS with another node host=%s reason=%s", host, reason)
+            logger.warning("TLS with another node failed host=%s reason=%s", host, reason)
 
 
 async def _complete(wire: TlsSocket) -> None:

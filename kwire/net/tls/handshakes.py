@@ -113,7 +113,7 @@ def _take_step(sock: TlsSocket, has_spoken: bool) -> bool:
         if not received:
             raise ConnectionAbortedError("the client hung up before the TLS handshake")
         if received[0] != _HANDSHAKE:
-            raise Disconnect("no TLS on a listener with TLS; check the client's security.protocol")
+            raise Disconnect("plaintext on a TLS listener; check the client's security.protocol")
     elif not received:
         raise Disconnect(
             "the client hung up during the TLS handshake; it may not trust the certificate"

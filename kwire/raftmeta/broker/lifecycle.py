@@ -144,8 +144,8 @@ class BrokerLifecycle:
         if not broker.registered:
             raise errors.BrokerIdNotRegistered(
                 f"no controller has registered broker {self.config.node_id} within {limit_s:g} s "
-                "(initial.broker.registration.timeout.ms): see that a majority of the controllers "
-                "runs and is reached from here"
+                "(initial.broker.registration.timeout.ms): check that a majority of the "
+                "controllers is running and reachable from this node"
             )
         while broker.state is BrokerStage.STARTING:
             await self._exchange()

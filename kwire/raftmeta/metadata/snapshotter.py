@@ -71,6 +71,6 @@ class Snapshotter:
                 level_of(image.features),
             )
         except OSError as error:
-            logger.error("no metadata snapshot offset=%d error=%s", applied.offset, error)
+            logger.error("metadata snapshot failed offset=%d error=%s", applied.offset, error)
         else:
             logger.info("metadata snapshot end=%d epoch=%d", snapshot.end_offset, snapshot.epoch)

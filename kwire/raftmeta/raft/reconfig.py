@@ -51,14 +51,14 @@ def check_change(state: RaftState, cluster_id: str | None) -> Leader:
         raise errors.RequestTimedOut("the leader has committed nothing in its epoch yet")
     pending = state.history.latest_offset >= (state.high_watermark or 0)
     if role.change is not None or pending:
-        raise errors.RequestTimedOut("another change of the voters is under way")
+        raise errors.RequestTimedOut("another change of the voters is in progress")
     return role
 
 
 def check_dynamic(state: RaftState) -> None:
     if state.history.kraft_version < 1:
         raise errors.UnsupportedVersion(
-            f"Voters can be changed from kraft.version 1 on; it is {state.history.kraft_version}"
+            f"Changing voters needs kraft.version 1 or newer; it is {state.history.kraft_version}"
         )
 
 
@@ -70,7 +70,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         check_dynamic(state)
         voter = _voter_of(request)
         if state.voters.get(voter.id) is not None:
-            raise errors.DuplicateVoter(f"node {voter.id} is a voter already")
+            raise errors.DuplicateVoter(f"node {voter.id} is already a voter")
     except KafkaError as error:
         state.emit(Reply(token, add_voter_response(error)))
         return
@@ -213,7 +213,7 @@ def _describe_voter(state: RaftState, role: Leader, node_id: int) -> Voter:
     voter = role.voter_descriptions.get(node_id)
     if voter is None or voter.max_version < 1:
         raise errors.InvalidUpdateVersion(
-            f"Voter {node_id} has not reported yet to the leader that it supports this."
+            f"Voter {node_id} has not yet reported that it supports this."
         )
     return voter
 

@@ -183,7 +183,7 @@ class SnapshotReader:
 
     def check(self) -> None:
         if not is_whole(self.data):
-            raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is not whole")
+            raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is incomplete")
 
     def records(self) -> Iterator[MetadataRecord]:
         for part in self.batches():

@@ -41,6 +41,6 @@ class Scarcity:
             return 0.0
         now = self._clock.now()
         if now >= self._logged_until:
-            logger.warning("metadata log waits for descriptors error=%s", error)
+            logger.warning("metadata log waits for file descriptors error=%s", error)
         self._logged_until = now + 2 * LONGEST_WAIT_S
         return min(FIRST_WAIT_S * (1 << min(attempt, _DOUBLINGS)), LONGEST_WAIT_S)

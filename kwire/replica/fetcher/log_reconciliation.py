@@ -80,7 +80,7 @@ class LogReconciliation:
         earliest = await self._offset_of(followed, EARLIEST_LOCAL)
         if earliest > log.end_offset:
             logger.warning(
-                "starting again at the leader's start partition=%s from=%d to=%d",
+                "restarting at the leader's log start partition=%s from=%d to=%d",
                 log.partition,
                 log.end_offset,
                 earliest,

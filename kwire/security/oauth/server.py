@@ -46,6 +46,6 @@ class TokenServer:
                 f"({message.authorization_id}) that is different from the token's principal name "
                 f"({access.user})"
             )
-            raise AuthenticationFailed("another authorization id", text)
+            raise AuthenticationFailed("the authorization id differs from the user name", text)
         self.user, self.expires_ms = access
         return b""

@@ -42,7 +42,7 @@ def _argument(verb: str, word: str, properties: Mapping[str, Json]) -> tuple[str
     name, equals, text = word.partition("=")
     name = name.replace("-", "_")
     if not equals:
-        raise BrokerError(f"{word} is no argument: write NAME=VALUE")
+        raise BrokerError(f"{word} is not an argument: write NAME=VALUE")
     if name not in properties:
         raise BrokerError(f"{verb} has no argument {name}; its arguments: {', '.join(properties)}")
     kinds = properties[name]["type"]

@@ -78,11 +78,11 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
         if host.rpartition(":")[0] not in _OWN_HOSTS and host not in _OWN_HOSTS:
             raise BadRequest(403, f"this server answers only for {HOST}, not for {host}")
         if "Origin" in self.headers or self.headers.get("Sec-Fetch-Site", "none") != "none":
-            raise BadRequest(403, "this server does not answer the pages of browsers")
+            raise BadRequest(403, "this server rejects requests of web pages")
 
     def _describe(self) -> Json:
         if self.path != f"{PREFIX}openapi.json":
-            raise BadRequest(404, f"GET has only {PREFIX}openapi.json; verbs are POST {PREFIX}VERB")
+            raise BadRequest(404, f"GET only {PREFIX}openapi.json; verbs are POST {PREFIX}VERB")
         return self.server.document
 
     def _call(self) -> Json:

@@ -81,7 +81,7 @@ class ProxiedCluster:
         try:
             response = decode(head, answer)
         except MalformedError as error:
-            logger.warning("response passed as it is api=%d reason=%s", head.api_key, error)
+            logger.warning("response forwarded unchanged api=%d reason=%s", head.api_key, error)
             return len(answer).to_bytes(4, "big") + answer
         await self._learn(names_in(response))
         return rewrite(head, response, self.brokers)

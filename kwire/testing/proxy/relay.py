@@ -184,7 +184,7 @@ class Relay:
         if data is not None:
             await self.client.send_all(data)
         if closes:
-            raise Disconnect("a fault that the test has arranged")
+            raise Disconnect("a fault that the test injected")
 
 
 def _placeholder(head: RequestHead) -> memoryview:

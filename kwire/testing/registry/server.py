@@ -81,7 +81,7 @@ class SchemaRegistry:
         try:
             if self.failures:
                 self.failures -= 1
-                raise RegistryError(50301, "the test lets this request fail")
+                raise RegistryError(50301, "the test makes this request fail")
             if self.login is not None and login != self.login:
                 raise RegistryError(40101, "Unauthorized")
             body = json.loads(data or b"{}")

@@ -72,8 +72,8 @@ class S3Object:
             status = status_of(error)
             if status == UNKNOWN:
                 raise Refusal(
-                    f"{self.path.toString()}: the object store has no conditional writes, by which "
-                    f"one run at a time takes the checkpoint: set spark.hadoop.{SWITCH} to false "
+                    f"{self.path.toString()}: the object store lacks conditional writes, which "
+                    f"keep two runs off one checkpoint: set spark.hadoop.{SWITCH} to false "
                     "in spark.conf if no two runs start at the same time"
                 ) from None
             if status not in (*CONFLICTS, MISSING):
