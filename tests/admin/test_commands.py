@@ -107,7 +107,7 @@ def test_acls_are_added_listed_and_removed(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("acls", "remove"), "this would remove every ACL; say --all"),
+        (("acls", "remove"), "this would remove every ACL; add --all"),
         (("acls", "add", "User:bob", "Read"), "name one operation or more, and a resource"),
         (("acls", "add", "bob", "Read", "--topic", "t"), "write User:bob"),
         (("acls", "list", "Fly"), "Fly is not an operation; choose from All, Read"),

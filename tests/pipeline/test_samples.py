@@ -211,7 +211,7 @@ def test_results_are_written_where_the_file_names_none(tmp_path: Path) -> None:
         ({"records": [{"offset": 4}, {"offset": 4}]}, "records[1]: offset 4 comes after offset 4"),
         ({"records": [{"timestamp": "noon"}]}, "records[0]: timestamp must be a time such as"),
         ({"records": [{"value_base64": "?"}]}, "records[0]: value_base64 is not Base64"),
-        ({"records": [{"headers": []}]}, "records[0]: headers is an object"),
+        ({"records": [{"headers": []}]}, "records[0]: headers must be an object"),
     ],
 )
 def test_wrong_sample_is_refused_by_its_place(
