@@ -83,7 +83,7 @@ def test_every_command_and_exit_code_is_on_the_page() -> None:
     for name, command in COMMANDS.items():
         words = " ".join([name, "FILE", *(place.upper() for place, _ in command.places)])
         assert f"| `{words}` |" in PAGE
-    assert "0 done; 1 a failure that a rerun may cure" in PAGE
+    assert "0: done. 1: a failure that a rerun may cure" in PAGE
 
 
 def test_revenue_on_the_page_is_that_of_the_events() -> None:
