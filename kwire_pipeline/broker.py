@@ -157,7 +157,7 @@ def sample(source: Source, count: int, timeout_s: float = TIMEOUT_S) -> list[byt
 
     brokers = look_up(source, timeout_s)
     if brokers.cluster_id is None:
-        raise Failure(f"{brokers.address} was not asked: {brokers.untried} is left to Spark")
+        raise Failure(f"{brokers.address} was not asked: only Spark can use {brokers.untried}")
     partitions = [
         TopicPartition(topic, number)
         for topic, partition_count in brokers.topics.items()

@@ -101,7 +101,7 @@ def check_pyspark(pipeline: Pipeline) -> str:
     pyspark = versions.installed_pyspark()
     names = [package.partition(":")[2] for package in versions.packages(pyspark, pipeline)]
     names += [Path(jar).name for jar in jar_files(pipeline.spark.jars)]
-    hint = "" if pyspark in versions.CHECKED else " (not tried with pipelines)"
+    hint = "" if pyspark in versions.CHECKED else " (not tested with pipelines)"
     return f"{pyspark}{hint}, with {', '.join(names)}"
 
 
@@ -115,10 +115,10 @@ def check_master(master: str) -> str:
 
 
 def check_folder(name: str) -> str:
-    """Return the folder if it can be written or created; remote folders are not tried."""
+    """Return the folder if it can be written or created; remote folders are not checked."""
     location = urlparse(name)
     if location.scheme not in ("", "file"):
-        return f"{name} (not tried: only Spark knows how to write it)"
+        return f"{name} (not checked: only Spark can write to it)"
     path = Path(location.path)
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
@@ -147,11 +147,11 @@ def check_broker(pipeline: Pipeline) -> str:
     letters = pipeline.dead_letters.topic
     brokers = look_up(pipeline.source, letters=letters)
     if brokers.cluster_id is None:
-        return f"{brokers.address} accepts connections ({brokers.untried} was not tried)"
+        return f"{brokers.address} accepts connections ({brokers.untried} was not checked)"
     if not brokers.topics:
         return (
-            f"{brokers.address}, cluster {brokers.cluster_id}: source.pattern was not tried (only "
-            "Java knows it)"
+            f"{brokers.address}, cluster {brokers.cluster_id}: source.pattern was not checked "
+            "(that needs Java)"
         )
     counts = ", ".join(
         f"{name} ({count} {'partition' if count == 1 else 'partitions'})"
@@ -165,7 +165,7 @@ def check_brokers(template: Template) -> str:
     """Return a description of the brokers, regardless of their topics."""
     brokers = look_up(all_topics(template))
     if brokers.cluster_id is None:
-        return f"{brokers.address} accepts connections ({brokers.untried} was not tried)"
+        return f"{brokers.address} accepts connections ({brokers.untried} was not checked)"
     return f"{brokers.address}, cluster {brokers.cluster_id}"
 
 
@@ -220,7 +220,7 @@ def check_registry(loaded: Loaded) -> str:
                 words.append(f"no {subject}")
             else:
                 words.append(f"{subject} version {newest.number} (schema {newest.schema_id})")
-    return f"{client.url}: {', '.join(words) or 'not tried'}"
+    return f"{client.url}: {', '.join(words) or 'not checked'}"
 
 
 def subjects_of(part: str, record: RecordFormat, pipeline: Pipeline) -> list[str]:

@@ -336,7 +336,7 @@ def _offsets(topic: str, value: Plain) -> dict[int, int]:
     if any(
         partition > MAX_PARTITION or offset > MAX_OFFSET for partition, offset in offsets.items()
     ):
-        raise ValueError(f"{topic}: there is no such partition or offset")
+        raise ValueError(f"{topic}: a partition or an offset is too large")
     return offsets
 
 

@@ -147,9 +147,9 @@ async def test_redirect_is_not_followed() -> None:
     """The secret of a node goes to the configured address only, and keys come only from there."""
     with serve_issuer({"node": "node-secret"}) as other, serve_issuer({}) as server:
         server.redirects_to = other.url
-        with pytest.raises(AuthenticationFailed, match="has the status 302"):
+        with pytest.raises(AuthenticationFailed, match="answered with status 302"):
             await proof_of(server, "node-secret").prove(Peer().send)
-        with pytest.raises(Unavailable, match="has the status 302"):
+        with pytest.raises(Unavailable, match="answered with status 302"):
             await Documents(server.keys_url, 10.0).get()
         assert server.requests == ["/tokens", "/keys"]
         assert other.requests == []
@@ -207,7 +207,7 @@ async def test_node_logs_in_with_a_token_of_its_provider_and_keeps_the_token() -
 
 async def test_node_without_a_token_does_not_log_in() -> None:
     with serve_issuer({"node": "node-secret"}) as server:
-        with pytest.raises(AuthenticationFailed, match="has the status 401") as caught:
+        with pytest.raises(AuthenticationFailed, match="answered with status 401") as caught:
             await proof_of(server, "wrong").prove(Peer().send)
         assert "wrong" not in str(caught.value)
 

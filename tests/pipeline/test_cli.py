@@ -175,7 +175,7 @@ def test_a_pattern_that_only_java_knows_is_left_to_spark(
     answer_with_topics(monkeypatch, "orders")
     assert look_up(Source(bootstrap="b:1", pattern=pattern)).topics == {}
     cli.main(["check", file, "--source.topics", "[]", "--source.pattern", pattern])
-    assert "ok    broker    b:1, cluster cluster: source.pattern was not tried" in (
+    assert "ok    broker    b:1, cluster cluster: source.pattern was not checked" in (
         capsys.readouterr().out
     )
 
@@ -258,13 +258,13 @@ def test_check_tries_no_login_that_needs_kerberos(
         flags = ["--source.security.protocol", "SASL_SSL"]
         flags += ["--source.security.mechanism", "GSSAPI", "--source.bootstrap", address]
         cli.main(["check", file, *flags])
-    assert "accepts connections (GSSAPI was not tried)" in capsys.readouterr().out
+    assert "accepts connections (GSSAPI was not checked)" in capsys.readouterr().out
 
 
 def test_folders_that_can_be_written(tmp_path: Path) -> None:
     assert check_folder(str(tmp_path)) == str(tmp_path)
     assert "(a run creates it)" in check_folder(f"file://{tmp_path}/new/deep")
-    assert "not tried" in check_folder("s3a://bucket/lake")
+    assert "not checked" in check_folder("s3a://bucket/lake")
     (tmp_path / "file").touch()
     with pytest.raises(Refusal, match=r"cannot be a folder: .*file is a file"):
         check_folder(str(tmp_path / "file" / "lake"))

@@ -73,7 +73,7 @@ class ProcessRunner:
                     is_complete = True
                     raise OSError(number, text, path)
                 case other:
-                    raise WorkerEnded(f"unexpected response of the compaction process: {other!r}")
+                    raise WorkerEnded(f"unexpected response from the compaction process: {other!r}")
 
         try:
             await self._worker.start()

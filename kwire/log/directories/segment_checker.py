@@ -48,7 +48,7 @@ class ProcessChecker:
             case ("os", int(number), text, path):
                 raise OSError(number, text, path)
             case other:
-                raise WorkerEnded(f"unexpected response of the scrub process: {other!r}")
+                raise WorkerEnded(f"unexpected response from the scrub process: {other!r}")
 
     async def close(self) -> None:
         await self._worker.close()

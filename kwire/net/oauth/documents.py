@@ -76,7 +76,7 @@ class Documents:
                 return _check_size(response.read(DOCUMENT_BYTES_MAX + 1))
         except urllib.error.HTTPError as error:
             with error:
-                raise Unavailable(f"the answer has the status {error.code}") from None
+                raise Unavailable(f"the server answered with status {error.code}") from None
         except urllib.error.URLError as error:
             raise Unavailable(str(error.reason)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
