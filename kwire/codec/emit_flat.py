@@ -36,7 +36,7 @@ _encoders: Final[dict[tuple[type, int, Names, Names], FlatEncoder]] = {}
 ELEMENTS_MAX: Final = 64
 """The largest total number of elements in arrays of a few elements."""
 _LENGTH_MAX: Final = 127
-"""The largest length that takes one byte; longer texts are unusual."""
+"""The largest length that takes one byte; longer strings are unusual."""
 
 
 def flat_decoder(
@@ -46,8 +46,8 @@ def flat_decoder(
 
     It returns the values in the order of the table, or None if the message is damaged or does not
     have the usual shape: one element in the arrays named ``ones``, whose values replace the array,
-    and up to :data:`ELEMENTS_MAX` in those named ``few``, which become lists of tuples. The texts
-    named ``texts`` may be null or not. The fields named ``optional`` have their defaults in
+    and up to :data:`ELEMENTS_MAX` in those named ``few``, which become lists of tuples. The string
+    fields named ``texts`` may be null or not. The fields named ``optional`` have their defaults in
     versions without them; if they are tagged fields, each structure may have one of them.
     """
     key = cls, version, ones, few, texts, optional

@@ -265,7 +265,7 @@ class Config:
     """The values of one table: the given values, and the table's defaults for the rest."""
 
     def __init__(self, texts: Mapping[str, str], *, stored: bool = False) -> None:
-        """``stored``: the texts come from the metadata log, and invalid ones are dropped."""
+        """``stored``: the values come from the metadata log, and invalid ones are dropped."""
         keys = self.keys()
         self._values: dict[str, object] = {}
         for name, text in texts.items():

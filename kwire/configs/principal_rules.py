@@ -51,7 +51,7 @@ class Rule:
 
 
 def _replacement_parts(text: str, group_count: int) -> list[str | int]:
-    """Return the literal texts and group numbers of a replacement, in Java's notation.
+    """Return the literal strings and group numbers of a replacement, in Java's notation.
 
     Raises ConfigError for a reference that Java rejects.
     """

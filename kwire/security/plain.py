@@ -52,7 +52,7 @@ class PlainServer:
     by_token: bool = False
 
     def answer(self, token: bytes) -> bytes:
-        """Return the empty token; raise AuthenticationFailed with Kafka's texts."""
+        """Return the empty token; raise AuthenticationFailed with Kafka's messages."""
         parts = token.split(b"\0", 3)
         if len(parts) != 3:
             raise _failure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")

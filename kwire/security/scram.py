@@ -67,7 +67,7 @@ class TokenCredential(NamedTuple):
 def secret_text(random_bytes: bytes) -> str:
     """Return random bytes as a number in letters and digits, like Kafka's salts and nonces.
 
-    As in Kafka, the number has 130 bits, so most texts have 25 or 26 digits.
+    As in Kafka, the number has 130 bits, so most have 25 or 26 digits.
     """
     number = int.from_bytes(random_bytes[:NONCE_BYTES], "big") % (1 << _SECRET_BITS)
     digits: list[str] = []

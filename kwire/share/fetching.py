@@ -338,7 +338,7 @@ def _scanning(
     for position, header in headers:
         # The first batch is kept, however far away it is: everything before it was compacted.
         if (batches and header.base_offset >= stop) or position + header.size > end_position:
-            break  # The last batch may not be whole.
+            break  # The last batch may be incomplete.
         batches.append(
             _Batch(
                 header.base_offset,

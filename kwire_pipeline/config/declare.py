@@ -139,7 +139,7 @@ def choice(meaning: str, *, default: E) -> E:
 
 
 def texts(meaning: str, *, is_public: bool = False) -> tuple[str, ...]:
-    """Declare a list of texts, empty by default."""
+    """Declare a list of strings, empty by default."""
     key = Key(
         kind="list of text",
         meaning=meaning,
@@ -152,7 +152,7 @@ def texts(meaning: str, *, is_public: bool = False) -> tuple[str, ...]:
 
 
 def parsed_texts(meaning: str, kind: str, read: Callable[[str], T]) -> tuple[T, ...]:
-    """Declare a list of texts with a grammar, empty by default."""
+    """Declare a list of strings with a grammar, empty by default."""
     key = Key(
         kind=f"list of {kind}",
         meaning=meaning,
@@ -170,7 +170,7 @@ def mapping(meaning: str) -> Mapping[str, str]:
 
 
 def parsed_mapping(meaning: str, kind: str, read: Callable[[str], T]) -> Mapping[str, T]:
-    """Declare a mapping from text to texts with a grammar, empty by default."""
+    """Declare a mapping from strings to strings with a grammar, empty by default."""
     key = Key(
         kind=f"mapping to {kind}",
         meaning=meaning,

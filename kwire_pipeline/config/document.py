@@ -1,4 +1,4 @@
-"""A YAML text as plain values: texts, lists and mappings, each with its line.
+"""A YAML document as plain values: strings, lists and mappings, each with its line.
 
 Rules of this file: every scalar is kept as written; its key determines its type, so `version: 1.10`
 and `country: NO` are taken literally. ``${NAME}`` is the value of an environment variable and makes
@@ -136,7 +136,7 @@ def overlay(top: Mapping[str, Plain], path: Path, value: Plain) -> dict[str, Pla
 
 
 def texts_of(value: Plain) -> Iterable[str]:
-    """Yield all texts of a plain value."""
+    """Yield all strings of a plain value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -11,7 +11,7 @@ HIDDEN: Final = "***"
 
 
 def secrets_of(value: object) -> frozenset[str]:
-    """Return the texts of all secrets in a section, or in a mapping or list of its values."""
+    """Return the text of every secret in a section, or in a mapping or list of its values."""
     return frozenset(_secrets(value))
 
 

@@ -26,7 +26,7 @@ LIMITS: Final = {
     "org.apache.avro.limits.string.maxLength": 64 << 20,
     "org.apache.avro.limits.collectionItems.maxLength": 4 << 20,
 }
-"""JVM properties for the longest bytes and texts, and the most items in an array or map."""
+"""JVM properties for the longest bytes and strings, and the most items in an array or map."""
 JAVA_OPTIONS: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 

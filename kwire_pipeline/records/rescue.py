@@ -4,8 +4,8 @@ They keep their place: a field below a struct is inside an object of the struct'
 or map of structs has one entry for each element that has such a field; an array has null for its
 other elements. The declared fields are in columns, so they are left out.
 
-Rules of this file: the object arrives as a VARIANT, which keeps numbers, texts and booleans apart;
-if a name occurs twice, the last value is used (`engine/query.py` sets that for variants).
+Rules of this file: the object arrives as a VARIANT, which keeps numbers, strings and booleans
+apart; if a name occurs twice, the last value is used (`engine/query.py` sets that for variants).
 """
 
 from pyspark.sql import Column

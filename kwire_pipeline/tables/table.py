@@ -115,7 +115,7 @@ class Upkeep:
 
 
 def summary_of(mark: Mark) -> dict[str, str]:
-    """Return a mark as texts."""
+    """Return a mark as the summary that a table stores."""
     summary = {
         PIPELINE: mark.pipeline_id,
         BATCH: str(mark.batch_id),
@@ -130,7 +130,7 @@ def summary_of(mark: Mark) -> dict[str, str]:
 
 
 def mark_of(summary: Mapping[str, str]) -> Mark | None:
-    """Return the mark in the texts; None if they have none."""
+    """Return the mark in a summary; None if it has none."""
     try:
         return Mark(
             summary[PIPELINE],

@@ -62,7 +62,7 @@ class Flat:
     request_few: tuple[str, ...] = ()
     """The arrays of the request that have a few elements."""
     request_texts: tuple[str, ...] = ()
-    """The texts of the request that may be null or not."""
+    """The string fields of the request that may be null or not."""
     response_few: tuple[str, ...] = ()
     """The arrays of the response for which the function returns lists of tuples."""
     response_fields: tuple[str, ...] = ()

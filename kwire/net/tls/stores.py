@@ -1,4 +1,4 @@
-"""Reads key stores and trust stores: PEM files and texts, PKCS12 and JKS files.
+"""Reads key stores and trust stores: PEM files and strings, PKCS12 and JKS files.
 
 As in Java, the types PKCS12 and JKS both stand for either format: the file's first bytes decide.
 PKCS12 needs the package ``cryptography`` (``kwire[tls]``), which is loaded only for such a file.

@@ -83,7 +83,7 @@ def _check_audience(claims: Claims, rules: TokenRules) -> None:
 
 
 def _check_scopes(value: object, name: str) -> None:
-    """Reject scopes that are not texts, empty or repeated; kwire uses ACLs, not scopes."""
+    """Reject scopes that are not strings, empty or repeated; kwire uses ACLs, not scopes."""
     scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     if not all(isinstance(scope, str) and scope.strip() for scope in scopes):
         raise TokenRejected(f"the claim {name} has an invalid scope")

@@ -38,7 +38,7 @@ def describe_verbs(port: int) -> list[str]:
 
 
 def _argument(verb: str, word: str, properties: Mapping[str, Json]) -> tuple[str, Json]:
-    """Return the name and the value of a NAME=VALUE; texts need no quotes."""
+    """Return the name and the value of a NAME=VALUE; strings need no quotes."""
     name, equals, text = word.partition("=")
     name = name.replace("-", "_")
     if not equals:
