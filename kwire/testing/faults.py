@@ -1,4 +1,4 @@
-"""Faults that a test arranges: which requests of clients go wrong, how often, and how.
+"""Faults that a test injects: which requests of clients fail, how often, and how.
 
 Pure. Rules: the oldest fault that matches a request and is not used up applies, and no other. A
 fault for a topic or a partition affects only that one, even if a request names others too. If a

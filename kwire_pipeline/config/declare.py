@@ -243,7 +243,7 @@ def keys(cls: type, prefix: str = "") -> Iterator[Key]:
 def read_text(value: Plain) -> str:
     if isinstance(value, str) and value.strip():
         return value
-    raise ValueError(f"expected a text, not {_shape(value)}")
+    raise ValueError(f"expected text, not {_shape(value)}")
 
 
 def read_secret(value: Plain) -> Secret:
@@ -377,7 +377,7 @@ def read_option(value: Plain) -> str:
     """Return the value of a library's option; an empty value may turn the option off."""
     if isinstance(value, str):
         return value
-    raise ValueError(f"expected a text, not {_shape(value)}")
+    raise ValueError(f"expected text, not {_shape(value)}")
 
 
 def read_options(value: Plain) -> dict[str, str]:
