@@ -194,7 +194,11 @@ def test_every_key_is_a_flag(key: object) -> None:
         ),
         ("[orders]", "[a], start: {b: {0: 1}}", "2: source.start: offsets are needed for each of"),
         ("[orders]", "[orders], options: {minPartitions: 5}", "its own key: limits.min_parti"),
-        ("[orders]", f"[orders], start: {{orders: {{0: {1 << 63}}}}}", "orders: there is no such"),
+        (
+            "[orders]",
+            f"[orders], start: {{orders: {{0: {1 << 63}}}}}",
+            "orders: a partition or an offset is",
+        ),
         ("[orders]", "[orders], start: {orders: {0: -2}}", "orders: partitions and offsets begin"),
         ("format: json", "format: jsn", "3: value.format: expected raw, string, json, avro, avro-"),
         ("quantity INT", "a VARCHAR(3)", "3: value.schema: a: expected STRING, not VARCHAR"),
