@@ -121,8 +121,8 @@ class SecureFolder:
             key = self._authority_key.read_bytes()
         except FileNotFoundError:
             raise NoAuthorityKeyError(
-                f"{self.server} must be renewed, and {self._authority_key} is missing: bring it "
-                "back, or delete the folder for a new authority"
+                f"{self.server} must be renewed, and {self._authority_key} is missing: "
+                "restore it, or delete the folder for a new authority"
             ) from None
         signer = certificates.Authority(key, authority)
         self._write(self.server, certificates.new_server(signer, names, now_ms))
