@@ -519,10 +519,8 @@ class ConnectionRequests:
     ) -> Slow[list[Part]] | list[Part] | None:
         """Return the parts of a handler's response; a large one is encoded in slices.
 
-        ``throttle_ms``: the throttle time of a request that was already counted, and for which the
-        connection is already muted. ``made_s``: the seconds that the handler worked, apart from its
-        wait; None if it did not wait. ``has_waited``: the time has already been counted towards the
-        request-time quota.
+        ``throttle_ms``: the throttle time, if it is known already. ``made_s``: the seconds of work,
+        None if it did not wait. ``has_waited``: the quota on request time has counted it already.
         """
         work_s = elapsed_s = self._now() - started
         route.count.value += 1

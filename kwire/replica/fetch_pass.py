@@ -280,7 +280,7 @@ class FetchPass:
             leader = partition.check_leader(requested.leader_epoch)
             if options.reader > CONSUMER:
                 check_follower(leader, options.reader, options.broker_epoch)
-                holds_back = self._must_hold_back(partition, leader)
+                holds_back = _must_hold_back(self.replicas, options.reader, partition, leader)
         if not options.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType
         return holds_back
@@ -335,12 +335,6 @@ class FetchPass:
             return result
         high_watermark, stable = partition.readable_ends
         return result._replace(high_watermark=high_watermark, last_stable=stable)
-
-    def _must_hold_back(self, partition: Partition, leader: PartitionLeader) -> bool:
-        """Return whether the throttle holds back a follower outside the ISR (KIP-73)."""
-        if self.options.reader in leader.isr or not _is_throttled(self.replicas, partition):
-            return False
-        return self.replicas.throttles.leader.is_exceeded(self.replicas.now())
 
     def _refuse(self, error: KafkaError) -> ReadResult:
         # An unknown partition is reported only when the wait ends, as in Kafka: nothing else would
@@ -426,6 +420,15 @@ def _small(region: object) -> bytes | None:
         return None
     region.close()
     return data
+
+
+def _must_hold_back(
+    replicas: ReplicaService, reader: int, partition: Partition, leader: PartitionLeader
+) -> bool:
+    """Return whether the throttle holds back a follower outside the ISR (KIP-73)."""
+    if reader in leader.isr or not _is_throttled(replicas, partition):
+        return False
+    return replicas.throttles.leader.is_exceeded(replicas.now())
 
 
 def _is_throttled(replicas: ReplicaService, partition: Partition) -> bool:

@@ -16,7 +16,7 @@ from simulation.replication.clients import SimClient, World
 from simulation.replication.consumers import Committer, Consumer
 from simulation.replication.history import demand
 from simulation.replication.members import Member, are_assigned
-from simulation.replication.share_groups import check_share_group
+from simulation.replication.sharing.groups import check_share_group
 from simulation.replication.transactions import TransactionalProducer
 
 HEAL_S: Final = 90.0

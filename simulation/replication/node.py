@@ -34,7 +34,7 @@ from simulation.replication.settings import (
     WITHOUT_CONTROLLERS_S,
     data_path,
 )
-from simulation.replication.share_links import MemberListeners
+from simulation.replication.sharing.links import MemberListeners
 from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"

@@ -49,7 +49,7 @@ from simulation.replication.settings import (
     WITHOUT_CONTROLLERS_S,
     settings_of,
 )
-from simulation.replication.share_groups import (
+from simulation.replication.sharing.groups import (
     SHARING,
     ShareWatcher,
     has_share_group,

@@ -160,9 +160,9 @@ MUTATIONS = (
         name="failed-answer-keeps-its-files",
         invariants=(100,),
         path="kwire/handlers/dispatch.py",
-        old="correlation_id, response)\n        except BaseException:\n"
+        old="route.version)\n        except BaseException:\n"
         "            route.handler.discard(response)",
-        new="correlation_id, response)\n        except BaseException:\n            pass",
+        new="route.version)\n        except BaseException:\n            pass",
         test="tests/handlers/test_fetch.py::test_files_are_released_when_an_answer_fails",
     ),
     Mutation(

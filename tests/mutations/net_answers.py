@@ -320,8 +320,8 @@ MUTATIONS = (
         name="shared-responses-have-the-first-session-id",
         invariants=(97,),
         path="kwire/handlers/shared/shared_response.py",
-        old="self.frames[version] = whole[head.size + len(own) :]",
-        new="self.frames[version] = whole[head.size :]",
+        old="own_size = len(self.own) if version >= self.own_since else 0",
+        new="own_size = 0",
         test="tests/handlers/test_fanout.py"
         "::test_shared_answer_equals_the_answer_to_one_subscriber",
     ),

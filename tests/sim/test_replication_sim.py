@@ -9,7 +9,7 @@ from simulation.disk import PLENTY
 from simulation.raft.mutations import Mutation
 from simulation.replication.mutations.staged import MUTATIONS as STAGED
 from simulation.replication.mutations.table import MUTATIONS
-from simulation.replication.share_groups import SHARING
+from simulation.replication.sharing.groups import SHARING
 from simulation.replication.sim import (
     ReplicationSim,
     ReplicationSimFailure,

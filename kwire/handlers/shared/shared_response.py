@@ -28,7 +28,7 @@ class SharedResponse:
     own_since: int
     """The first version whose body starts with ``own``."""
     key: Hashable = None
-    """What the frame depends on; None if that is only the version."""
+    """The values that the frame depends on; None if that is only the version."""
 
     def parts(self, head: Struct, version: int, correlation_id: int) -> list[Part] | None:
         """Return the parts to send, or None if the response is not encoded yet."""

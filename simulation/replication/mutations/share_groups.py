@@ -12,7 +12,7 @@ from kwire.share.sessions import SessionKey, ShareSession, ShareSessions
 from kwire.share.share_partitions import ShareService
 from kwire.share.state.model import ShareState
 from simulation.raft.mutations import Mutation
-from simulation.replication.share_groups import SHARING
+from simulation.replication.sharing.groups import SHARING
 
 _resume = InFlight.resume
 _next_snapshot = ShareState.next_snapshot

@@ -20,10 +20,10 @@ from kwire.coordinator.partitioning import partition_for
 from kwire.types import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient, World
-from simulation.replication.consumers import GROUP_PARTITIONS
 from simulation.replication.history import demand
-from simulation.replication.share_book import GROUP, ShareBook
-from simulation.replication.share_members import ShareMember
+from simulation.replication.settings import GROUP_PARTITIONS
+from simulation.replication.sharing.book import GROUP, ShareBook
+from simulation.replication.sharing.members import ShareMember
 from simulation.replication.topics import creatable, create
 
 SHARING: Final = "sharing"

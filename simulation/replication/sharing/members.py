@@ -2,7 +2,7 @@
 
 Each member has one connection to each broker that it fetches from, with a share session. It
 acknowledges what it got with its next fetch or by a request of its own, in batches or record by
-record; some records it keeps until their lock has ended. :mod:`simulation.replication.share_book`
+record; some records it keeps until their lock has ended. :mod:`simulation.replication.sharing.book`
 has the rules for what the leaders answer. Invariants 70 and 74 are checked with each heartbeat: an
 epoch never goes back, no member is removed before its session ends, and heartbeats of epochs that
 were never given are rejected.
@@ -30,9 +30,9 @@ from kwire.net.connection_pool import OutOfReach
 from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import SimClient
-from simulation.replication.consumers import GROUP_PARTITIONS
 from simulation.replication.history import demand
-from simulation.replication.share_book import (
+from simulation.replication.settings import GROUP_PARTITIONS
+from simulation.replication.sharing.book import (
     ACCEPT,
     GAP,
     GROUP,
@@ -44,8 +44,8 @@ from simulation.replication.share_book import (
     ShareBook,
     offsets_of,
 )
-from simulation.replication.share_links import MemberConnection
-from simulation.replication.share_requests import (
+from simulation.replication.sharing.links import MemberConnection
+from simulation.replication.sharing.requests import (
     Answer,
     Batches,
     Held,

@@ -12,7 +12,7 @@ from kwire.codec.messages.share_acknowledge import (
 from kwire.codec.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from kwire.records.header import headers
 from kwire.records.iterate import records
-from simulation.replication.share_book import RENEW, offsets_of
+from simulation.replication.sharing.book import RENEW, offsets_of
 
 Answer = ShareFetchResponse | ShareAcknowledgeResponse
 Batch = tuple[int, int, Sequence[int]]
