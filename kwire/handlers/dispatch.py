@@ -40,6 +40,7 @@ from kwire.handlers.shared.context import (
 )
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Flat, Handler
+from kwire.handlers.shared.metadata_frames import BYTES_MAX
 from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.metrics import (
     REQUEST_SECONDS,
@@ -598,7 +599,9 @@ async def _encode_large(
         key, version, correlation_id = _HEAD.unpack_from(frame)
         steps = response_parts_in_steps(key, version, correlation_id, response)
         parts = await run_in_slices(steps)
-        return parts if shared is None else shared.keep(parts, route.head, version)
+        if shared is None or sum(map(len, parts)) > BYTES_MAX:
+            return parts
+        return shared.keep(parts, route.head, version)
     except BaseException:
         route.handler.discard(response)
         raise

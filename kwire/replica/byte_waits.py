@@ -91,9 +91,14 @@ class SharedReads:
 
     reads: dict[Hashable, SharedRead] = attrs.Factory(dict)
 
+    @property
+    def is_full(self) -> bool:
+        """True if only reads that are known already are kept."""
+        return len(self.reads) >= SHARED_MAX
+
     def keep(self, key: Hashable, read: SharedRead) -> None:
         """Share a read with later fetches that request the same."""
-        if key in self.reads or len(self.reads) < SHARED_MAX:
+        if key in self.reads or not self.is_full:
             self.reads[key] = read
 
 

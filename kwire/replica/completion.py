@@ -48,7 +48,7 @@ class Completion:
         stable_before = log.producers.last_stable_offset(change.from_offset, log.log_start)
         size = partition.uncommitted.on_committed(change.to_offset)
         partition.commits.reach(change.to_offset)
-        if partition in self.fetch_waits:
+        if partition.read_count or partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
             ends_transaction = is_stable and stable_before < change.from_offset
             readable = _STABLE if is_stable else _COMMITTED
@@ -63,7 +63,7 @@ class Completion:
             return
         partition.copied = after
         size = partition.uncommitted.on_committed(after.high_watermark)
-        if partition not in self.fetch_waits:
+        if not partition.read_count and partition not in self.fetch_waits:
             return
         may_end_transaction = before.stable < before.high_watermark
         ends_transaction = may_end_transaction and after.stable > before.stable

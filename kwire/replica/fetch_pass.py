@@ -90,8 +90,7 @@ class FetchPass:
     """The results, in the order of the visits."""
     total_bytes: int = attrs.field(init=False, default=0)
     listed_count: int = attrs.field(init=False, default=0)
-    """The aborted transactions of the results. From :data:`LISTED_MAX` on, the answer is sent with
-    the records that it has, because a longer list would keep other clients waiting."""
+    """The aborted transactions of the results; :data:`LISTED_MAX` of them end the reading."""
     is_urgent: bool = attrs.field(init=False, default=False)
     """True if the answer must not wait: it has an error, a diverging log, another replica to
     read from, or a high watermark that the follower does not know yet."""
@@ -208,6 +207,8 @@ class FetchPass:
         )
         state = _readable_state(partition)
         shared = shared_reads.reads.get(key)
+        if shared is None and shared_reads.is_full:
+            return self._read(partition, requested)
         if shared is not None and shared.state == state:
             self.shared = shared
             partition.read_count += 1
@@ -251,7 +252,7 @@ class FetchPass:
         elif reader > CONSUMER:
             result = self._on_follower_fetched(partition, requested, result)
         else:
-            partition.read_count += 1
+            partition.read_count += result.records is not None
             if result.aborted:
                 self._count_listed(result.aborted)
         if self.watch is not None:
@@ -337,8 +338,7 @@ class FetchPass:
         return result._replace(high_watermark=high_watermark, last_stable=stable)
 
     def _refuse(self, error: KafkaError) -> ReadResult:
-        # An unknown partition is reported only when the wait ends, as in Kafka: nothing else would
-        # slow down a client that keeps fetching it.
+        # Unknown partitions are reported when the wait ends, as in Kafka, to slow the client down.
         self.is_usual = False
         is_urgent = not isinstance(error, _NOT_EVEN_LOOKED)
         self.is_urgent |= is_urgent
@@ -389,9 +389,11 @@ def _readable_state(partition: Partition) -> tuple[object, ...]:
     high_watermark = log.high_watermark
     return (
         partition.leader,
+        partition.leader_epoch,
         log.log_start,
         log.local_start,
         high_watermark,
+        log.epochs.at(high_watermark - 1),  # logs with the same epoch there are equal below it
         log.producers.last_stable_offset(high_watermark, log.log_start),
         log.config,
     )

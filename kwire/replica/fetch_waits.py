@@ -53,6 +53,8 @@ _COUNTED_AT_ONCE: Final = 16
 """The number of waiting fetches that count new bytes within the append."""
 _SHARED_FROM: Final = 16
 """The number of reads of a partition between two appends from which consumers share them."""
+_SHARING_MAX: Final = 64
+"""The number of partitions that keep reads to share: their last reads stay in memory."""
 _COUNTED_A_TURN: Final = 128
 """The number of waiting fetches that count new bytes before other tasks run."""
 _UNCOUNTED_MAX: Final = 16
@@ -75,6 +77,8 @@ class FetchWaits:
     """Bytes that became readable and are still to be counted, in the order of the appends."""
     _has_uncounted: Signal = attrs.field(factory=Signal)
     _is_running: bool = False
+    _sharing: dict[Partition, None] = attrs.field(factory=dict)
+    """The partitions that keep reads, the one with the oldest first."""
 
     def __attrs_post_init__(self) -> None:
         self._deadlines = Deadlines(self.now, self._end_all)
@@ -146,8 +150,8 @@ class FetchWaits:
         read_committed fetches are woken. They wait again if not enough is readable.
         """
         waits = self._bytes
-        if partition.read_count:
-            partition.begin_reads(_SHARED_FROM)
+        if partition.read_count and isolations != _FOLLOWERS:
+            self._begin_reads(partition)
         if partition in waits.watches:
             waits.mark(partition)
         elif partition not in waits.watched:
@@ -162,6 +166,20 @@ class FetchWaits:
             self._count_later(waits.find(partition, (FetchIsolation.STABLE,), ENOUGH_BYTES))
         else:
             self._end_all(waits.pop_isolation(partition, FetchIsolation.STABLE))
+
+    def _begin_reads(self, partition: Partition) -> None:
+        """Begin the reads of a partition after an append."""
+        partition.begin_reads(_SHARED_FROM)
+        self._sharing.pop(partition, None)
+        if partition.shared_reads is not None:
+            self._sharing[partition] = None
+            if len(self._sharing) > _SHARING_MAX:
+                self._end_sharing(next(iter(self._sharing)))
+
+    def _end_sharing(self, partition: Partition) -> None:
+        if partition in self._sharing:
+            del self._sharing[partition]
+            partition.shared_reads = None
 
     def _may_count_later(self, partition: Partition) -> bool:
         """Return whether a partition has so many waits that a task should visit them later."""
@@ -180,6 +198,7 @@ class FetchWaits:
 
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition, because they must check it again."""
+        self._end_sharing(partition)
         self._bytes.mark(partition)
         if self._may_count_later(partition):
             self._end_all(self._bytes.pop_all(partition, _FOLLOWERS))

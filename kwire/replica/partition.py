@@ -183,7 +183,7 @@ class Partition:
     copied: ReadableEnds = attrs.field(factory=ReadableEnds)
     """The readable ends when the waits of this follower's consumers were last completed."""
     read_count: int = 0
-    """The number of reads by consumers since the last append."""
+    """The number of consumers' reads since the last append that found records."""
     shared_reads: SharedReads | None = None
     """The reads since the last append, which its many consumers share; None if it has few."""
     is_confirmed: bool = False

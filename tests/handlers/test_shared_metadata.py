@@ -161,6 +161,18 @@ async def test_answers_are_not_shared_with_quotas(views: list[str]) -> None:
     assert len(views) == 2
 
 
+async def test_large_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are encoded in slices, and would be joined and copied in one turn."""
+    monkeypatch.setattr("kwire.handlers.dispatch.BYTES_MAX", 1000)
+    monkeypatch.setattr("kwire.handlers.dispatch.QUICK_ANSWER_S", 0)
+    subject = await cluster()
+    await create_topic(subject, "large", partitions=300)
+    for _ in range(2):
+        _, response = await ask(connection(subject), 12, "large")
+        assert len(response.topics[0].partitions) == 300
+    assert not subject.services.metadata_frames.of(subject.current.image)
+
+
 async def test_number_of_shared_answers_is_limited() -> None:
     subject = await cluster()
     client, frames = connection(subject), subject.services.metadata_frames

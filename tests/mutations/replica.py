@@ -384,8 +384,8 @@ MUTATIONS = (
         name="keep-any-number-of-reads-to-share",
         invariants=(101,),
         path="kwire/replica/byte_waits.py",
-        old="or len(self.reads) < SHARED_MAX",
-        new="or True",
+        old="key in self.reads or not self.is_full",
+        new="True",
         test="tests/replica/test_byte_waits.py::test_number_of_shared_reads_is_limited",
     ),
     Mutation(

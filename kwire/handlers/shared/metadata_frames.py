@@ -14,7 +14,7 @@ from kwire.raftmeta.metadata.image import MetadataImage
 FRAMES_MAX: Final = 32
 """The largest number of frames that are kept."""
 BYTES_MAX: Final = 1 << 20
-"""The size in bytes of all frames beyond which no further one is added to them."""
+"""The size in bytes of the largest frame, and of all frames when the next one is added."""
 
 
 @attrs.define(eq=False, repr=False)
