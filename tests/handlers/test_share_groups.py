@@ -163,6 +163,44 @@ async def test_slow_initialization_that_is_repeated_replaces_no_accepted_records
         assert node.persister.states[key].batches() == [accepted]
 
 
+async def test_initialization_that_a_failed_deletion_of_the_group_overtakes_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The share coordinators of some partitions may be out of reach, and those of others not."""
+    initialize, gate = MemoryPersister.initialize, trio.Event()
+
+    async def initialize_others_later(
+        persister: MemoryPersister, group_id: str, topic_id: bytes, states: Any
+    ) -> dict[int, int]:
+        codes = await initialize(persister, group_id, topic_id, {0: states[0]})
+        await gate.wait()
+        others = {number: state for number, state in states.items() if number != 0}
+        return codes | await initialize(persister, group_id, topic_id, others)
+
+    async def delete_first(
+        persister: MemoryPersister, group_id: str, topic_id: bytes, partitions: Any
+    ) -> dict[int, int]:
+        persister.states.pop((group_id, topic_id, 0))
+        return {n: CoordinatorNotAvailable.code if n else 0 for n in partitions}
+
+    monkeypatch.setattr(MemoryPersister, "initialize", initialize_others_later)
+    monkeypatch.setattr(MemoryPersister, "delete", delete_first)
+    async with share_node() as node:
+        await node.ask(heartbeat())
+        await wait_all_tasks_blocked()
+        await node.ask(heartbeat(epoch=-1))
+        (result,) = (await node.ask(DeleteGroupsRequest(groups_names=["g"]))).results
+        assert error_of(result) == "COORDINATOR_NOT_AVAILABLE"
+        await node.ask(heartbeat("n"))
+        gate.set()
+        await wait_all_tasks_blocked()
+        await node.ask(heartbeat("n"))
+        await wait_all_tasks_blocked()
+        answer = await node.ask(heartbeat("n"))
+        assert [t.partitions for t in answer.assignment.topic_partitions] == [[0, 1, 2]]
+        assert sorted(number for _, _, number in node.persister.states) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "text"),
     [

@@ -23,7 +23,12 @@ from kwire.codec.messages.share_group_heartbeat import (
 from kwire.coordinator.decision import Decision, Moment, Opaque
 from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.drive import Slices, give_way
-from kwire.errors import KafkaError, UnknownTopicOrPartition, raise_for_code
+from kwire.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    UnknownTopicOrPartition,
+    raise_for_code,
+)
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client
 from kwire.group.shard import GroupShard
@@ -101,12 +106,15 @@ class ShareGroups:
         try:
             await self._deletions.wait_ended(work.group_id)
             codes: set[int] = set()
-            for topic_id, numbers in work.numbers.items():
-                offsets = dict.fromkeys(numbers, UNINITIALIZED)
-                results = await state_calls.initialize(
-                    self._persister, work.group_id, topic_id, work.epoch, offsets
-                )
-                codes |= set(results.values())
+            with self._deletions.watch(work.group_id) as watch:
+                for topic_id, numbers in work.numbers.items():
+                    offsets = dict.fromkeys(numbers, UNINITIALIZED)
+                    results = await state_calls.initialize(
+                        self._persister, work.group_id, topic_id, work.epoch, offsets
+                    )
+                    codes |= set(results.values())
+            if watch.has_deletion:  # It may have deleted the new state.
+                codes.add(CoordinatorNotAvailable.code)
             if codes - {0}:
                 failure = min(codes - {0})
                 logger.warning(
