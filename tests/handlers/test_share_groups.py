@@ -201,6 +201,30 @@ async def test_initialization_that_a_failed_deletion_of_the_group_overtakes_is_r
         assert sorted(number for _, _, number in node.persister.states) == [0, 1, 2]
 
 
+async def test_initialization_replaces_no_offsets_that_are_being_altered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The persister may retry for longer than the interval after which heartbeats initialize."""
+    initialize, gates = MemoryPersister.initialize, [trio.Event(), trio.Event()]
+    waiting = iter(gates)
+
+    async def initialize_slowly(persister: MemoryPersister, *work: Any) -> dict[int, int]:
+        await next(waiting).wait()
+        return await initialize(persister, *work)
+
+    monkeypatch.setattr(MemoryPersister, "initialize", initialize_slowly)
+    async with share_node() as node, trio.open_nursery() as nursery:
+        nursery.start_soon(node.ask, alter({"t": {0: 5}}))
+        await wait_all_tasks_blocked()
+        node.broker.wall.ms += 31_000
+        await node.ask(heartbeat())
+        await wait_all_tasks_blocked()
+        for gate in gates:
+            gate.set()
+            await wait_all_tasks_blocked()
+        assert (await described_offsets(node))["t"][0] == (5, -5)
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "text"),
     [

@@ -36,11 +36,11 @@ from kwire.group.share import requests, state_calls
 from kwire.group.share.deletions import Deletions
 from kwire.group.share.ongoing import Initializations
 from kwire.group.share.requests import DescribedGroup
+from kwire.group.share.shard import Initialization
 from kwire.share.persister import UNINITIALIZED, UNKNOWN_COUNT, Summary
 from kwire.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
-    from kwire.group.share.shard import Initialization
     from kwire.share.persister import Persister
 
 logger = logging.getLogger(__name__)
@@ -192,17 +192,22 @@ class ShareGroups:
             lambda shard, *when: requests.begin_alteration(shard, group_id, of_topics, *when),
         )
         codes: dict[bytes, dict[int, int]] = {}
-        for topic_id, of_topic in begun.offsets.items():
-            codes[topic_id] = await state_calls.initialize(
-                self._persister, group_id, topic_id, begun.epoch, of_topic
-            )
-        done = {
-            topic_id: [n for n, code in each.items() if not code]
-            for topic_id, each in codes.items()
-            if not all(each.values())
-        }
-        if done:
-            await self._finish_initialization(group_id, done)
+        numbers = {topic_id: frozenset(each) for topic_id, each in begun.offsets.items()}
+        held = self._initializations.begin(Initialization(group_id, begun.epoch, numbers))
+        try:
+            for topic_id, of_topic in begun.offsets.items():
+                codes[topic_id] = await state_calls.initialize(
+                    self._persister, group_id, topic_id, begun.epoch, of_topic
+                )
+            done = {
+                topic_id: [n for n, code in each.items() if not code]
+                for topic_id, each in codes.items()
+                if not all(each.values())
+            }
+            if done:
+                await self._finish_initialization(group_id, done)
+        finally:
+            self._initializations.end(held)
         return [
             _answer_alteration(name, topics.id_of(name), of_topic, codes)
             for name, of_topic in offsets.items()

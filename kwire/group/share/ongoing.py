@@ -2,7 +2,8 @@
 
 An initialization may take longer than the interval after which heartbeats repeat it, because the
 persister retries. If two of them were under way, members could get a partition and accept records
-when the first one ends; the second one, whose epoch may be higher, would then replace the state.
+when the first one ends; the second one, whose epoch may be higher, would then replace the state. An
+alteration of offsets initializes state too.
 """
 
 from typing import TYPE_CHECKING
