@@ -33,6 +33,7 @@ async def share_acknowledge(
     service = share_service(context)
     key = check_request(context, request.group_id, request.member_id)
     service.sessions.begin_acknowledge(key, request.share_session_epoch)
+    session = service.sessions.find(key)
     batches: dict[Ref, Sequence[Batch]] = {
         (topic.topic_id, partition.partition_index): partition.acknowledgement_batches
         for topic in request.topics
@@ -40,7 +41,7 @@ async def share_acknowledge(
     }
     errors = await acknowledge(context, service, key, batches, may_renew=request.is_renew_ack)
     if request.share_session_epoch == FINAL_EPOCH:
-        await service.end_session(key)
+        await service.end_session(session)
     return _response(context, errors, service.settings(key.group_id).lock_ms)
 
 

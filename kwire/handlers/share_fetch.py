@@ -62,12 +62,13 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
         for partition in topic.partitions
     }
     session = await _begin(context, request, key, batches)
+    ended = service.sessions.find(key) if session is None else None
     acknowledged = {ref: each for ref, each in batches.items() if each}
     errors = await acknowledge(context, service, key, acknowledged, may_renew=request.is_renew_ack)
     answers: list[fetching.Answer] = []
-    if session is None:
-        await service.end_session(key)
-    elif not request.is_renew_ack:
+    if ended is not None:
+        await service.end_session(ended)
+    elif session is not None and not request.is_renew_ack:
         answers = await _fetch(context, request, key, session)
     try:
         return _response(context, request, key, answers, errors)

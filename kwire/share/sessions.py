@@ -69,7 +69,7 @@ class ShareSessions:
         ``limit`` is the largest number of sessions on this broker.
         """
         if epoch == FINAL_EPOCH:
-            self._find(key)
+            self.find(key)
             return None
         if epoch == FIRST_EPOCH:
             if acknowledges:
@@ -92,7 +92,7 @@ class ShareSessions:
         if epoch == FIRST_EPOCH:
             raise InvalidShareSessionEpoch
         if epoch == FINAL_EPOCH:
-            self._find(key)
+            self.find(key)
         else:
             self._next(key, epoch)
 
@@ -114,14 +114,15 @@ class ShareSessions:
         """Return whether a session is current: neither ended nor replaced."""
         return self._sessions.get(session.key) is session
 
-    def _find(self, key: SessionKey) -> ShareSession:
+    def find(self, key: SessionKey) -> ShareSession:
+        """Return a member's session; raises ShareSessionNotFound."""
         session = self._sessions.get(key)
         if session is None:
             raise ShareSessionNotFound
         return session
 
     def _next(self, key: SessionKey, epoch: int) -> ShareSession:
-        session = self._find(key)
+        session = self.find(key)
         if session.epoch != epoch:
             raise InvalidShareSessionEpoch
         session.epoch = FIRST_EPOCH + 1 if epoch == _LAST_EPOCH else epoch + 1

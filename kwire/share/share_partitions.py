@@ -29,7 +29,7 @@ from kwire.share.in_flight import TYPE_NAMES, Acknowledgement, InFlight
 from kwire.share.keys import SharePartition
 from kwire.share.led_share import LedShare, error_of
 from kwire.share.persister import UNINITIALIZED, Persister
-from kwire.share.sessions import Ref, SessionKey, ShareSession, ShareSessions
+from kwire.share.sessions import Ref, ShareSession, ShareSessions
 from kwire.share.settings import ShareSettings
 from kwire.waits import Signal
 
@@ -184,15 +184,17 @@ class ShareService:
                 name = TYPE_NAMES[kind]
                 self.replicas.metrics.cell(SHARE_ACKNOWLEDGED, name).value += count
 
-    async def end_session(self, key: SessionKey) -> None:
-        """End a member's session, and release its records.
+    async def end_session(self, session: ShareSession) -> None:
+        """End a member's session unless it has begun a newer one, and release its records.
 
         All of them are reserved at once: the member may begin its next session while they are being
         stored, and keeps what it acquires then. With the last session of a group, its share
         partitions are dropped, because the group may be deleted or its offsets reset before a
         member returns.
         """
-        releases = []
+        if not self.sessions.has(session):
+            return
+        key, releases = session.key, []
         for ref in self.sessions.end(key):
             led = self._led.get(SharePartition(key.group_id, *ref))
             if led is not None and not led.is_over:
@@ -209,7 +211,7 @@ class ShareService:
     def on_disconnected(self, session: ShareSession) -> None:
         """End a session whose connection was lost, unless the member has begun a newer session."""
         if self.sessions.has(session):
-            self.start_task(partial(self.end_session, session.key))
+            self.start_task(partial(self.end_session, session))
 
     # The end of locks.
 

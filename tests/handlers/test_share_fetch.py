@@ -1,7 +1,9 @@
 """ShareFetch and ShareAcknowledge, as members of a share group see them."""
 
+from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -22,6 +24,7 @@ from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.handlers.shared.context import ClientConnection
 from kwire.records import control, header
 from kwire.share.persister import StateBatch
+from kwire.share.sessions import FINAL_EPOCH
 from tests.support.handlers.broker import NOW_MS, create_topic, one_batch, topic_id, write
 from tests.support.handlers.throttles import throttles
 from tests.support.share.members import GROUP, deliveries, share_node, values
@@ -451,6 +454,42 @@ async def test_member_that_returns_keeps_what_it_acquires_while_its_records_are_
         await trio.sleep(1)
         rows = await staying.fetch()
         assert {row.partition_index: deliveries(row) for row in rows} == {0: [(0, 0, 2)]}
+
+
+@pytest.mark.parametrize("api", ["ShareAcknowledge", "ShareFetch"])
+async def test_last_request_of_a_session_does_not_end_the_next_one(
+    api: str, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state, may_write = MemoryPersister.write, trio.Event()
+
+    async def write_slowly(persister: MemoryPersister, *state: Any) -> int:
+        await may_write.wait()
+        return await write_state(persister, *state)
+
+    monkeypatch.setattr(MemoryPersister, "write", write_slowly)
+    async with share_node() as node, trio.open_nursery() as nursery:
+        partition = await create_topic(node.broker)
+        await node.initialize(0)
+        write(node.broker, partition, b"0")
+        member, staying = node.member("m"), node.member("staying")
+        await member.fetch(0)
+        await staying.fetch(0)
+        former = attrs.evolve(member, epoch=FINAL_EPOCH)
+        accepted = {(0, 0): [ACCEPT]}
+        if api == "ShareFetch":
+            nursery.start_soon(partial(former.fetch, acknowledge=accepted))
+        else:
+            nursery.start_soon(former.acknowledge, accepted)
+        await trio.sleep(1)
+        write(node.broker, partition, b"1")
+        member.epoch = 0
+        (row,) = await member.fetch(0)
+        assert deliveries(row) == [(1, 1, 1)]
+        may_write.set()
+        await trio.sleep(1)
+        assert former.error == 0
+        assert await staying.fetch() == [], "the member holds the record"
+        assert await member.acknowledge({(1, 1): [ACCEPT]}) == 0
 
 
 async def test_records_of_aborted_transactions_are_not_delivered(autojump_clock: Any) -> None:

@@ -48,7 +48,7 @@ def _acquire_uncounted(run: Run, member: str, deadline: float) -> None:
 
 
 def _any_epoch(sessions: ShareSessions, key: SessionKey, epoch: int) -> ShareSession:
-    session = sessions._find(key)
+    session = sessions.find(key)
     session.epoch = epoch + 1
     return session
 
