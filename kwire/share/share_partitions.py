@@ -17,7 +17,7 @@ import trio
 
 from kwire.clock import Clock
 from kwire.configs.share_partitions import reset_age_ms
-from kwire.drive import give_way, run_in_slices, run_steps, run_together
+from kwire.drive import give_way, run_in_slices, run_steps
 from kwire.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from kwire.lazy_heap import LazyHeap
 from kwire.metrics import SHARE_ACKNOWLEDGED
@@ -37,6 +37,8 @@ K = TypeVar("K", bound=Hashable)
 
 AT_ONCE: Final = 64
 """The most acknowledgements that are applied without pauses."""
+STORED_AT_ONCE: Final = 4
+"""The most share partitions whose releases are stored without pauses."""
 EXPIRY_GRAIN_S: Final = 0.05
 """The longest delay of a lock's end, so that locks that end at about the same time end together."""
 
@@ -194,16 +196,16 @@ class ShareService:
         """
         if not self.sessions.has(session):
             return
-        key, releases = session.key, []
+        key = session.key
+        releases: list[tuple[LedShare, Change]] = []
         for ref in self.sessions.end(key):
             led = self._led.get(SharePartition(key.group_id, *ref))
             if led is not None and not led.is_over:
                 max_deliveries = self.settings(key.group_id).max_deliveries
                 change = led.in_flight.begin_release(key.member_id, max_deliveries)
                 if change.moves:
-                    releases.append(partial(_store_if_possible, led, change))
-        if releases:
-            await run_together(releases)
+                    releases.append((led, change))
+        await _store_releases(releases)
         if not self.sessions.has_group(key.group_id):
             for of in list(self._by_group.get(key.group_id, ())):
                 self.drop(self._led[of])
@@ -248,6 +250,16 @@ class ShareService:
         if batches:
             led.store_batches(batches)
             led.wake()
+
+
+async def _store_releases(releases: Sequence[tuple[LedShare, Change]]) -> None:
+    """Store releases together, so that none waits for a share coordinator that is out of reach."""
+    async with trio.open_nursery() as nursery:
+        for number, (led, change) in enumerate(releases, start=1):
+            nursery.start_soon(_store_if_possible, led, change)
+            if not number % STORED_AT_ONCE:
+                with trio.CancelScope(shield=True):  # What is reserved has to be stored.
+                    await give_way()
 
 
 async def _store_if_possible(led: LedShare, change: Change) -> None:

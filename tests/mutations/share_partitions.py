@@ -147,7 +147,7 @@ MUTATIONS = (
         name="end-of-a-session-releases-what-is-acquired-later",
         invariants=(75,),
         path="kwire/share/share_partitions.py",
-        old="                    releases.append(partial(_store_if_possible, led, change))\n",
+        old="                    releases.append((led, change))\n",
         new="                    await _store_if_possible(led, change)\n",
         test=f"{_FETCH}::"
         "test_member_that_returns_keeps_what_it_acquires_while_its_records_are_released",
