@@ -1,7 +1,8 @@
 """The grants and acknowledgements of a share group (KIP-932), and the rules for them.
 
-The book sees each response when the leader makes it, also one that does not arrive. Invariants 72
-and 75 are checked with each of them:
+The book sees each response when the leader makes it, also one that does not arrive. That happens
+on the leader's machine, whose clock stands still while it is suspended: all times here are times of
+the world. Invariants 72 and 75 are checked with each of them:
 
 * A record is held by one member at a time. The first one holds it until the leader's lock for it
   may have ended, the member has sent an acknowledgement, or its connection may be closed.
@@ -19,7 +20,6 @@ from math import inf
 from typing import Final
 
 import attrs
-import trio
 
 from kwire import errors
 from kwire.share.keys import SharePartition
@@ -28,6 +28,7 @@ from kwire.share.runs import RecordState
 from simulation.replication.checks import TOPIC
 from simulation.replication.clients import World
 from simulation.replication.history import Outcome, demand
+from simulation.replication.processes import world_time
 from simulation.share_rules import Acknowledgement, Delivery, Kind, find_late, share_group_anomalies
 from simulation.share_rules import Outcome as Result
 from simulation.share_rules import Record as Place
@@ -57,7 +58,7 @@ class Grant:
 
     def holds(self, led: LedShare | None) -> bool:
         """Return whether the member certainly holds the record now, at this leader."""
-        return self.is_held and self.led is led is not None and trio.current_time() < self.lock_end
+        return self.is_held and self.led is led is not None and world_time() < self.lock_end
 
 
 @attrs.define(eq=False)
@@ -163,7 +164,7 @@ class ShareBook:
         history, record = self.world.history, self.record(index, offset)
         history.on_read(index, offset, value, is_committed=self.is_committed)
         place = (TOPIC, index), offset
-        delivery = Delivery(member_id, place, value, count, sent_at, trio.current_time())
+        delivery = Delivery(member_id, place, value, count, sent_at, world_time())
         record.deliveries.append(delivery)
         if offset >= history.delete_end[index]:
             late = find_late([delivery], record.acknowledgements, 0)
@@ -181,7 +182,7 @@ class ShareBook:
 
     def ask(self, member_id: str, node: int, index: int, kinds: Mapping[int, int]) -> Ask:
         """Record an acknowledgement that is about to be sent; ``kinds``: the types by offset."""
-        led, places, now = self.find_led(node, index), {}, trio.current_time()
+        led, places, now = self.find_led(node, index), {}, world_time()
         records = {offset: self.record(index, offset) for offset in kinds}
         grants = {offset: record.last for offset, record in records.items()}
         is_sure = all(
@@ -211,7 +212,7 @@ class ShareBook:
     def on_answered(self, ask: Ask, node: int, code: int) -> None:
         """Check a leader's response to an acknowledgement, which may not arrive."""
         index, led = ask.index, self.find_led(node, ask.index)
-        is_sure = ask.is_sure and led is ask.led and trio.current_time() < ask.lock_end
+        is_sure = ask.is_sure and led is ask.led and world_time() < ask.lock_end
         what = f"{index}: {ask.member_id} acknowledges {dict(ask.kinds)}, answer {code}"
         if code != errors.NONE:
             demand(not (is_sure and code in _REFUSED), f"{what}, and holds the records")
@@ -229,7 +230,7 @@ class ShareBook:
             if kind == RENEW:
                 grant.lock_end = max(grant.lock_end, ask.sent_at + LOCK_S)
             elif kind == RELEASE and grant.count >= record.stored:
-                record.stored, record.stored_at = grant.count, trio.current_time()
+                record.stored, record.stored_at = grant.count, world_time()
 
     def on_arrived(self, ask: Ask, code: int) -> None:
         """Take the leader's promise, because the response has arrived."""
@@ -239,7 +240,7 @@ class ShareBook:
     def _settle(self, ask: Ask, outcome: Result) -> None:
         for offset, place in ask.places.items():
             own = self.record(ask.index, offset).acknowledgements
-            ended = trio.current_time() if outcome == "ok" else inf
+            ended = world_time() if outcome == "ok" else inf
             own[place] = attrs.evolve(own[place], outcome=outcome, ended=ended)
 
     def _may_be_complete(self, index: int, offset: int, but: Ask | None = None) -> bool:

@@ -21,17 +21,11 @@ from kwire.codec.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
 )
 from kwire.codec.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
-from kwire.codec.messages.share_group_heartbeat import (
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-)
-from kwire.coordinator.partitioning import partition_for
+from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire.net.connection_pool import OutOfReach
-from kwire.types import CONSUMER_OFFSETS
 from simulation.replication.checks import TOPIC
-from simulation.replication.clients import SimClient
+from simulation.replication.clients import Answered, SimClient
 from simulation.replication.history import demand
-from simulation.replication.settings import GROUP_PARTITIONS
 from simulation.replication.sharing.book import (
     ACCEPT,
     GAP,
@@ -95,7 +89,7 @@ class Membership(SimClient):
     epoch: int = _NEW
     target: frozenset[int] = frozenset()
     _is_sure: bool = False
-    """True if the last heartbeat had a response."""
+    """True if the last heartbeat had a response of the group's coordinator."""
     _safe_until: float = 0.0
     """The earliest time at which the member may be removed from the group."""
     _beat_at: float = 0.0
@@ -109,12 +103,12 @@ class Membership(SimClient):
         sent_at = trio.current_time()
         self._beat_at = sent_at + _BEAT_S * self.random.uniform(0.5, 1)
         was_sure, self._is_sure = self._is_sure, False
-        answer = await self._heartbeat(self.epoch, is_full=not was_sure)
+        answer, is_current = await self._heartbeat(self.epoch, is_full=not was_sure)
         if answer is None:
             return
         if answer.error_code in _NO_MEMBER:
             demand(
-                not was_sure or trio.current_time() >= self._safe_until,
+                not (was_sure and is_current) or trio.current_time() >= self._safe_until,
                 f"{self.member_id} is fenced at epoch {self.epoch} before its session ends",
             )
             self.epoch, self.target = _NEW, frozenset()
@@ -124,24 +118,21 @@ class Membership(SimClient):
             answer.member_epoch >= self.epoch,
             f"{self.member_id} was at epoch {self.epoch}, is at {answer.member_epoch}",
         )
-        self.epoch, self._is_sure = answer.member_epoch, True
-        self._safe_until = sent_at + SESSION_S
+        self.epoch = answer.member_epoch
+        if is_current:
+            self._is_sure, self._safe_until = True, sent_at + SESSION_S
         if answer.assignment is not None:
             topics = answer.assignment.topic_partitions
             self.target = frozenset(p for topic in topics for p in topic.partitions)
 
-    async def _heartbeat(self, epoch: int, *, is_full: bool) -> ShareGroupHeartbeatResponse | None:
-        coordinator = self.leader_of(CONSUMER_OFFSETS, partition_for(GROUP, GROUP_PARTITIONS))
+    async def _heartbeat(self, epoch: int, *, is_full: bool) -> Answered:
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self.member_id,
             member_epoch=epoch,
             subscribed_topic_names=[TOPIC] if is_full or epoch == _NEW else None,
         )
-        answer: ShareGroupHeartbeatResponse | None = await self.call(
-            coordinator, request, version=1
-        )
-        return answer
+        return await self.call_coordinator(GROUP, request, version=1)
 
 
 @attrs.define(eq=False)
@@ -202,7 +193,7 @@ class ShareMember(Membership):
         """Claim an epoch or records that are not the member's; nothing must be accepted."""
         session = self._sessions.get(self._any_node())
         if self.epoch != _NEW and self.random.random() < 0.3:
-            answer = await self._heartbeat(self.epoch + _LIE, is_full=False)
+            answer, _ = await self._heartbeat(self.epoch + _LIE, is_full=False)
             if answer is not None:
                 demand(answer.error_code != errors.NONE, f"epoch {self.epoch + _LIE} is accepted")
         elif session is not None and session.epoch != _NEW and self.target:
