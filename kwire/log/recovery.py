@@ -572,6 +572,9 @@ def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> Generator[No
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     """Rebuild the indexes of an old segment; its transactions need the producer state before it."""
+    # A crash may leave the offset and time index without that of aborted transactions, which is
+    # written last; without the mark, the next start would find no aborted transactions.
+    segment.files.write(names.ABORTED, b"")
     yield from segment.reindexing()
     segment.activate()
     segment.indexes.aborted.replace([])

@@ -1,6 +1,8 @@
 """Wrong and lost indexes of large segments: other clients are served while they are rebuilt."""
 
-from collections.abc import AsyncIterator, Callable
+import copy
+import itertools
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -8,18 +10,21 @@ import attrs
 import pytest
 import trio
 
+from kwire.drive import run_steps
 from kwire.log import timestamp_search
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
 from kwire.log.manager import LogManager
-from kwire.log.partition_log import PartitionLog
+from kwire.log.partition_log import PartitionLog, create
 from kwire.log.recovery import StoredOffsets, opening
 from kwire.log.segments import segment as segment_module
 from kwire.log.threads import DiskThreads
+from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.clock import Clock
-from tests.support.log.batches import TIME_MS, append, content
+from tests.support.log.batches import TIME_MS, abort_transactions, append, content
 from tests.support.log.manager import ID
 
 COUNT: Final = 300
@@ -146,3 +151,36 @@ async def test_log_without_indexes_is_opened_in_steps(autojump_clock, is_clean: 
             assert world.reads() <= COUNT // 2
         assert opened.end_offset == COUNT + 1
         assert disk.read(log.segments[0].files.path(names.INDEX)) == index
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_start_that_ends_while_it_rebuilds_indexes_loses_no_aborted_transactions(
+    is_clean: bool,
+) -> None:
+    """Invariant 64: the next start finds some of the files in place."""
+    count, partition = 30, TopicPartition("t", 0)
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", partition, now_ms=TIME_MS, config=CONFIG)
+    abort_transactions(log, count)
+    log.roll(TIME_MS)
+    append(log, [b"last"])
+    log.finish()
+    log.flush_state.flush()
+    for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.ABORTED):
+        disk.remove(log.segments[0].files.path(suffix))
+
+    def start(disk: SimDisk, *, is_clean: bool) -> Generator[None, None, PartitionLog]:
+        offsets = StoredOffsets(clean=is_clean, recovery_point=log.end_offset)
+        return opening(disk, "t-0", partition, now_ms=TIME_MS, config=CONFIG, offsets=offsets)
+
+    for step in itertools.count():
+        survivor = SimDisk(root=copy.deepcopy(disk.root))
+        killed = start(survivor, is_clean=is_clean)
+        step_count = sum(1 for _ in itertools.islice(killed, step))
+        killed.close()
+        opened = run_steps(start(survivor.after_kill(), is_clean=False))
+        assert len(find_aborted(opened.segments, 0, opened.end_offset)) == count, step
+        if step_count < step:
+            assert step > FEW, "the rebuild takes several steps"
+            break
