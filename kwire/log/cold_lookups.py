@@ -3,19 +3,28 @@
 A lookup on the event loop reads only the page cache, and raises :class:`WouldWait` if a page is not
 cached. A thread then performs the same reads and discards most of the data. Finally, the lookup is
 repeated on the loop, with reads that may block but normally find every page cached. The log may
-change in between, because no result of the first lookup is used.
+change in between, because no result of the first lookup is used. Only cached data can show that an
+index is wrong, so :func:`preparation` looks again after the thread's reads.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from kwire.log.disk import Disk, File
 from kwire.records.header import Buffer
 
 Job = Callable[[], None]
+Prepare = Callable[[], Job]
 ReadAt = Callable[[int, int], Buffer]
 """A function that reads from a file: its arguments are the position and the largest size."""
+
+
+class LookUp(Protocol):
+    """A lookup that raises :class:`WouldWait` instead of waiting if ``wait`` is false."""
+
+    def __call__(self, *, wait: bool) -> object: ...
 
 
 def _read_nothing() -> None: ...
@@ -44,6 +53,22 @@ def reader(file: File, *, wait: bool) -> ReadAt:
         return data
 
     return read
+
+
+def preparation(look_up: LookUp, make_job: Prepare) -> Iterator[Job]:
+    """Yield the jobs to run in threads, one after the other, before a lookup that may wait.
+
+    The first one reads what is not cached; the other rebuilds the indexes if that shows that they
+    are wrong. ``make_job`` is called when the lookup has raised :class:`WouldWait`.
+    """
+    for _ in range(2):
+        try:
+            look_up(wait=False)
+        except WouldWait:
+            pass
+        else:
+            return
+        yield make_job()
 
 
 def run_all(jobs: Sequence[Job]) -> None:

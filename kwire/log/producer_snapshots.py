@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
-from kwire.log.cold_lookups import WouldWait, run_all
+from kwire.log.cold_lookups import preparation, run_all
 from kwire.log.disk import Disk
 from kwire.log.disk_health import ignore_no_room
 from kwire.log.flush_state import FlushState
@@ -194,10 +194,9 @@ class ProducerSnapshots:
 
 def _warm(segment: Segment, offset: int) -> Generator[Read | None, bytes | None, None]:
     """Have a thread read what :meth:`Segment.locate` needs, and rebuild wrong indexes."""
-    try:
-        segment.locate(offset, wait=False)
-    except WouldWait:
-        yield partial(run_all, [warming.lookups(segment, offset)])
+    look_up, make_job = partial(segment.locate, offset), partial(warming.lookups, segment, offset)
+    for job in preparation(look_up, make_job):
+        yield partial(run_all, [job])
 
 
 def _read(

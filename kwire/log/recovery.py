@@ -12,18 +12,20 @@ can run other work. A crash may follow any step, so every step can be repeated.
 import logging
 import zlib
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import preparation, run_all
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.formats.file_plan import Plan, planning
 from kwire.log.log_segments import following_base
 from kwire.log.partition_log import PartitionLog, create, remove_files
+from kwire.log.segments import warming
 from kwire.log.segments.segment import Segment, WrongIndex, plan_cut
 from kwire.records.header import (
     HEADER,
@@ -303,11 +305,12 @@ def _cut_overlap(log: PartitionLog, segment: Segment, end_offset: int) -> Iterat
     The log was cut there before the next segment began. A power loss can undo a cut that was not
     synced, even though the next segment's name is on disk.
     """
-    try:
-        segment.locate(end_offset - 1, wait=False)
-    except WouldWait:
+    last = end_offset - 1
+    for job in preparation(partial(segment.locate, last), partial(warming.lookups, segment, last)):
         if segment.repair is not None:  # The index is wrong.
             yield from segment.reindexing()
+        else:
+            run_all([job])
     position = _overlap(segment, end_offset)
     if position == segment.size:
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kwire.log.cold_lookups import WouldWait, run_all
+from kwire.log.cold_lookups import WouldWait, preparation, run_all
 from kwire.log.disk import Disk, File
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments import warming
@@ -211,10 +211,9 @@ def _youngest_left(log: PartitionLog) -> Search:
     best: OffsetAndTimestamp | None = None
     start = log.local_start
     first = log.segments[log.segments.index_of(start)]
-    try:
-        first.locate(start, wait=False)
-    except WouldWait:
-        yield Job(partial(run_all, [warming.lookups(first, start)]), log.disk)
+    look_up, make_job = partial(first.locate, start), partial(warming.lookups, first, start)
+    for job in preparation(look_up, make_job):
+        yield Job(partial(run_all, [job]), log.disk)
     batches = log.segments.batches_from(start)
     for count, (segment, position, header) in enumerate(batches, 1):
         if not count % _SLICE_BATCHES:

@@ -4,7 +4,7 @@ import copy
 import itertools
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import pytest
@@ -28,7 +28,10 @@ from tests.support.log.batches import TIME_MS, abort_transactions, append, conte
 from tests.support.log.manager import ID
 
 COUNT: Final = 300
+T = TypeVar("T")
 CONFIG: Final = LogConfig(index_interval_bytes=100)
+IS_CACHED: Final = pytest.mark.parametrize("is_cached", [True, False])
+"""Whether the page cache has the log file; otherwise a thread must read it to find the mistake."""
 FEW: Final = 10
 """The most reads of a log file that a lookup makes, each for the header of one batch."""
 
@@ -36,6 +39,15 @@ FEW: Final = 10
 @pytest.fixture(autouse=True)
 def each_header_is_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_module, "CHUNK", 70)
+
+
+class CachingDisk(SimDisk):
+    """A disk whose page cache has log files once they have been read."""
+
+    def call(self, kind: str, path: str) -> None:
+        super().call(kind, path)
+        if kind == "read" and path.endswith(names.LOG):
+            self.cached = True
 
 
 @attrs.define
@@ -59,11 +71,24 @@ class World:
         self.disk.write(path, b"".join(offset_index.ENTRY.pack(o, at + 7) for o, at in pairs))
         return data
 
+    def run(self, steps: Generator[Any, Any, T], call: Callable[[Any], Any]) -> T:
+        """Run steps whose calls are made in threads, and are not recorded; return their value."""
+        answer = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+            count = len(self.disk.calls)
+            answer = None if step is None else call(step)
+            del self.disk.calls[count:]
+
 
 @asynccontextmanager
 async def closed_segment(*, descending: bool = False) -> AsyncIterator[World]:
     """Yield a log whose first segment is closed; the calls of threads are not recorded."""
-    disk = SimDisk()
+    disk = CachingDisk()
 
     async def in_thread(call: Callable[[], None]) -> None:
         await trio.lowlevel.checkpoint()
@@ -88,8 +113,11 @@ async def closed_segment(*, descending: bool = False) -> AsyncIterator[World]:
         nursery.cancel_scope.cancel()
 
 
+@IS_CACHED
 @pytest.mark.parametrize("lost", [names.INDEX, names.TIME_INDEX])
-async def test_cut_has_a_thread_rebuild_the_index(autojump_clock, lost: str) -> None:
+async def test_cut_has_a_thread_rebuild_the_index(
+    autojump_clock, lost: str, is_cached: bool
+) -> None:
     """Invariants 17 and 91."""
     async with closed_segment() as world:
         log, half = world.log, COUNT // 2
@@ -98,6 +126,7 @@ async def test_cut_has_a_thread_rebuild_the_index(autojump_clock, lost: str) -> 
         else:
             world.disk.remove(log.segments[0].files.path(names.TIME_INDEX))
             log.segments[0].max_timestamp = segment_module.UNKNOWN_TIMESTAMP
+        world.disk.cached = is_cached
         assert await world.logs.truncate(log, half)
         assert world.reads() <= 2 * FEW
         assert log.segments[0].largest_timestamp() == TIME_MS + half - 1
@@ -105,27 +134,56 @@ async def test_cut_has_a_thread_rebuild_the_index(autojump_clock, lost: str) -> 
         assert content(log) == [*((n, b"%d" % n) for n in range(half)), (half, b"new")]
 
 
-async def test_search_below_the_log_start_has_a_thread_rebuild_the_index(autojump_clock) -> None:
+@IS_CACHED
+async def test_search_below_the_log_start_has_a_thread_rebuild_the_index(
+    autojump_clock, is_cached: bool
+) -> None:
     """Invariants 17 and 91."""
     async with closed_segment(descending=True) as world:
         log = world.log
         log.advance_log_start(COUNT - FEW)
         index = world.damage()
-        search, answer = timestamp_search.youngest(log), None
-        while True:
-            try:
-                job = search.send(answer)
-            except StopIteration as done:
-                record = done.value
-                break
-            answer = None
-            if job is not None:
-                count = len(world.disk.calls)
-                answer = job.call()
-                del world.disk.calls[count:]
+        world.disk.cached = is_cached
+        record = world.run(timestamp_search.youngest(log), lambda job: job.call())
         assert record == (COUNT - FEW, TIME_MS)
         assert world.reads() <= 3 * FEW
         assert world.disk.read(log.segments[0].files.path(names.INDEX)) == index
+
+
+@IS_CACHED
+async def test_rebuild_of_producers_has_a_thread_rebuild_the_index(
+    autojump_clock, is_cached: bool
+) -> None:
+    """Invariants 17 and 91: a truncation makes it."""
+    async with closed_segment() as world:
+        log, half = world.log, COUNT // 2
+        log.snapshots.take(half)
+        index = world.damage()
+        world.disk.cached = is_cached
+        world.disk.calls.clear()
+        world.run(log.snapshots.rebuilding(COUNT - 1, COUNT), lambda read: read())
+        assert world.reads() <= FEW
+        assert world.disk.read(log.segments[0].files.path(names.INDEX)) == index
+
+
+@IS_CACHED
+async def test_recovery_rebuilds_the_index_before_the_recovery_point_in_steps(
+    autojump_clock, is_cached: bool
+) -> None:
+    """Invariants 44 and 79: the node's controller answers meanwhile."""
+    async with closed_segment() as world:
+        disk, log = world.disk, world.log
+        log.close()
+        index = world.damage()
+        disk.cached = is_cached
+        stored = StoredOffsets(recovery_point=COUNT, high_watermark=COUNT)
+        steps = opening(disk, "t-0", log.partition, now_ms=TIME_MS, config=CONFIG, offsets=stored)
+        disk.calls.clear()
+        for _ in steps:
+            assert world.reads() <= COUNT // 2
+            disk.calls.clear()
+            disk.cached = is_cached
+        assert disk.read(log.segments[0].files.path(names.INDEX)) == index
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -18,11 +18,11 @@ import attrs
 
 from kwire.clock import Clock
 from kwire.drive import Slices, give_way
-from kwire.log.cold_lookups import Job, WouldWait, run_all
+from kwire.log.cold_lookups import LookUp, Prepare, preparation, run_all
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.checkpointing import Checkpointer
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.error_mapping import storage_error
+from kwire.log.error_mapping import storage_error, storage_errors
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producer_snapshots import Read
@@ -153,18 +153,15 @@ class LogTruncation:
         Raises KafkaStorageError.
         """
         segment = log.segments[log.segments.last_below(end_offset)]
-        lookups: tuple[tuple[Callable[..., object], Callable[[], Job]], ...] = (
+        lookups: tuple[tuple[LookUp, Prepare], ...] = (
             (partial(segment.locate, end_offset), partial(warming.lookups, segment, end_offset)),
             (segment.largest_timestamp, partial(warming.ages, segment)),
             (segment.indexes.aborted.entries, partial(warming.read_aborted, [segment], end_offset)),
         )
         for look_up, make_job in lookups:
-            try:
-                look_up(wait=False)
-            except WouldWait:
-                await self.in_thread(log.disk, partial(run_all, [make_job()]))
-            except OSError as error:
-                raise storage_error(log.changes, error) from error
+            with storage_errors(log.changes):
+                for job in preparation(look_up, make_job):
+                    await self.in_thread(log.disk, partial(run_all, [job]))
 
     async def _read(self, log: PartitionLog, read: Read) -> bytes | None:
         """Run a read in a thread and return its result."""
