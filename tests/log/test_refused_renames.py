@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from kwire.errors import KafkaStorageError
+from kwire.log.aborted_transactions import find_aborted
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
@@ -145,6 +146,10 @@ def check_cut(log: PartitionLog, before: Records) -> None:
     assert log.flush_state.recovery_point <= log.end_offset
     assert max(log.snapshots.offsets, default=0) <= log.end_offset
     state = log.producers.get(1)
+    aborted = find_aborted(log.segments, log.log_start, log.end_offset)
+    assert [entry.first_offset for entry in aborted] == [
+        offset for offset, value in remaining if value is not None and value.isdigit()
+    ]
     sequences = [int(value) for _, value in remaining if value is not None and value.isdigit()]
     assert (None if state is None else state.last_sequence) == sequences[-1]
 

@@ -154,6 +154,7 @@ class SegmentIndexes:
     def truncate(self, end_offset: int, relative: int, position: int) -> None:
         """Drop the entries at or after ``end_offset``, where the log is cut.
 
+        The aborted transactions are only read: the cut may fail, and its caller drops them.
         ``relative`` is ``end_offset`` minus the base offset, ``position`` where its batch starts.
         """
         self.load()
@@ -164,7 +165,7 @@ class SegmentIndexes:
         )
         self.times.keep_while(self._files, lambda entry: time_index.is_below(entry, relative))
         self._last_time, _ = self.last_timestamp()
-        self.aborted.truncate(end_offset)
+        self.aborted.entries()
 
     # -- appending
 

@@ -268,6 +268,7 @@ class Segment:
         while self._recent_next and self._recent_next[-1] > cut.end_offset:
             self._recent_next.pop()
             self._recent_position.pop()
+        self.indexes.aborted.truncate(cut.end_offset)
         self.size = position
         self.written = min(self.written, position)
         self.space.reset()
@@ -366,7 +367,8 @@ def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:
     """Plan to cut at ``position``, the start of the batch that contains ``end_offset``.
 
     All reads of files happen here, so that an error leaves the segment's size unchanged. In that
-    case the offset index may lack its last entries, which only makes searches slower.
+    case the offset index may lack its last entries, which only makes searches slower; the aborted
+    transactions are all there.
     """
     segment.activate()
     segment.indexes.truncate(end_offset, end_offset - segment.base_offset, position)
