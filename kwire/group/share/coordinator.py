@@ -193,7 +193,7 @@ class ShareGroups:
         )
         codes: dict[bytes, dict[int, int]] = {}
         numbers = {topic_id: frozenset(each) for topic_id, each in begun.offsets.items()}
-        held = self._initializations.begin(Initialization(group_id, begun.epoch, numbers))
+        initialization = self._initializations.begin(Initialization(group_id, begun.epoch, numbers))
         try:
             for topic_id, of_topic in begun.offsets.items():
                 codes[topic_id] = await state_calls.initialize(
@@ -207,7 +207,7 @@ class ShareGroups:
             if done:
                 await self._finish_initialization(group_id, done)
         finally:
-            self._initializations.end(held)
+            self._initializations.end(initialization)
         return [
             _answer_alteration(name, topics.id_of(name), of_topic, codes)
             for name, of_topic in offsets.items()
