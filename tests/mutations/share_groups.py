@@ -154,4 +154,21 @@ MUTATIONS = (
         new=" not in ())\n",
         test=f"{_HANDLERS}::test_slow_initialization_that_is_repeated_replaces_no_accepted_records",
     ),
+    Mutation(
+        name="deleted-share-state-counts-as-initialized",
+        invariants=(74,),
+        path="kwire/group/share/coordinator.py",
+        old="            if watch.has_deletion:",
+        new="            if False:",
+        test=f"{_HANDLERS}::"
+        "test_initialization_that_a_failed_deletion_of_the_group_overtakes_is_repeated",
+    ),
+    Mutation(
+        name="initialize-share-partitions-whose-offsets-are-being-altered",
+        invariants=(75,),
+        path="kwire/group/share/coordinator.py",
+        old="self._initializations.begin(Initialization(group_id, begun.epoch, numbers))",
+        new="Initialization(group_id, begun.epoch, {})",
+        test=f"{_HANDLERS}::test_initialization_replaces_no_offsets_that_are_being_altered",
+    ),
 )

@@ -152,4 +152,12 @@ MUTATIONS = (
         test=f"{_FETCH}::"
         "test_member_that_returns_keeps_what_it_acquires_while_its_records_are_released",
     ),
+    Mutation(
+        name="last-request-of-a-session-ends-the-next-one",
+        invariants=(75,),
+        path="kwire/share/share_partitions.py",
+        old="        if not self.sessions.has(session):\n            return\n",
+        new="",
+        test=f"{_FETCH}::test_last_request_of_a_session_does_not_end_the_next_one",
+    ),
 )
