@@ -1,9 +1,10 @@
 """The aborted transactions that a read_committed fetch returns with its records.
 
 :mod:`kwire.log.formats.txn_index` encodes their entries, one file per segment. A response lists
-every aborted transaction that overlaps its range, and no other (invariant 19). At most
+every aborted transaction that overlaps its range, and no other (invariant 19). Usually at most
 :data:`LISTED_MAX` of them end in the range, so that neither the search nor the encoding of a
-response takes long; the next fetch continues behind them.
+response takes long; the next fetch continues behind them. If as many others overlap the range too,
+it is not shortened: each of the next fetches would list the rest again.
 """
 
 from bisect import bisect_left
@@ -11,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 
 from kwire.log.cold_lookups import WouldWait, run_all
-from kwire.log.formats.txn_index import BLOCK, AbortedTxn, Entries, end_of_listed
+from kwire.log.formats.txn_index import BLOCK, LISTED_MAX, AbortedTxn, Entries, end_of_listed
 from kwire.log.log_segments import LogSegments
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
@@ -47,8 +48,8 @@ def read_committed(
 ) -> tuple[FileRegion, list[AbortedTxn]]:
     """Return the result of :meth:`PartitionLog.read` and the aborted transactions that overlap it.
 
-    The search ends with the region, wherever the last stable offset is. At most
-    :data:`LISTED_MAX` of the transactions end in the region, which is shorter otherwise.
+    The search ends with the region, wherever the last stable offset is. The region is shortened so
+    that :data:`LISTED_MAX` of the transactions end in it, unless more than as many others overlap.
     """
     segments = log.segments
     try:
@@ -64,9 +65,10 @@ def read_committed(
                 shorter = log.read(
                     offset, max_bytes, end_offset=listed_end, at_least_one=at_least_one, wait=wait
                 )
-                if len(shorter):  # Compaction may have removed all batches below the marker.
+                aborted = _find_few(segments, offset, listed_end, shorter, wait=wait)
+                if aborted is not None:
                     region.close()
-                    region, region_end = shorter, listed_end
+                    return shorter, aborted
             return region, find_aborted(segments, offset, region_end, wait=wait)
         except BaseException:
             region.close()
@@ -78,6 +80,25 @@ def read_committed(
         committed = warming.committed_read([ours, *others], offset, region_end)
         cold.job = partial(run_all, [cold.job, committed])
         raise
+
+
+def _find_few(
+    log_segments: LogSegments, offset: int, end_offset: int, shorter: FileRegion, *, wait: bool
+) -> list[AbortedTxn] | None:
+    """Return the aborted transactions that overlap a region shortened to ``end_offset``.
+
+    If they are so many that it should not be shortened, close ``shorter`` and return None.
+    """
+    try:
+        if len(shorter):  # Compaction may have removed all batches below the marker.
+            aborted = find_aborted(log_segments, offset, end_offset, wait=wait)
+            if len(aborted) <= 2 * LISTED_MAX:
+                return aborted
+    except BaseException:
+        shorter.close()
+        raise
+    shorter.close()
+    return None
 
 
 def _end_of_listed(

@@ -254,6 +254,28 @@ def test_read_ends_where_its_list_of_aborted_transactions_is_full(is_held: bool)
     assert all(LISTED_MAX <= length <= LISTED_MAX + 1 for length in lengths[:2])
 
 
+def test_transactions_that_all_overlap_are_not_listed_by_every_read() -> None:
+    """Invariant 10: shortened reads would list the square of their number."""
+    count = 5 * LISTED_MAX
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", T, now_ms=TIME_MS)
+    first = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    for producer in range(count):
+        append(log, [b"v"], producer_id=producer, **first)
+    for producer in range(count):
+        end(log, producer, commit=False)
+    offset, listed = 0, list[AbortedTxn]()
+    while offset < log.end_offset:
+        region, aborted = read_committed(log, offset, 50 << 20, end_offset=log.end_offset)
+        with region:
+            (*_, (_, last)) = headers(region.read())
+        offset = last.next_offset
+        listed += aborted
+    assert {entry.producer_id for entry in listed} == set(range(count))
+    assert len(listed) <= 2 * count
+
+
 def test_transactions_whose_batches_are_all_removed_shorten_no_read() -> None:
     """A client would repeat a fetch without records forever."""
     disk = SimDisk()

@@ -23,7 +23,7 @@ VERSION: Final = 0
 BLOCK: Final = 128
 """The number of entries that a search skips or examines together."""
 LISTED_MAX: Final = 1000
-"""The most transactions that end in the range of one read; a response lists them in 2 ms."""
+"""The most transactions that end in the range of one read, unless as many others overlap it."""
 
 
 class AbortedTxn(NamedTuple):
