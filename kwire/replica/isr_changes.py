@@ -9,7 +9,8 @@ Rules:
   has not caught up for ``replica.lag.time.max.ms``.
 * One request is in flight at a time, with the proposals of at most :data:`REQUEST_PARTITIONS`
   partitions; proposals that get no answer are resent. Those by which followers leave an ISR are
-  sent before those by which they join, because producers with acks=all wait for the former.
+  sent before those by which they join: for the former, producers with acks=all wait already. For
+  the latter they wait only if the follower stops before the answer, because until then it counts.
 * The timer runs only while this broker leads partitions with followers.
 """
 
