@@ -176,7 +176,7 @@ def sent_topic(topic: tuple[str, bytes], version: int) -> dict[str, Any]:
     return {"topic_id": topic_id} if version >= 13 else {"topic": name}
 
 
-def sent_position(position: dict[str, int], version: int) -> dict[str, int]:
+def sent_position(position: dict[str, int], version: int) -> dict[str, Any]:
     """Return the fields of a position that a version sends."""
     absent = {"high_watermark": 18, "last_fetched_epoch": 12, "current_leader_epoch": 9}
     return {name: n for name, n in position.items() if version >= absent.get(name, 0)}

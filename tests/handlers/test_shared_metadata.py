@@ -8,6 +8,7 @@ from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.errors import LeaderNotAvailable, ListenerNotFound, UnknownTopicOrPartition
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared import client_view
 from kwire.handlers.shared.client_quotas import PRODUCED
@@ -126,11 +127,11 @@ async def test_answers_with_errors_are_not_shared(views: list[str]) -> None:
     client = connection(subject, "B")
     for version in (12, 1, 12, 1):
         _, response = await ask(client, version, "t")
-        expected = client_view.ListenerNotFound if version == 12 else client_view.LeaderNotAvailable
+        expected = ListenerNotFound if version == 12 else LeaderNotAvailable
         assert response.topics[0].partitions[0].error_code == expected.code
     for _ in range(2):
         _, response = await ask(client, 12, "missing", allow_auto_topic_creation=False)
-        assert response.topics[0].error_code == client_view.UnknownTopicOrPartition.code
+        assert response.topics[0].error_code == UnknownTopicOrPartition.code
     assert len(views) == 6
 
 

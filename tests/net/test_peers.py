@@ -84,5 +84,5 @@ async def test_unreachable_node_is_not_tried_before_the_backoff_is_over() -> Non
         await trio.sleep(0.03)
         with pytest.raises(OutOfReach):
             await pool.call("127.0.0.1", port, heartbeat("g"))
-        with pytest.raises(OutOfReach, match="back-off"):
+        with pytest.raises(OutOfReach, match="waiting before the next attempt"):
             await pool.call("127.0.0.1", port, heartbeat("g"))

@@ -86,12 +86,12 @@ async def page(server: Server) -> list[str]:
     """Return the clients' lines of the metrics page."""
     answer = await pages(server)["/metrics"]()
     names = ("kwire_client_", "kwire_telemetry_")
-    return [line for line in answer.lines if line.startswith(names)]
+    return [line for line in answer.lines if line is not None and line.startswith(names)]
 
 
 async def count(server: Server, name: str) -> float:
     answer = await pages(server)["/metrics"]()
-    (line,) = (line for line in answer.lines if line.startswith(f"{name} "))
+    (line,) = (line for line in answer.lines if line is not None and line.startswith(f"{name} "))
     return float(line.split()[1])
 
 

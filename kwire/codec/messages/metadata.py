@@ -42,8 +42,8 @@ class MetadataRequest(Request["MetadataResponse"]):
     allow_auto_topic_creation: Bool = field("4+", default=True)
     include_cluster_authorized_operations: Bool = field("8-10", default=False)
     include_topic_authorized_operations: Bool = field("8+", default=False)
-    version: Int16 = field("", default=0, ignorable=True)
-    """The version in which the client has sent the request; 0 also if it is not known."""
+    version: Int16 = field("", default=13, ignorable=True)
+    """The version in which the client has sent the request; by default the newest."""
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
