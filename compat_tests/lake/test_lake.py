@@ -133,7 +133,7 @@ def test_run_at_an_interval_goes_on_after_an_outage(scene: LakeScene) -> None:
     tally = run_pipeline(scene.spark, scene.pipeline, Intent.CONTINUE, control)
     assert tally.is_stopped
     assert restarts
-    assert ["tries again" in line for line in lines] == [True, False]
+    assert ["will retry" in line for line in lines] == [True, False]
     assert "the run continues after" in lines[1]
     scene.check_each_once(range(20))
 

@@ -40,8 +40,7 @@ from kwire.handlers.shared.context import (
 )
 from kwire.handlers.shared.forwarding import answer_by_controller
 from kwire.handlers.shared.handler import Flat, Handler
-from kwire.handlers.shared.metadata_frames import BYTES_MAX
-from kwire.handlers.shared.shared_response import SharedResponse
+from kwire.handlers.shared.shared_response import BYTES_MAX, SharedResponse
 from kwire.metrics import (
     REQUEST_SECONDS,
     REQUESTS,

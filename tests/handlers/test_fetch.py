@@ -431,7 +431,7 @@ async def test_late_fetch_of_a_follower_that_was_started_again_keeps_no_file():
 @pytest.mark.parametrize(
     ("place", "version"),
     [
-        ("kwire.handlers.dispatch.encode_response", 12),
+        ("kwire.handlers.dispatch.encode_response", 6),
         ("kwire.handlers.dispatch.flat_encoder", 17),
         ("kwire.replica.fetch_sessions.FetchSessions.finishing", 17),
         ("kwire.replica.replicas.ReplicaService.on_follower_fetched", 17),

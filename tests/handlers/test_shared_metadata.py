@@ -13,7 +13,7 @@ from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared import client_view
 from kwire.handlers.shared.client_quotas import PRODUCED
 from kwire.handlers.shared.client_view import ClientView
-from kwire.handlers.shared.metadata_frames import FRAMES_MAX
+from kwire.handlers.shared.shared_response import FRAMES_MAX
 from tests.support.handlers.broker import NODE, Broker, broker, create_topic, topic_id
 
 METADATA = 3

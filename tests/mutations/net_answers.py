@@ -394,7 +394,7 @@ MUTATIONS = (
     Mutation(
         name="shared-metadata-outlives-its-image",
         invariants=(106,),
-        path="kwire/handlers/shared/metadata_frames.py",
+        path="kwire/handlers/shared/shared_response.py",
         old="if image is not self._image:",
         new="if self._image is None:",
         test="tests/handlers/test_shared_metadata.py::test_change_of_the_metadata_is_in_the_next_answer",

@@ -20,7 +20,7 @@ from kwire.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.shared.client_quotas import ClientQuotas
-from kwire.handlers.shared.metadata_frames import MetadataFrames
+from kwire.handlers.shared.shared_response import MetadataFrames
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics, count_throttle
 from kwire.raftmeta.controller.active_controller import ActiveController

@@ -190,7 +190,7 @@ async def test_copy_of_a_log_that_was_cut_meanwhile_is_dropped(autojump_clock) -
             for _ in range(3):
                 put(log, b"key", b"of another leader")
             log.roll(TIME_MS)
-            with pytest.raises(CopyVoid, match="was cut"):
+            with pytest.raises(CopyVoid, match="was truncated"):
                 await prefix.append(b"", [])
             with pytest.raises(CopyVoid):
                 await prefix.finish()

@@ -6,7 +6,7 @@ import attrs
 
 from kwire.clock import SystemClock
 from kwire.handlers.shared.context import BrokerServices, Current, Services
-from kwire.handlers.shared.metadata_frames import MetadataFrames
+from kwire.handlers.shared.shared_response import MetadataFrames
 from kwire.metrics import Metrics
 from kwire.raftmeta.metadata.image import MetadataImage
 
