@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from kwire.clock import Clock
+from kwire.drive import Slices
 from kwire.log.deadlines import Deadlines
 from kwire.log.disk import Disk
 from kwire.log.disk_health import RETRY_SECONDS
@@ -92,5 +93,7 @@ class Removals:
                 logger.error("cannot remove paths=%s error=%s", removal.paths, error)
                 if disk.failed is None:
                     self._timers.arm(removal, self.clock.now() + RETRY_SECONDS)
+            slices = Slices(self.clock.now)
             for segment in removal.segments:  # A search may have reopened the files.
                 segment.file.close()
+                await slices.pause()
