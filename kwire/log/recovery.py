@@ -20,7 +20,7 @@ import attrs
 from kwire.errors import CorruptMessage
 from kwire.log.cold_lookups import preparation, run_all
 from kwire.log.config import DEFAULTS, LogConfig
-from kwire.log.disk import Disk
+from kwire.log.disk import Disk, Entry
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.formats.file_plan import Plan, planning
 from kwire.log.log_segments import following_base
@@ -82,7 +82,15 @@ def open_log(
     offsets: StoredOffsets = NO_OFFSETS,
 ) -> PartitionLog:
     """Open a log, or create it in an empty directory, without pausing."""
-    steps = opening(disk, directory, partition, now_ms=now_ms, config=config, offsets=offsets)
+    steps = opening(
+        disk,
+        directory,
+        partition,
+        now_ms=now_ms,
+        config=config,
+        offsets=offsets,
+        entries=disk.entries(directory),
+    )
     while True:
         try:
             next(steps)
@@ -99,9 +107,13 @@ def opening(
     now_ms: int,
     config: LogConfig,
     offsets: StoredOffsets,
+    entries: Sequence[Entry],
 ) -> Generator[None, None, PartitionLog]:
-    """Open a log in slices; return the log."""
-    files = yield from planning(disk.entries(directory))
+    """Open a log in slices; return the log.
+
+    ``entries``: the content of its directory.
+    """
+    files = yield from planning(entries)
     yield
     if files.replace:
         yield from _swap_in(disk, directory, files)
@@ -456,9 +468,12 @@ def _good_batches(
 
     Return what is wrong after the last batch, or an empty string at the end of the file.
     """
-    start, data, position = 0, b"", 0
+    start, data, position, count = 0, b"", 0, 0
     end_offset = segment.base_offset
     while position + HEADER_SIZE <= size:
+        count += 1
+        if not count % SLICE_BATCHES:  # A piece of the file may hold a thousand small batches.
+            yield None, 0, None
         pos = position - start
         if pos + HEADER_SIZE > len(data):
             yield None, 0, None

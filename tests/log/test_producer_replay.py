@@ -42,8 +42,15 @@ def test_start_replays_a_log_without_snapshots_in_slices(is_clean: bool) -> None
         disk.remove("t-0/00000000000000004000.snapshot")
     point = 4000 if not is_clean else 0
     offsets = StoredOffsets(clean=is_clean, recovery_point=point)
+    disk = disk.after_kill()
     steps = opening(
-        disk.after_kill(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, offsets=offsets
+        disk,
+        "t-0",
+        PARTITION,
+        now_ms=TIME_MS,
+        config=CONFIG,
+        offsets=offsets,
+        entries=disk.entries("t-0"),
     )
     count = 0
     while True:

@@ -50,6 +50,21 @@ class CachingDisk(SimDisk):
             self.cached = True
 
 
+def begin_opening(
+    disk: SimDisk, partition: TopicPartition, offsets: StoredOffsets
+) -> Generator[None, None, PartitionLog]:
+    """Return the steps to open the log in the directory t-0."""
+    return opening(
+        disk,
+        "t-0",
+        partition,
+        now_ms=TIME_MS,
+        config=CONFIG,
+        offsets=offsets,
+        entries=disk.entries("t-0"),
+    )
+
+
 @attrs.define
 class World:
     """The log of a directory, and the reads that the event loop has made."""
@@ -177,7 +192,7 @@ async def test_recovery_rebuilds_the_index_before_the_recovery_point_in_steps(
         index = world.damage()
         disk.cached = is_cached
         stored = StoredOffsets(recovery_point=COUNT, high_watermark=COUNT)
-        steps = opening(disk, "t-0", log.partition, now_ms=TIME_MS, config=CONFIG, offsets=stored)
+        steps = begin_opening(disk, log.partition, stored)
         disk.calls.clear()
         for _ in steps:
             assert world.reads() <= COUNT // 2
@@ -198,7 +213,7 @@ async def test_log_without_indexes_is_opened_in_steps(autojump_clock, is_clean: 
             if entry.name.endswith(suffixes):
                 disk.remove(f"t-0/{entry.name}")
         stored = StoredOffsets(clean=is_clean, recovery_point=COUNT, high_watermark=COUNT)
-        steps = opening(disk, "t-0", log.partition, now_ms=TIME_MS, config=CONFIG, offsets=stored)
+        steps = begin_opening(disk, log.partition, stored)
         while True:
             disk.calls.clear()
             try:
@@ -230,7 +245,7 @@ def test_start_that_ends_while_it_rebuilds_indexes_loses_no_aborted_transactions
 
     def start(disk: SimDisk, *, is_clean: bool) -> Generator[None, None, PartitionLog]:
         offsets = StoredOffsets(clean=is_clean, recovery_point=log.end_offset)
-        return opening(disk, "t-0", partition, now_ms=TIME_MS, config=CONFIG, offsets=offsets)
+        return begin_opening(disk, partition, offsets)
 
     for step in itertools.count():
         survivor = SimDisk(root=copy.deepcopy(disk.root))

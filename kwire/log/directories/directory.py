@@ -7,7 +7,7 @@ step of a deletion: the next start removes or ignores a directory whose name has
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -155,15 +155,14 @@ class LogDirectory:
 
         A future replica that cannot be read is ignored: the current replica has all its records.
         """
-        is_future = names.parse_future(name) is not None
-        topic_id = ZERO_UUID
+        is_future, topic_id = names.parse_future(name) is not None, ZERO_UUID
         try:
-            stored_id = _topic_id(self.disk, name)
-            if stored_id is None and _is_foreign(self.disk, name):
+            stored_id, entries = _topic_id(self.disk, name), self.disk.entries(name)
+            files = {entry.name for entry in entries}
+            if stored_id is None and _are_foreign(files):
                 logger.warning("skipped directory without segments path=%s/%s", self.name, name)
                 return
             topic_id = stored_id or ZERO_UUID
-            files = {entry.name for entry in self.disk.entries(name)}
             if names.MOVED_HERE in files and not is_future:
                 self.moved_here.add(partition)
             if not files or names.NAMED_AGAIN in files:  # The checkpoints may refer to another log.
@@ -176,6 +175,7 @@ class LogDirectory:
                 now_ms=now_ms,
                 config=config_of(partition.topic),
                 offsets=offsets,
+                entries=entries,
             )
         except (OSError, ValueError) as error:
             if not self.online:
@@ -419,9 +419,8 @@ def _topic_id(disk: Disk, directory: str) -> bytes | None:
         return LOST_ID
 
 
-def _is_foreign(disk: Disk, directory: str) -> bool:
-    """Return whether a directory without a topic id contains files but no segment."""
-    files = [entry.name for entry in disk.entries(directory)]
+def _are_foreign(files: Collection[str]) -> bool:
+    """Return whether a directory without a topic id contains these files but no segment."""
     return bool(files) and not any(map(_of_a_segment, files))
 
 
