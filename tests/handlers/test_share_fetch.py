@@ -424,9 +424,9 @@ async def test_lost_connection_ends_only_its_own_session(autojump_clock: Any) ->
         assert lost.error == ShareSessionNotFound.code
 
 
-async def test_member_that_returns_keeps_what_it_acquires_while_its_records_are_released(
-    autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def may_write(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """Have the persister's writes wait; return the event that lets them go on."""
     write_state, may_write = MemoryPersister.write, trio.Event()
 
     async def write_slowly(persister: MemoryPersister, *state: Any) -> int:
@@ -434,6 +434,12 @@ async def test_member_that_returns_keeps_what_it_acquires_while_its_records_are_
         return await write_state(persister, *state)
 
     monkeypatch.setattr(MemoryPersister, "write", write_slowly)
+    return may_write
+
+
+async def test_member_that_returns_keeps_what_it_acquires_while_its_records_are_released(
+    autojump_clock: Any, may_write: trio.Event
+) -> None:
     async with share_node() as node:
         first = await create_topic(node.broker, partitions=2)
         second = node.broker.replicas.partitions.find("t", 1)
@@ -458,15 +464,8 @@ async def test_member_that_returns_keeps_what_it_acquires_while_its_records_are_
 
 @pytest.mark.parametrize("api", ["ShareAcknowledge", "ShareFetch"])
 async def test_last_request_of_a_session_does_not_end_the_next_one(
-    api: str, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+    api: str, autojump_clock: Any, may_write: trio.Event
 ) -> None:
-    write_state, may_write = MemoryPersister.write, trio.Event()
-
-    async def write_slowly(persister: MemoryPersister, *state: Any) -> int:
-        await may_write.wait()
-        return await write_state(persister, *state)
-
-    monkeypatch.setattr(MemoryPersister, "write", write_slowly)
     async with share_node() as node, trio.open_nursery() as nursery:
         partition = await create_topic(node.broker)
         await node.initialize(0)

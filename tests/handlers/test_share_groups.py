@@ -132,10 +132,9 @@ async def test_failed_initialization_is_repeated_with_a_later_heartbeat() -> Non
         await join(node)
 
 
-async def test_slow_initialization_that_is_repeated_replaces_no_accepted_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The persister may retry for longer than the interval after which heartbeats ask again."""
+@pytest.fixture
+def gates(monkeypatch: pytest.MonkeyPatch) -> list[trio.Event]:
+    """Have the first two initializations wait; return the event of each that lets it go on."""
     initialize, gates = MemoryPersister.initialize, [trio.Event(), trio.Event()]
     waiting = iter(gates)
 
@@ -144,6 +143,13 @@ async def test_slow_initialization_that_is_repeated_replaces_no_accepted_records
         return await initialize(persister, *work)
 
     monkeypatch.setattr(MemoryPersister, "initialize", initialize_slowly)
+    return gates
+
+
+async def test_slow_initialization_that_is_repeated_replaces_no_accepted_records(
+    gates: list[trio.Event],
+) -> None:
+    """The persister may retry for longer than the interval after which heartbeats ask again."""
     async with share_node() as node:
         await node.ask(heartbeat())
         await wait_all_tasks_blocked()
@@ -202,17 +208,9 @@ async def test_initialization_that_a_failed_deletion_of_the_group_overtakes_is_r
 
 
 async def test_initialization_replaces_no_offsets_that_are_being_altered(
-    monkeypatch: pytest.MonkeyPatch,
+    gates: list[trio.Event],
 ) -> None:
     """The persister may retry for longer than the interval after which heartbeats initialize."""
-    initialize, gates = MemoryPersister.initialize, [trio.Event(), trio.Event()]
-    waiting = iter(gates)
-
-    async def initialize_slowly(persister: MemoryPersister, *work: Any) -> dict[int, int]:
-        await next(waiting).wait()
-        return await initialize(persister, *work)
-
-    monkeypatch.setattr(MemoryPersister, "initialize", initialize_slowly)
     async with share_node() as node, trio.open_nursery() as nursery:
         nursery.start_soon(node.ask, alter({"t": {0: 5}}))
         await wait_all_tasks_blocked()
