@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from compat_tests.cluster.nodes import Cluster
 from compat_tests.harness.suite import running, running_cluster
 from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import JAAS, LOGIN_LISTENERS, SCRAM_MODULE
@@ -50,11 +51,16 @@ def start(
             yield brokers
         return
     with running_cluster(kind, settings, node_count) as cluster:
-        configs = [node.config.read_text() for node in cluster.nodes.values()]
-        addresses = [re.findall(r"LOGIN://([\d.:]+)", config)[0] for config in configs]
+        addresses = login_addresses(cluster)
         if "SCRAM" in settings["sasl.enabled.mechanisms"]:
             create_user(cluster.bootstrap, addresses)
         yield ",".join(addresses), cluster.tails
+
+
+def login_addresses(cluster: Cluster) -> list[str]:
+    """Return the address at which the clients of each node log in."""
+    configs = [node.config.read_text() for node in cluster.nodes.values()]
+    return [re.findall(r"LOGIN://([\d.:]+)", config)[0] for config in configs]
 
 
 def create_user(bootstrap: str, addresses: list[str]) -> None:

@@ -28,6 +28,7 @@ from pathlib import Path
 import attrs
 
 from compat_tests.harness.kafka_home import make_kafka_home
+from compat_tests.harness.logins import login_addresses
 from compat_tests.harness.suite import (
     AUTHORIZING,
     REPLICATED,
@@ -171,9 +172,7 @@ def start(
             yield brokers
         return
     with running_cluster(kind, settings, node_count) as cluster:
-        configs = [node.config.read_text() for node in cluster.nodes.values()]
-        logins = [re.findall(r"LOGIN://([\d.:]+)", config)[0] for config in configs]
-        yield ",".join(logins), cluster.tails
+        yield ",".join(login_addresses(cluster)), cluster.tails
 
 
 @attrs.frozen
