@@ -35,7 +35,8 @@ def hand_over(node: Broker, kind: str) -> None:
 def complaints(node: Broker) -> list[str]:
     """Return the warnings and errors in a node's log, except those of every start of Kafka.
 
-    On a busy machine, the broker's first request may come before the controller is active.
+    On a busy machine, the broker's first request may come before the controller is active. The
+    frames of a stack trace belong to the line above them.
     """
     ignored = (
         "Performing controller activation",
@@ -47,5 +48,6 @@ def complaints(node: Broker) -> list[str]:
         line
         for line in (node.directory / "server.log").read_text(errors="replace").splitlines()
         if any(word in line for word in ("WARN", "ERROR", "Exception", "FATAL"))
+        and not line.startswith("\tat ")
         and not any(part in line for part in ignored)
     ]

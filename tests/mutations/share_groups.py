@@ -150,8 +150,8 @@ MUTATIONS = (
         name="initialize-a-share-partition-twice-at-a-time",
         invariants=(75,),
         path="kwire/group/share/ongoing.py",
-        old=" not in self._partitions)\n",
-        new=" not in ())\n",
+        old="            new = each - in_progress\n",
+        new="            new = each\n",
         test=f"{_HANDLERS}::test_slow_initialization_that_is_repeated_replaces_no_accepted_records",
     ),
     Mutation(

@@ -18,19 +18,27 @@ if TYPE_CHECKING:
 class Initializations:
     """The initializations in progress on this node."""
 
-    _partitions: set[tuple[str, bytes, int]] = attrs.field(factory=set, init=False)
+    _numbers: dict[tuple[str, bytes], frozenset[int]] = attrs.field(factory=dict, init=False)
+    """The partitions by group and topic; whole sets, as a topic may have thousands."""
 
     def begin(self, work: "Initialization") -> "Initialization":
         """Return the part of the work that is not in progress; it is in progress from now on."""
-        group_id, numbers = work.group_id, {}
+        numbers = {}
         for topic_id, each in work.numbers.items():
-            new = frozenset(n for n in each if (group_id, topic_id, n) not in self._partitions)
+            key = (work.group_id, topic_id)
+            in_progress = self._numbers.get(key, frozenset())
+            new = each - in_progress
             if new:
                 numbers[topic_id] = new
-                self._partitions.update((group_id, topic_id, n) for n in new)
+                self._numbers[key] = in_progress | new
         return work._replace(numbers=numbers)
 
     def end(self, work: "Initialization") -> None:
         """Note that the work, which :meth:`begin` returned, is over."""
         for topic_id, each in work.numbers.items():
-            self._partitions.difference_update((work.group_id, topic_id, n) for n in each)
+            key = (work.group_id, topic_id)
+            in_progress = self._numbers[key] - each
+            if in_progress:
+                self._numbers[key] = in_progress
+            else:
+                del self._numbers[key]

@@ -290,12 +290,16 @@ def decide_delete_topics(
     _start_over(permit)
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
-    invalid_items = [item for item in request.topics if _naming_error(item) is not None]
-    keys = Counter(
-        (item.name, item.topic_id) for item in request.topics if _naming_error(item) is None
-    )
+    keys: Counter[tuple[str | None, bytes]] = Counter()
     records = []
-    responses = [_refuse(item) for item in invalid_items]
+    responses = []
+    for item in request.topics:
+        error_text = _naming_error(item)
+        if error_text is None:
+            keys[item.name, item.topic_id] += 1
+        else:
+            responses.append(_refuse(item, error_text))
+        yield
     deleted_ids: set[bytes] = set()
     for (name, topic_id), count in keys.items():
         topic, error = _deletable(state, name, topic_id)
@@ -341,12 +345,12 @@ def _naming_error(item: DeleteTopicsRequest.DeleteTopicState) -> str | None:
     return None
 
 
-def _refuse(item: DeleteTopicsRequest.DeleteTopicState) -> Deleted:
+def _refuse(item: DeleteTopicsRequest.DeleteTopicState, error_text: str) -> Deleted:
     return Deleted(
         name=item.name,
         topic_id=item.topic_id,
         error_code=errors.InvalidRequest.code,
-        error_message=_naming_error(item),
+        error_message=error_text,
     )
 
 
