@@ -42,7 +42,7 @@ from simulation.disk import Killed
 from simulation.raft.files import Files
 from simulation.raft.network import SimNetwork
 from simulation.raft.storage import SimStorage
-from simulation.scheduler import Scheduler, Trace, TraceLine
+from simulation.scheduler import Scheduler, Trace, TraceLine, Violation
 
 if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftResponse
@@ -263,7 +263,9 @@ class SimNode:
                 self.die(power=self.random.random() < 0.5)
                 return False
             self.on_delivery(self, data)
-            start = max(header.next_offset for _, header in headers(data))
+            delivered, start = start, max(header.next_offset for _, header in headers(data))
+            if start <= delivered:  # A damaged header, delivered unchecked, would repeat for ever.
+                raise Violation(f"node {self.id} delivered batches that end at {start}")
         self.delivered = max(self.delivered, end_offset)
         return True
 

@@ -14,6 +14,10 @@ FIRST = todays_seeds(1).start
 MUTATION_SEEDS = 100
 """Each of some 4,000 events: the bound within which a mistake has to be found."""
 RARE = (
+    "deliver-rotten-batches",
+    "never-resign",
+    "pre-vote-always",
+    "vote-for-shorter-log",
     "serve-rotten-batches",
     "serve-rotten-snapshots",
     "count-strangers",

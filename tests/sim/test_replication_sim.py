@@ -26,7 +26,6 @@ FIRST = todays_seeds(1).start
 QUICKLY_FOUND = (
     "acknowledge-before-the-high-watermark",
     "high-watermark-at-the-log-end",
-    "isr-grows-too-early",
     "one-partition-gets-no-marker",
     "every-marker-commits",
     "end-bumps-no-epoch",
@@ -38,7 +37,12 @@ QUICKLY_FOUND = (
     "half-of-the-voters-commits",
 )
 """Mistakes that a few runs find; a run takes seconds, and ``sim.py --detect`` makes them all."""
-SLOWLY_FOUND = ("replaced-disk-leads", "empty-log-beside-an-unread-directory")
+SLOWLY_FOUND = (
+    "replaced-disk-leads",
+    "empty-log-beside-an-unread-directory",
+    "commits-outlive-leadership",
+    "verifications-end-with-the-epoch",
+)
 """Mistakes of staged faults that take several runs to find, which the long run makes."""
 
 
@@ -157,7 +161,7 @@ def test_same_seed_has_the_same_course() -> None:
     """Invariant 110: a failure can be had again from its seed."""
 
     def course(seed: int) -> tuple[list[str], int]:
-        sim: ReplicationSim = simulate_replication(seed, 2)
+        sim: ReplicationSim = simulate_replication(seed, 1)
         return list(sim.trace), sim.events
 
     assert course(FIRST) == course(FIRST)
