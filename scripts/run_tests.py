@@ -169,14 +169,15 @@ def main() -> int:
         outcomes = list(lanes.map(lambda stage: run(stage, live=live), started_in_order))
     results = [(s, *outcome) for s, outcome in zip(started_in_order, outcomes, strict=True)]
     print(f"\nwhat ran, in {time.monotonic() - started:.0f} s:")
-    for stage, passed, summary, seconds in results:
-        print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {seconds:6.1f} s  {summary}")
+    for stage, passed, summary, seconds, cpu_seconds in results:
+        times = f"{seconds:6.1f} s ({cpu_seconds:6.1f} s CPU)"
+        print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {times}  {summary}")
     left_out = [stage for stage in STAGES if stage not in chosen]
     if names := [stage.name for stage in left_out if not stage.by_name]:
         print(f"left out (scripts/test --all runs them): {', '.join(names)}")
     if names := [stage.name for stage in left_out if stage.by_name]:
         print(f"left out (scripts/test --only NAME runs them): {', '.join(names)}")
-    return 0 if all(passed for _, passed, _, _ in results) else 1
+    return 0 if all(passed for _, passed, *_ in results) else 1
 
 
 def is_usual(stage: Stage, with_long: bool) -> bool:
@@ -188,8 +189,8 @@ def stage_names() -> str:
     return ", ".join(stage.name for stage in STAGES)
 
 
-def run(stage: Stage, *, live: bool) -> tuple[bool, str, float]:
-    """Run one stage; return its result, last line and duration in seconds.
+def run(stage: Stage, *, live: bool) -> tuple[bool, str, float, float]:
+    """Run one stage; return its result, its last line, and its seconds of time and of CPU time.
 
     Its output is printed as it comes if ``live`` is true, else at the end.
     """
@@ -223,14 +224,16 @@ def run(stage: Stage, *, live: bool) -> tuple[bool, str, float]:
         show(line)
         if line.strip():
             last = line.strip()
-    code = process.wait()
+    _, status, usage = os.wait4(process.pid, 0)  # With the processes that it waited for.
+    code = process.returncode = os.waitstatus_to_exitcode(status)
     if code == 0:
         shutil.rmtree(scratch, ignore_errors=True)
     else:
         show(f"what the stage left behind: {scratch}\n")
     if not live:
         print("".join(output), end="", flush=True)
-    return code == 0, re.sub(r"^=+ | =+$", "", last), time.monotonic() - started
+    seconds, cpu_seconds = time.monotonic() - started, usage.ru_utime + usage.ru_stime
+    return code == 0, re.sub(r"^=+ | =+$", "", last), seconds, cpu_seconds
 
 
 if __name__ == "__main__":
