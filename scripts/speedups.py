@@ -21,9 +21,9 @@ TARGET = ROOT / "kwire" / "_speedups.abi3.so"
 FLAGS = ("-std=c11", "-O2", "-fPIC", "-Wall")
 
 
-def build(target: Path = TARGET) -> bool:
+def build(target: Path = TARGET, source: Path = SOURCE) -> bool:
     """Build the module if it is missing or older than its source; return whether it is there."""
-    if target.exists() and target.stat().st_mtime > SOURCE.stat().st_mtime:
+    if target.exists() and target.stat().st_mtime > source.stat().st_mtime:
         return True
     target.unlink(missing_ok=True)
     linker, include = compiler(), Path(sysconfig.get_paths()["include"])
@@ -31,11 +31,11 @@ def build(target: Path = TARGET) -> bool:
         return False
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".speedups-") as folder:
         built = Path(folder) / target.name
-        command = [*linker, *FLAGS, f"-I{include}", str(SOURCE), "-o", str(built)]
+        command = [*linker, *FLAGS, f"-I{include}", str(source), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not built.exists():
             reason = next(iter(done.stderr.splitlines()), f"exit code {done.returncode}")
-            print(f"kwire: {SOURCE.name} was not built, Python is used: {reason}", file=sys.stderr)
+            print(f"kwire: {source.name} was not built, Python is used: {reason}", file=sys.stderr)
             return False
         os.replace(built, target)
     return True

@@ -30,6 +30,7 @@ from trio.testing import MockClock
 
 from kwire.log.disk import RealDisk
 from simulation.disk import SimDisk
+from tests.support.turns.tracer import make_tracer
 
 UNITS_A_MS: Final = 20_000
 """The units that a millisecond of CPU time runs.
@@ -41,8 +42,8 @@ Measured with CPython 3.11 in CPU time (``time.thread_time``), untraced, over th
 BUDGET_MS: Final = 5
 BUDGET: Final = BUDGET_MS * UNITS_A_MS
 """The most work of one turn: 2.5 to 10 ms."""
-SAMPLE: Final = 256
-"""Units between two looks at where a turn is."""
+SAMPLE: Final = 1024
+"""Units between two looks at where a turn is: a hundred looks at a turn that is too long."""
 DISK_CALLS_MS: Final = {
     "remove": 0.05,
     "remove_tree": 0.2,
@@ -86,27 +87,15 @@ class TurnMeter(trio.abc.Instrument):
         self.clock = MockClock(rate=1.0, autojump_threshold=0)
         self._is_on = False
         self._begin = 0
-        self._units = 0
-        self._next_sample = SAMPLE
         self._places: Counter[str] = Counter()
-        self._trace = self._tracer()
+        tracer = self._tracer = make_tracer(self._sample)
+        self._trace: object = tracer
         # The clock reads a counter that rests outside of turns.
-        self.clock._real_clock = lambda: self._units / (1000 * UNITS_A_MS)
+        self.clock._real_clock = lambda: tracer.units / (1000 * UNITS_A_MS)
         self.clock._real_base = 0.0
 
-    def _tracer(self) -> Callable[[FrameType, str, Any], Any]:
-        meter = self
-
-        def trace(frame: FrameType, event: str, arg: object) -> object:
-            meter._units += 1
-            if meter._units >= meter._next_sample:
-                meter._sample(frame)
-            return trace
-
-        return trace
-
     def _sample(self, frame: FrameType | None) -> None:
-        self._next_sample = self._units + SAMPLE
+        self._tracer.next_sample = self._tracer.units + SAMPLE
         path: list[str] = []
         while frame is not None and len(path) < 4:
             name = frame.f_code.co_filename.partition("/kwire/")[2]
@@ -135,17 +124,19 @@ class TurnMeter(trio.abc.Instrument):
     def charge(self, ms: float) -> None:
         """Add the time of a call that the tracer does not see."""
         if sys.gettrace() is self._trace:
-            self._units += int(ms * UNITS_A_MS)
+            self._tracer.units += int(ms * UNITS_A_MS)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leave out what is done here: it is another thread's work."""
-        before = sys.gettrace()
-        sys.settrace(None)
+        is_counting = sys.gettrace() is self._trace
+        if is_counting:
+            self._tracer.stop()
         try:
             yield
         finally:
-            sys.settrace(before)
+            if is_counting:
+                self._tracer.start()
 
     async def in_thread(
         self, work: Callable[[*Arguments], R], *arguments: *Arguments, **_: object
@@ -163,17 +154,17 @@ class TurnMeter(trio.abc.Instrument):
             self._start(task)
 
     def _start(self, task: trio.lowlevel.Task) -> None:
-        self._begin = self._units
-        self._next_sample = self._units + SAMPLE
+        self._begin = self._tracer.units
+        self._tracer.next_sample = self._tracer.units + SAMPLE
         self._places.clear()
-        sys.settrace(self._trace)
+        self._tracer.start()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         if sys.gettrace() is self._trace:
-            sys.settrace(None)
+            self._tracer.stop()
         if self._is_on:
-            units = self._units - self._begin
-            self._begin = self._units
+            units = self._tracer.units - self._begin
+            self._begin = self._tracer.units
             self.total += units
             self.turn_count += 1
             if units > self.longest.units:
