@@ -135,16 +135,19 @@ async def roll(logs: Logs, size: int) -> None:
 
 @LOGS.operation("recovery that cuts at the first batch", "segments", 1_000)
 async def recover(logs: Logs, size: int) -> None:
-    """The node's controller, if it has one, answers meanwhile."""
-    log = logs.create("cut", segment_bytes=200)
+    """The node's controller, if it has one, answers meanwhile. No other log is recovered."""
+    config, own_disk = LogConfig(segment_bytes=200), SimDisk()
+    manager = LogManager([LogDirectory(own_disk, "data")], Clock())
+    await manager.open(lambda topic: config)
+    log = manager.create("cut", ID, 0, config)
     fill(log, 2 * size)
     assert len(log.segments) >= size
-    disk = logs.disk.after_kill()
+    disk = own_disk.after_kill()
     disk.rot("cut-0/00000000000000000000.log", 70)
     directory = LogDirectory(disk, "data")
     again = LogManager([directory], Clock(), threads=DiskThreads(logs.meter.in_thread))
     with logs.meter.measuring():
-        await again.open(logs.configs.__getitem__)
+        await again.open(lambda topic: config)
     assert directory.logs[log.partition].end_offset < 2
 
 
@@ -170,7 +173,7 @@ async def move(logs: Logs, size: int) -> None:
     await manager.open(lambda topic: LogConfig())
     async with trio.open_nursery() as nursery:
         await nursery.start(manager.run)
-        log = manager.create("moved", ID, 0, LogConfig(segment_bytes=20_000))
+        log = manager.create("moved", ID, 0, LogConfig(segment_bytes=60_000))
         log.producers.restore(producers(5_000))
         fill(log, size, **idempotent())
         moved = trio.Event()

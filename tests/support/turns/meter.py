@@ -20,8 +20,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType
-from typing import Any, Final, TypeVar, TypeVarTuple
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
 from unittest.mock import patch
 
 import attrs
@@ -57,6 +58,18 @@ DISK_CALLS_MS: Final = {
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
+Place: TypeAlias = tuple[tuple[CodeType, int], ...]
+"""The innermost functions of kwire with their lines."""
+
+
+@cache
+def _name_of(code: CodeType) -> str:
+    """Return the module of a function of kwire, and an empty text for another function."""
+    return code.co_filename.partition("/kwire/")[2]
+
+
+def _describe(place: Place) -> str:
+    return " < ".join(f"{_name_of(code)}:{line} {code.co_qualname}" for code, line in place)
 
 
 @attrs.define
@@ -65,12 +78,13 @@ class Turn:
 
     units: int = 0
     task: str = ""
-    places: Counter[str] = attrs.field(factory=Counter)
+    places: Counter[Place] = attrs.field(factory=Counter)
 
     def __str__(self) -> str:
         total = sum(self.places.values()) or 1
         shares = "\n".join(
-            f"  {100 * count // total:3d} %  {place}" for place, count in self.places.most_common(5)
+            f"  {100 * count // total:3d} %  {_describe(place)}"
+            for place, count in self.places.most_common(5)
         )
         ms = self.units / UNITS_A_MS
         return f"{self.units:,} units, about {ms:.1f} ms, in {self.task}\n{shares}"
@@ -87,7 +101,7 @@ class TurnMeter(trio.abc.Instrument):
         self.clock = MockClock(rate=1.0, autojump_threshold=0)
         self._is_on = False
         self._begin = 0
-        self._places: Counter[str] = Counter()
+        self._places: Counter[Place] = Counter()
         tracer = self._tracer = make_tracer(self._sample)
         self._trace: object = tracer
         # The clock reads a counter that rests outside of turns.
@@ -96,13 +110,12 @@ class TurnMeter(trio.abc.Instrument):
 
     def _sample(self, frame: FrameType | None) -> None:
         self._tracer.next_sample = self._tracer.units + SAMPLE
-        path: list[str] = []
+        path: list[tuple[CodeType, int]] = []
         while frame is not None and len(path) < 4:
-            name = frame.f_code.co_filename.partition("/kwire/")[2]
-            if name:
-                path.append(f"{name}:{frame.f_lineno} {frame.f_code.co_qualname}")
+            if _name_of(frame.f_code):
+                path.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
-        self._places[" < ".join(path)] += 1
+        self._places[tuple(path)] += 1
 
     # -- what a test uses
 
