@@ -33,6 +33,7 @@ NAMES: Final = [f"group-{number}" for number in range(GROUPS)]
 OFFSETS: Final = 10_000
 TOPIC_OFFSETS: Final = 1_000
 BATCH_RECORDS: Final = 1_000
+CHECK_INTERVAL_S: Final = 600
 TOPICS: Final = [f"topic-{number}" for number in range(OFFSETS // TOPIC_OFFSETS)]
 
 
@@ -43,8 +44,7 @@ async def node_with_groups(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
         "offsets_topic_replication_factor": "1",
     }
     async with metered_node(meter, **settings) as node:
-        for name in TOPICS:
-            await node.create(name, TOPIC_OFFSETS)
+        await node.create_all(TOPICS, TOPIC_OFFSETS)
         await node.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
         await trio.sleep(10)
         await append_commits(node)
@@ -232,7 +232,7 @@ async def delete_large_group(node: MeteredNode, size: int) -> None:
 async def expire(node: MeteredNode, size: int) -> None:
     """The interval's check finds nothing that has expired."""
     with node.meter.measuring():
-        await trio.sleep(1200)
+        await trio.sleep(CHECK_INTERVAL_S + 1)
 
 
 @row("DeleteGroups", "groups", GROUPS, "DeleteGroups")

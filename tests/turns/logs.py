@@ -34,6 +34,8 @@ from tests.support.turns.table import Scene
 
 BASE_OFFSET = struct.Struct(">q")
 CHUNK = 1000
+REMOVAL_S = 70
+"""More than the delay with which files are removed."""
 
 
 @attrs.frozen
@@ -114,7 +116,7 @@ async def restart(logs: Logs, size: int) -> None:
     await trio.lowlevel.checkpoint()
     with logs.meter.measuring():
         assert await logs.manager.restart_at(log, 10 * size)
-        await trio.sleep(120)
+        await trio.sleep(REMOVAL_S)
     assert (log.log_start, log.end_offset) == (10 * size, 10 * size)
 
 
@@ -358,7 +360,7 @@ async def retain(logs: Logs, size: int) -> None:
         await logs.manager.retain(log)
     assert len(log.segments) < 3
     with logs.meter.measuring():
-        await trio.sleep(120)
+        await trio.sleep(REMOVAL_S)
 
 
 @LOGS.operation(
@@ -406,7 +408,7 @@ async def checkpoint(logs: Logs, size: int) -> None:
         for log in changed:
             await logs.manager.delete(log.partition.topic, 0)
             await trio.lowlevel.checkpoint()
-        await trio.sleep(300)
+        await trio.sleep(REMOVAL_S)
 
 
 COMPACTED: dict[str, Any] = {

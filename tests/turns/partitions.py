@@ -45,8 +45,7 @@ async def node_with_partitions(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
         "transaction_state_log_min_isr": "1",
     }
     async with metered_node(meter, **settings) as node:
-        for name in NAMES:
-            await node.create(name, PARTITIONS)
+        await node.create_all(NAMES, PARTITIONS)
         assert len(node.parts.replicas.partitions) == ALL
         yield node
 

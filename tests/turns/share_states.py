@@ -38,8 +38,7 @@ async def node_with_topics(meter: TurnMeter) -> AsyncIterator[MeteredNode]:
         "share_coordinator_snapshot_update_records_per_snapshot": "2",
     }
     async with metered_node(meter, **settings) as node:
-        for name in TOPICS:
-            await node.create(name, TOPIC_PARTITIONS)
+        await node.create_all(TOPICS, TOPIC_PARTITIONS)
         await node.call(find(every(node, None)))
         await trio.sleep(10)
         yield node

@@ -1,7 +1,7 @@
 """A whole node for metered operations; requests reach its dispatcher as frames."""
 
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -112,14 +112,24 @@ class MeteredNode:
 
     async def create(self, name: str, partitions: int = 1, **settings: str) -> None:
         """Create a topic and wait until its partitions are served."""
+        await self.create_all([name], partitions, **settings)
+
+    async def create_all(self, names: Iterable[str], partitions: int, **settings: str) -> None:
+        """Create topics of the same shape and wait until their partitions are served.
+
+        The wait is the longer part: whatever is periodic looks at all partitions meanwhile.
+        """
         shape = CreateTopicsRequest.CreatableTopic
         configs = [
             shape.CreatableTopicConfig(name=key.replace("_", "."), value=value)
             for key, value in settings.items()
         ]
-        topic = shape(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
-        answer = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
-        assert not answer.topics[0].error_code, answer
+        for name in names:
+            topic = shape(
+                name=name, num_partitions=partitions, replication_factor=1, configs=configs
+            )
+            answer = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
+            assert not answer.topics[0].error_code, answer
         await trio.sleep(10)
 
 
