@@ -137,10 +137,14 @@ async def roll(logs: Logs, size: int) -> None:
 
 @LOGS.operation("recovery that cuts at the first batch", "segments", 1_000)
 async def recover(logs: Logs, size: int) -> None:
-    """The node's controller, if it has one, answers meanwhile. No other log is recovered."""
+    """The node's controller, if it has one, answers meanwhile.
+
+    A log of many small batches is recovered before it.
+    """
     config, own_disk = LogConfig(segment_bytes=200), SimDisk()
     manager = LogManager([LogDirectory(own_disk, "data")], Clock())
     await manager.open(lambda topic: config)
+    fill(manager.create("before", ID, 0, LogConfig()), 20 * size, **idempotent())
     log = manager.create("cut", ID, 0, config)
     fill(log, 2 * size)
     assert len(log.segments) >= size
