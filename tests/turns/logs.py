@@ -355,8 +355,8 @@ async def ended_transactions(logs: Logs, size: int) -> None:
 
 @LOGS.operation("retention by time", "segments", 10_000, "log.directories.log_retention.run")
 async def retain(logs: Logs, size: int) -> None:
-    log = logs.create("retained", segment_bytes=200, retention_ms=3_600_000)
-    fill(log, 2 * size, timestamp_ms=TIME_MS - 7_200_000)
+    log = logs.create("retained", segment_bytes=100, retention_ms=3_600_000)
+    fill(log, size, timestamp_ms=TIME_MS - 7_200_000)
     assert len(log.segments) >= size
     for segment in log.segments:
         segment.max_timestamp = -2
@@ -478,7 +478,7 @@ async def compact(logs: Logs, size: int) -> None:
     def count(disk: Disk, job: CleaningJob, pace: Callable[[int], None]) -> Pass:
         nonlocal pass_count
         pass_count += 1
-        if pass_count == 20:
+        if pass_count == 5:
             enough.set()
         return clean(disk, job, pace)
 
