@@ -44,6 +44,7 @@ _KINDS: Final = {
     getattr(errno, "EDQUOT", errno.ENOSPC): DiskErrorKind.NO_ROOM,
     errno.ENOENT: DiskErrorKind.MISSING,
 }
+_TEMPORARY: Final = frozenset({DiskErrorKind.NO_DESCRIPTORS, DiskErrorKind.NO_ROOM})
 _DISK_ERRORS: Final = frozenset(
     {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EIO, errno.EROFS, errno.EACCES}
 )
@@ -63,6 +64,12 @@ def lacks_descriptors(error: BaseException) -> bool:
     """Return whether an error, or its cause, means that too many files are open."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and classify(cause) is DiskErrorKind.NO_DESCRIPTORS
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Return whether an error, or its cause, means a lack of space or of descriptors."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and classify(cause) in _TEMPORARY
 
 
 @contextmanager

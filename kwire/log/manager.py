@@ -5,7 +5,9 @@ pinned. A failed directory stays offline until the broker is restarted. Each dir
 work on its logs (:mod:`kwire.log.directories.directory_service`).
 """
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
@@ -463,5 +465,6 @@ def _choose_directory(
         raise KafkaStorageError("no log directory is online")
     candidates = [d for d in candidates if d.disk.has_room()]
     if not candidates:
-        raise KafkaStorageError("no log directory has room")
+        no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise KafkaStorageError("no log directory has room") from no_room
     return min(candidates, key=lambda directory: len(directory.logs))

@@ -3,8 +3,10 @@
 A partition without a log is either *deferred*, until the first request for it or its turn in the
 background, or *offline*, because its directory failed or had no room. A request for a deferred or
 offline partition creates its log from the newest metadata, so a deferred partition is usable at
-once. A replica that existed before this start gets no empty log while its log may be in a directory
-that could not be read.
+once. A partition for which there was no room or no file descriptor is also retried in the
+background, because no client requests a follower's replica or the partition of a coordinator that
+has not loaded. A replica that existed before this start gets no empty log while its log may be in a
+directory that could not be read.
 """
 
 import logging
@@ -20,6 +22,7 @@ from kwire.errors import (
 )
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk_health import is_temporary
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
@@ -52,6 +55,10 @@ class HostedPartitions:
     """Replicas that existed before this start and whose logs are not open yet."""
     _deferred: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
     """Partitions still to be created, by the first request or in the background."""
+    _retried: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
+    """Offline partitions for which there was no room or no descriptor, the next to retry first."""
+    on_retry_needed: Callable[[], None] = lambda: None
+    """Called when a partition is offline that :meth:`retry_next` may create later."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -183,6 +190,18 @@ class HostedPartitions:
             return None
         return self._create_with_role(topic, index, state)
 
+    @property
+    def retried_count(self) -> int:
+        """The number of offline partitions whose creation is retried."""
+        return len(self._retried)
+
+    def retry_next(self) -> bool:
+        """Retry the creation of one offline partition; return whether it is no longer pending."""
+        key = next(iter(self._retried))
+        del self._retried[key]
+        self.create_pending(*key)
+        return key not in self._retried
+
     def on_log_deleted(self, partition: TopicPartition) -> None:
         """Create a replica that was reassigned here while a thread still used its old log."""
         topic_id = None if self.image is None else self.image.topic_ids.get(partition.topic)
@@ -217,11 +236,12 @@ class HostedPartitions:
             if key not in self._offline:
                 text = "partition has no log topic=%s partition=%d error=%s"
                 logger.error(text, topic.name, index, error)
-            self._offline.add(key)
+            self._on_offline(key, error)
             if not is_new and self.logs.unread_directories:
                 self.on_log_unreachable(*key)
             return None
         self._offline.discard(key)
+        self._retried.pop(key, None)
         self._established.discard(key)
         return self.add(topic.name, topic.id, index, log)
 
@@ -244,7 +264,8 @@ class HostedPartitions:
                 partition.partition,
                 error,
             )
-            self._take_offline(partition)
+            self._drop(partition)
+            self._on_offline((partition.topic_id, partition.partition), error)
             return None
         return partition
 
@@ -277,6 +298,7 @@ class HostedPartitions:
         """Forget a partition without a log that this broker should no longer host."""
         self._deferred.pop(key, None)
         self._offline.discard(key)
+        self._retried.pop(key, None)
         self._established.discard(key)
 
     def on_directory_failed(self, directory: LogDirectory) -> None:
@@ -287,6 +309,12 @@ class HostedPartitions:
         for partition in list(self._by_name.values()):
             if partition.log.disk is directory.disk:
                 self._take_offline(partition)
+
+    def _on_offline(self, key: tuple[bytes, int], error: Exception) -> None:
+        self._offline.add(key)
+        if is_temporary(error):
+            self._retried[key] = None
+            self.on_retry_needed()
 
     def _take_offline(self, partition: Partition) -> None:
         self._drop(partition)

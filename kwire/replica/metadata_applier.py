@@ -6,6 +6,7 @@ Rules:
 * A new partition's files may be created after CreateTopics was answered: by the first request for
   the partition, or in the background. So a topic of a thousand partitions exists and is usable at
   once.
+* A partition whose log lacked room or a descriptor is retried every second in the background.
 """
 
 import logging
@@ -18,6 +19,7 @@ import trio
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.configs.topic import outdated_settings
 from kwire.drive import Slices, give_way
+from kwire.log.disk_health import RETRY_SECONDS
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.ports import Delta, Metadata, TopicState
@@ -28,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 8
 """New partitions of a publication that are created before :meth:`MetadataApplier.apply` returns."""
+_FAILED_AT_ONCE: Final = 100
+"""Partitions whose creation may fail again before the others have to wait for the next retry."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -41,19 +45,35 @@ class MetadataApplier:
     _may_defer: bool = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Create deferred partitions, one at a time, until cancelled.
+        """Create deferred partitions, one at a time, and retry others, until cancelled.
 
         While this task is not running, no partition is deferred.
         """
         self._may_defer = True
+        self.partitions.on_retry_needed = self._has_deferred.notify
         task_status.started()
         try:
             while True:
                 while self.partitions.create_next_deferred():
                     await give_way()
-                await self._has_deferred.wait()
+                if not self.partitions.retried_count:
+                    await self._has_deferred.wait()
+                else:
+                    with trio.move_on_after(RETRY_SECONDS) as wait:
+                        await self._has_deferred.wait()
+                    if wait.cancelled_caught:
+                        await self._retry()
         finally:
             self._may_defer = False
+
+    async def _retry(self) -> None:
+        """Retry each offline partition that lacked room or a descriptor, unless many fail again."""
+        failed_count = 0
+        for _ in range(self.partitions.retried_count):
+            if not self.partitions.retried_count or failed_count == _FAILED_AT_ONCE:
+                return
+            failed_count += not self.partitions.retry_next()
+            await give_way()
 
     async def apply(self, delta: Delta) -> None:
         """Apply a publication: deleted topics, changed settings and changed partitions."""

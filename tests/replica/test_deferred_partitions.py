@@ -1,5 +1,6 @@
-"""A topic of many partitions: most are created after the request was answered."""
+"""Partitions that are created after their topic: most of a large topic, all of a full disk."""
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,6 +10,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.log.disk_health import RESERVE_BYTES
+from simulation.disk import PLENTY
 from tests.support.handlers.broker import Broker, broker, topic_id
 
 MANY = 50
@@ -95,3 +98,47 @@ async def test_all_partitions_are_created_at_once_before_the_background_task_run
     subject = broker()
     await subject.create("t", partitions=MANY)
     assert len(subject.replicas.partitions) == MANY
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+async def test_partitions_of_a_full_disk_are_created_once_there_is_room(
+    autojump_clock: MockClock, leader: int
+) -> None:
+    """Nobody requests a follower's replica, or the partition of a coordinator."""
+    async with running() as subject:
+        subject.disk.capacity = RESERVE_BYTES // 2
+        subject.logs.directories[0].disk.keep_room()
+        await subject.create("__consumer_offsets", partitions=MANY, replicas=(1, 2), leader=leader)
+        await subject.create("t", partitions=MANY, replicas=(1, 2), leader=leader)
+        await trio.sleep(100)
+        partitions = subject.replicas.partitions
+        assert len(partitions) == 0
+        assert partitions.offline_count == 2 * MANY
+        subject.disk.capacity = PLENTY
+        await trio.sleep(1.5)
+        assert len(partitions) == 2 * MANY
+        assert partitions.offline_count == 0
+        assert all((p.leader is not None) == (leader == 1) for p in partitions)
+
+
+async def test_partition_is_created_once_there_are_descriptors(autojump_clock: MockClock) -> None:
+    async with running() as subject:
+        subject.disk.fail_at("mkdir", OSError(errno.EMFILE, "too many open files"))
+        await subject.create("t", replicas=(1, 2), leader=2)
+        assert subject.replicas.partitions.offline_count == 1
+        await trio.sleep(1.5)
+        assert subject.replicas.partitions.find("t", 0) is not None
+        assert subject.replicas.partitions.offline_count == 0
+
+
+async def test_partition_of_a_full_disk_is_forgotten_with_its_topic(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as subject:
+        subject.disk.capacity = RESERVE_BYTES // 2
+        subject.logs.directories[0].disk.keep_room()
+        await subject.create("t", partitions=MANY)
+        await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+        subject.disk.capacity = PLENTY
+        await trio.sleep(1.5)
+        assert len(subject.replicas.partitions) == subject.replicas.partitions.offline_count == 0
