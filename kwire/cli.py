@@ -141,8 +141,8 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> Parser:
     serve = commands.add_parser(
         "serve",
         help="run a node until a signal stops it",
-        description="Run a node until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT` once "
-        "it can answer every request; its log goes to stderr.",
+        description="Run a node until SIGTERM, SIGINT or SIGHUP. It prints `kwire ready on "
+        "HOST:PORT` once it can answer every request; its log goes to stderr.",
         epilog="Without --config it is a broker and its own controller, for clients on this "
         "machine. Exit codes: 0 clean shutdown, 1 bad usage or configuration, 2 the data or an "
         "address is not available.",

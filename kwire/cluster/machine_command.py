@@ -59,6 +59,7 @@ def run_machine(options: Namespace, overrides: Mapping[str, str], signals: "Stop
         serve_metrics_of(nodes, options.metrics_host or HOST, options.metrics_port)
     if signals.received is not None:
         return
+    # In a terminal, SIGHUP means that the terminal was closed, and stops the brokers.
     if hasattr(signal, "SIGHUP") and not (sys.stdin is not None and sys.stdin.isatty()):
         signal.signal(signal.SIGHUP, lambda *_: supervisor.restart_all())
     signals.end_at_once_after(supervisor.kill)

@@ -1,6 +1,7 @@
 """Runs one node in this process until a signal ends it.
 
-The first SIGTERM or SIGINT shuts the node down cleanly; a second one kills it. A disk error in
+The first SIGTERM or SIGINT shuts the node down cleanly; a second one kills it. SIGHUP, which a
+terminal sends when it is closed, shuts the node down cleanly too. A disk error in
 files that the node needs (its metadata log) ends it with one clear line. The functions that need
 the parts of a node import them, so that the signal handlers are installed before anything is
 imported or created.
@@ -33,12 +34,15 @@ logger = logging.getLogger(__name__)
 
 
 class StopSignals:
-    """The handlers of SIGTERM and SIGINT, in place from before a node is created until it ends.
+    """The handlers of SIGTERM, SIGINT and SIGHUP, in place from before a node exists to its end.
 
     The first signal is only recorded, so nothing is left half done; the caller that runs the node
-    shuts it down cleanly. A second signal ends the process at once. For the main thread only.
+    shuts it down cleanly. A second signal ends the process at once, except SIGHUP: a terminal that
+    is closed may send it twice. SIGHUP stays ignored if it was, as under nohup. For the main thread
+    only.
     """
 
+    HANG_UP: Final[int | None] = getattr(signal, "SIGHUP", None)
     NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 
     def __init__(self) -> None:
@@ -51,7 +55,10 @@ class StopSignals:
         self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> Self:
-        self._former = {number: signal.signal(number, self._handle) for number in self.NUMBERS}
+        numbers: list[int] = list(self.NUMBERS)
+        if self.HANG_UP is not None and signal.getsignal(self.HANG_UP) != signal.SIG_IGN:
+            numbers.append(self.HANG_UP)
+        self._former = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(
@@ -106,6 +113,8 @@ class StopSignals:
             self.received = number
             if self._on_first is not None:
                 self._on_first()
+        elif number == self.HANG_UP:
+            return
         elif self._clean_up is None:
             self._second = number
         else:

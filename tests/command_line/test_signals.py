@@ -17,7 +17,7 @@ from tests.support.command_line.process import KWIRE
 
 pytestmark = pytest.mark.slow
 
-TERM, INT = signal.SIGTERM, signal.SIGINT
+TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 SERVE_WITH_SIGNALS = """
 import os, sys
 import kwire.cli
@@ -51,7 +51,7 @@ def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("number", [TERM, INT])
+@pytest.mark.parametrize("number", [TERM, INT, HUP])
 @pytest.mark.parametrize(
     ("event", "part"),
     [
@@ -90,6 +90,26 @@ def test_two_signals_before_the_node_is_ready_end_it_at_once(
     assert list(tmp_path.iterdir()) == []
     assert done.returncode in (128 + TERM, 128 + INT)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_terminal_that_hangs_up_twice_is_a_clean_stop(tmp_path: Path) -> None:
+    """The kernel and the shell may both send SIGHUP."""
+    moment = ("socket.bind", "127.0.0.1", HUP)
+    done = serve(tmp_path, moment, moment)
+    assert list(tmp_path.iterdir()) == []
+    assert done.returncode == 0
+
+
+def test_hang_up_under_nohup_is_ignored(tmp_path: Path) -> None:
+    former = signal.signal(HUP, signal.SIG_IGN)
+    try:
+        done = serve(
+            tmp_path, ("import", "kwire.net.server", HUP), ("open", "meta.properties", TERM)
+        )
+    finally:
+        signal.signal(HUP, former)
+    assert f"signal number={int(TERM)}" in done.stderr
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("event", ["os.mkdir", "made"])
