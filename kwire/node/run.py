@@ -179,6 +179,8 @@ def _reason(error: BaseException) -> str:
 
     if isinstance(error, OSError) and error.filename:
         return refusal(str(error.filename), error)
+    if isinstance(error, OSError):  # A failed write names no file.
+        return with_remedy(str(error), error)
     if isinstance(error.__cause__, OSError):
         return with_remedy(str(error), error.__cause__)
     return str(error)

@@ -45,6 +45,7 @@ def test_start_without_space_is_one_line_and_a_later_one_works(
         full.setattr(RealDisk, "replace", replace)
         with pytest.raises(CannotOpenError, match="No space left on device") as caught:
             run(tmp_path)
+        assert "; make room, or name another directory in log.dirs" in str(caught.value)
         assert "\n" not in str(caught.value)
     run(tmp_path)
 
