@@ -185,7 +185,7 @@ class RaftService:
         return self.voters.is_only(self._raft.state.key)
 
     def may_be_replaced(self, now: float) -> bool:
-        """Return whether this leader may have a successor without knowing of it."""
+        """Return whether this node does not lead, or may have a successor without knowing of it."""
         return progress.may_be_replaced(self._raft.state, now)
 
     @property

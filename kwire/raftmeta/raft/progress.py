@@ -197,9 +197,10 @@ def has_lost_majority(state: RaftState) -> bool:
 
 
 def may_be_replaced(state: RaftState, now: float) -> bool:
-    """Return whether the other voters may have elected another leader.
+    """Return whether the other voters may have elected another leader, or this one has resigned.
 
-    That is possible when too few voters have fetched recently. A voter that received an answer
+    The controller learns only some turns later that its node has resigned. Another leader is
+    possible when too few voters have fetched recently. A voter that received an answer
     grants no pre-vote until its fetch timeout (KIP-996), which is shorter than the time after which
     the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the leader reads
     Fetches that were sent long ago. While this machine was suspended, the voters' timeouts went on.
@@ -207,7 +208,9 @@ def may_be_replaced(state: RaftState, now: float) -> bool:
     ended, and vote at once.
     """
     role = state.role
-    if not isinstance(role, Leader) or state.voters.is_only(state.key):
+    if not isinstance(role, Leader):
+        return True
+    if state.voters.is_only(state.key):
         return False
     since = now + state.suspended_s() - state.config.fetch_timeout_s
     following = _voters_where(state, role, lambda replica: replica.followed_at > since)

@@ -112,3 +112,16 @@ def test_fetch_that_waited_during_a_pause_does_not_vouch_for_the_leader() -> Non
     raft.step(None, woken_at + 0.6, 0)
     say_fetch(raft, key_of(2), woken_at + 0.6)
     assert not progress.may_be_replaced(state, woken_at + 0.7)
+
+
+def test_leader_that_has_resigned_may_be_replaced() -> None:
+    """Invariants 34 and 48: the controller of this node learns of that only some turns later.
+
+    Until then, it must neither reject requests nor answer heartbeats from its own state.
+    """
+    raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    assert leads_while_fetched_by(raft, key_of(2))
+    assert not progress.may_be_replaced(raft.state, raft.state.now)
+    raft.step(None, raft.state.now + 5 * FETCH_TIMEOUT_S, 0)
+    assert not isinstance(raft.state.role, Leader)
+    assert progress.may_be_replaced(raft.state, raft.state.now)
