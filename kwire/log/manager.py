@@ -99,10 +99,11 @@ class LogManager:
     # -- start and stop
 
     def lock(self) -> None:
-        """Lock all directories before anything in them is used; raises AlreadyLocked."""
+        """Lock the directories before anything in them is used; raises AlreadyLocked."""
         try:
             for directory in (*self.directories, *self.claimed):
-                directory.lock()
+                if directory.online:
+                    directory.lock()
         except OSError:
             self.abandon()
             raise

@@ -248,7 +248,11 @@ class BrokerHalf:
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
             features=core.features,
-            log_dirs=[directory.directory_id for directory in core.logs.directories],
+            log_dirs=[
+                directory.directory_id
+                for directory in core.logs.directories
+                if directory.directory_id != ZERO_UUID  # Offline, and unknown to the controller.
+            ],
             publisher=core.publisher,
             ask=partial(core.active_controller.call, decide_on_broker),
             clock=core.clock,

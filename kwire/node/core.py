@@ -164,17 +164,18 @@ def make_core(
     directories. So a failed start leaves no directory formatted.
     """
     disks, random = environment.disks, environment.random
-    examine(config, cluster_id, disks)
+    failed = examine(config, cluster_id, disks).failed
     metrics = Metrics()
     net = environment.open_listeners(build.limits(config), metrics)
     logs: LogManager | None = None
     try:
         tls = open_node_tls(config, metrics, environment.clock)
         endpoints = _bind(config, net, tls, environment.host_name)
-        logs = _lock_directories(config, environment)
-        identity = identify(config, cluster_id, disks, random.randbytes)
+        logs = _lock_directories(config, environment, failed)
+        identity = identify(config, cluster_id, disks, random.randbytes, failed)
         for directory in (*logs.directories, *logs.claimed):
-            directory.directory_id = identity.directories[directory.name]
+            if directory.online:
+                directory.directory_id = identity.directories[directory.name]
         try:
             return _assemble(
                 config, identity, environment, features, metrics, logs, net, tls, endpoints
@@ -276,10 +277,19 @@ def _broker_login(config: BrokerConfig, environment: Environment) -> "NodeLogin 
     return make_login(account, environment.random, environment.clock)
 
 
-def _lock_directories(config: BrokerConfig, environment: Environment) -> LogManager:
-    """Lock the directories and create missing ones; their ids are not known yet."""
+def _lock_directories(
+    config: BrokerConfig, environment: Environment, failed: Mapping[str, OSError]
+) -> LogManager:
+    """Lock the directories and create missing ones; their ids are not known yet.
+
+    The ``failed`` ones are offline from the start, and left alone.
+    """
     data = [os.path.abspath(path) for path in config.data_directories]
     opened = [LogDirectory(environment.disks.open(path), path) for path in all_directories(config)]
+    for directory in opened:
+        if directory.name in failed:
+            directory.disk.fail(failed[directory.name])
+            directory.note_failure()
     logs = LogManager(
         [directory for directory in opened if directory.name in data],
         environment.clock,
@@ -291,7 +301,8 @@ def _lock_directories(config: BrokerConfig, environment: Environment) -> LogMana
     )
     try:
         for directory in opened:
-            directory.disk.make_directory("")
+            if directory.online:
+                directory.disk.make_directory("")
         logs.lock()
     except AlreadyLocked as error:
         raise CannotOpenError(

@@ -2,13 +2,14 @@
 
 Rules: a directory with a ``meta.properties`` is formatted. Any other directory is formatted at
 startup only if this node is the only voter: with several voters, a voter that has lost its log but
-still votes can undo decisions of a majority.
+still votes can undo decisions of a majority. A node starts without the data directories whose
+``meta.properties`` cannot be read, as Kafka does, if it can read that of the metadata log.
 """
 
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kwire.codec.messages.metadata_records import MetadataRecord
@@ -16,6 +17,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, parse_address
 from kwire.log.disk import Disks, RealDisks
+from kwire.log.disk_health import DiskErrorKind, classify
 from kwire.log.formats import names
 from kwire.log.formats.checkpoints import (
     CorruptFile,
@@ -50,6 +52,7 @@ _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
     ("broker.id", int, "number"),
     ("directory.id", uuid_bytes, "uuid"),
 )
+_NO_FAILURES: Final[Mapping[str, OSError]] = {}
 _RESTORE: Final = "restore a copy, or move the directory away to begin with an empty one"
 
 RandomBytes = Callable[[int], bytes]
@@ -76,20 +79,35 @@ class Identity(NamedTuple):
 
     cluster_id: str
     directories: Mapping[str, bytes]
-    """Directory ids by path, in the configured order."""
+    """Directory ids by path, in the configured order; without the failed directories."""
+
+
+class Findings(NamedTuple):
+    """The state of a node's directories before its start."""
+
+    cluster_id: str | None
+    """None for a new cluster."""
+    missing: Sequence[str]
+    """The directories to be formatted."""
+    failed: Mapping[str, OSError]
+    """The directories whose identity cannot be read, with the reason; the node runs without them.
+    """
 
 
 def examine(
-    config: BrokerConfig, configured_id: str | None, disks: Disks
-) -> tuple[str | None, list[str]]:
-    """Return the cluster id (None for a new cluster), and the directories to be formatted.
+    config: BrokerConfig,
+    configured_id: str | None,
+    disks: Disks,
+    known_failures: Mapping[str, OSError] = _NO_FAILURES,
+) -> Findings:
+    """Return the state of the directories; those of ``known_failures`` are not read again.
 
     Changes nothing. Raises CannotOpenError or ConfigError with the reason why the node cannot
     start.
     """
     paths = all_directories(config)
     _check_distinct(config, disks)
-    metas = {path: read_meta(path, disks) for path in paths}
+    metas, failed = _read_metas(config, paths, disks, known_failures)
     formatted = {path: meta for path, meta in metas.items() if meta is not None}
     missing = [path for path, meta in metas.items() if meta is None]
     metadata = os.path.abspath(config.metadata_directory)
@@ -102,7 +120,9 @@ def examine(
                 f"{metadata} lost its metadata log {METADATA_TOPIC}-0, and no other node has a "
                 f"copy; {_RESTORE}"
             )
-        return check(config, formatted, configured_id), missing
+        return Findings(check(config, formatted, configured_id), missing, failed)
+    for path, error in failed.items():  # It may hold the data of a cluster.
+        raise CannotOpenError(refusal(path, error)) from error
     if not is_single_voter(config):
         how = "`kwire format --cluster-id ID --config FILE` with the cluster's id"
         if config.is_controller and not config.voters:
@@ -116,21 +136,55 @@ def examine(
         )
     if configured_id is not None:
         check_cluster_id(configured_id)
-    return configured_id, missing
+    return Findings(configured_id, missing, failed)
 
 
 def identify(
-    config: BrokerConfig, cluster_id: str | None, disks: Disks, random_bytes: RandomBytes
+    config: BrokerConfig,
+    cluster_id: str | None,
+    disks: Disks,
+    random_bytes: RandomBytes,
+    known_failures: Mapping[str, OSError] = _NO_FAILURES,
 ) -> Identity:
     """Return the node's identity; format directories if allowed; raise as :func:`examine` does."""
-    cluster_id, missing = examine(config, cluster_id, disks)
+    cluster_id, missing, failed = examine(config, cluster_id, disks, known_failures)
     cluster_id = cluster_id or uuid_text(random_uuid(random_bytes))
     for path in missing:
         new_id = random_uuid(random_bytes)
         voters = standalone(config, new_id) if not config.voters else None
         format_directory(config, path, cluster_id, new_id, voters, disks=disks)
-    ids = {path: directory_id(path, disks) for path in all_directories(config)}
-    return Identity(cluster_id, ids)
+    paths = [path for path in all_directories(config) if path not in failed]
+    return Identity(cluster_id, {path: directory_id(path, disks) for path in paths})
+
+
+def _read_metas(
+    config: BrokerConfig,
+    paths: Sequence[str],
+    disks: Disks,
+    known_failures: Mapping[str, OSError],
+) -> tuple[dict[str, MetaProperties | None], dict[str, OSError]]:
+    """Return the identities of the directories, and why those of some cannot be read.
+
+    Raises CannotOpenError if the node cannot run without one of these.
+    """
+    metas, failed = dict[str, MetaProperties | None](), dict(known_failures)
+    metadata = os.path.abspath(config.metadata_directory)
+    for path in paths:
+        if path in failed:
+            continue
+        try:
+            metas[path] = read_meta(path, disks)
+        except CannotOpenError as refused:
+            error = refused.__cause__
+            if path == metadata or not isinstance(error, OSError):
+                raise
+            if classify(error) is not DiskErrorKind.BROKEN:
+                raise
+            failed[path] = error
+    if config.is_broker and all(os.path.abspath(p) in failed for p in config.data_directories):
+        path, error = next(iter(failed.items()))
+        raise CannotOpenError(refusal(path, error)) from error
+    return metas, failed
 
 
 def _check_distinct(config: BrokerConfig, disks: Disks) -> None:

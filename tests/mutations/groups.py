@@ -108,8 +108,9 @@ MUTATIONS = (
         name="format-before-the-address-is-taken",
         invariants=(92,),
         path="kwire/node/core.py",
-        old="    examine(config, cluster_id, disks)\n    metrics",
-        new="    identify(config, cluster_id, disks, random.randbytes)\n    metrics",
+        old="    failed = examine(config, cluster_id, disks).failed\n    metrics",
+        new="    identify(config, cluster_id, disks, random.randbytes)\n    failed = {}\n"
+        "    metrics",
         test=f"{_FIRST_USE}::test_port_in_use_leaves_no_files",
     ),
     Mutation(

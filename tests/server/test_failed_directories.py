@@ -6,19 +6,22 @@ import pytest
 import trio
 
 from kwire import errors
+from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.log_move import LogMove
+from kwire.log.formats.names import META_PROPERTIES
+from kwire.node import directory_assignments
 from kwire.node.run import leaves
 from kwire.node.server import Server
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
-from kwire.storage_format.directories import format_node
+from kwire.storage_format.directories import CannotOpenError, format_node
 from kwire.testing.wire import TrioWireClient
 from kwire.types import NO_LEADER
 from tests.support.handlers.broker import one_batch
-from tests.support.server.nodes import config, create, parts_of, running
+from tests.support.server.nodes import config, create, new_node, parts_of, running
 
 pytestmark = pytest.mark.slow
 CLUSTER_ID = "aaaaaaaaaaaaaaaaaaaaaA"
@@ -83,10 +86,94 @@ async def test_records_of_an_unreadable_directory_are_back_once_it_is_readable(
         assert [p.log.end_offset for p in partitions] == [1 if code else 2 for code in codes]
 
 
-async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
-    tmp_path: Path,
+async def test_node_starts_without_a_directory_whose_identity_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Replicas of the removed directory have no leader until it is back with its records."""
+    """Its partitions have no leader until the next start that can read the directory."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    metadata = tmp_path / "metadata"
+    settings = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": str(metadata)}
+    async with running(tmp_path, **settings) as server:
+        await create(server, "t", partitions=PARTITIONS)
+        codes = [await write(server, index) for index in range(PARTITIONS)]
+        assert codes == [errors.NONE] * PARTITIONS
+        lost, remaining = server.core.logs.directories
+        away = [partition.partition for partition in lost.logs]
+        assert 0 < len(away) < PARTITIONS
+    make_unreadable(paths[0])
+    caplog.clear()
+    async with running(tmp_path, **settings) as server:
+        (line,) = [line for line in caplog.messages if line.startswith("directory offline")]
+        assert line.startswith(f"directory offline name={paths[0]} error=")
+        assert server.core.logs.statistics()["offline_directories"] == 1
+        assert server.core.publisher.image.brokers[1].log_dirs == (remaining.directory_id,)
+        topic = server.core.publisher.image.topic("t")
+        assert topic is not None
+        assert [n for n, each in topic.partitions.items() if each.leader == NO_LEADER] == away
+        codes = [await write(server, index) for index in range(PARTITIONS)]
+        assert [n for n, code in enumerate(codes) if code != errors.NONE] == away
+        async with await TrioWireClient.connect(*server.address) as client:
+            response = await client.call(DescribeLogDirsRequest(topics=None), 4)
+        codes_by_path = {each.log_dir: each.error_code for each in response.results}
+        assert codes_by_path == {
+            str(paths[0]): KafkaStorageError.code,
+            str(paths[1]): errors.NONE,
+        }
+    make_readable(paths[0])
+    async with running(tmp_path, **settings) as server:
+        ends = [
+            parts_of(server).replicas.partitions.get("t", n).log.end_offset
+            for n in range(PARTITIONS)
+        ]
+        assert ends == [1 if n in away else 2 for n in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("names", [("metadata",), ("a", "b")])
+async def test_node_needs_the_metadata_log_and_one_more_directory(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    settings = {
+        "log_dirs": ",".join(map(str, paths)),
+        "metadata_log_dir": str(tmp_path / "metadata"),
+    }
+    async with running(tmp_path, **settings) as server:
+        await create(server, "t")
+    for name in names:
+        make_unreadable(tmp_path / name)
+    with pytest.raises(CannotOpenError, match=rf"cannot use the data directory .*/{names[0]}: "):
+        new_node(config(tmp_path, **settings))
+
+
+async def test_new_cluster_is_not_formatted_beside_an_unreadable_directory(tmp_path: Path) -> None:
+    """The directory may hold the data of the cluster whose other disk was not mounted."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    paths[1].mkdir()
+    (paths[1] / META_PROPERTIES).symlink_to(paths[1] / META_PROPERTIES)
+    with pytest.raises(CannotOpenError, match=r"cannot use the data directory .*/b: "):
+        new_node(config(tmp_path, log_dirs=",".join(map(str, paths))))
+    assert not (paths[0] / META_PROPERTIES).exists()
+
+
+def make_unreadable(directory: Path) -> None:
+    """Let every read of ``meta.properties`` fail."""
+    path = directory / META_PROPERTIES
+    path.rename(directory / "kept")
+    path.symlink_to(path)
+
+
+def make_readable(directory: Path) -> None:
+    (directory / META_PROPERTIES).unlink()
+    (directory / "kept").rename(directory / META_PROPERTIES)
+
+
+async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas of the removed directory have no leader before the controller gets a new place.
+
+    If the directory is back by then, so are their records.
+    """
     paths = [str(tmp_path / name) for name in ("a", "b")]
     metadata = str(tmp_path / "metadata")
     alone = {"log_dirs": paths[0], "metadata_log_dir": metadata}
@@ -104,10 +191,12 @@ async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are
         assert all(logs.get("t", n).log.disk is not added for n in range(4))
         away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added]
         assert 0 < len(away) < PARTITIONS
+    monkeypatch.setattr(directory_assignments, "RETRY_S", 600.0)
     async with running(tmp_path, **alone) as server:
         assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
         codes = [await write(server, index, "u") for index in range(PARTITIONS)]
         assert [n for n in range(PARTITIONS) if codes[n] != errors.NONE] == away
+    monkeypatch.undo()
     async with running(tmp_path, **both) as server:
         logs = parts_of(server).replicas.partitions
         assert [logs.get("t", n).log.end_offset for n in range(4)] == [3] * 4

@@ -47,7 +47,7 @@ class LogDirectory:
     disk: Disk
     name: str
     """The directory's path, for log lines and for DescribeLogDirs."""
-    directory_id: bytes = ZERO_UUID
+    directory_id: bytes = ZERO_UUID  # Also if ``meta.properties`` could not be read.
     logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
     futures: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
     """Logs that are being copied here from other directories (KIP-113)."""

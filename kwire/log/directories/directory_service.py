@@ -113,6 +113,8 @@ class DirectoryService:
 
     async def load(self, config_of: Callable[[str], LogConfig]) -> None:
         """Open every log, recovering those that were not closed cleanly."""
+        if self.directory.note_failure():
+            return
         slices = Slices(self.clock.now)
         try:
             for _ in self.directory.load(config_of, self.clock.now_ms()):
