@@ -4,13 +4,13 @@ A lookup on the event loop reads only the page cache, and raises :class:`WouldWa
 cached. A thread then performs the same reads and discards most of the data. Finally, the lookup is
 repeated on the loop, with reads that may block but normally find every page cached. The log may
 change in between, because no result of the first lookup is used. Only cached data can show that an
-index is wrong, so :func:`preparation` looks again after the thread's reads.
+index is wrong, so there is one more lookup between the two that does not wait (:data:`MAY_WAIT`).
 """
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 from kwire.log.disk import Disk, File
 from kwire.records.header import Buffer
@@ -19,6 +19,14 @@ Job = Callable[[], None]
 Prepare = Callable[[], Job]
 ReadAt = Callable[[int, int], Buffer]
 """A function that reads from a file: its arguments are the position and the largest size."""
+
+
+MAY_WAIT: Final = (False, False, True)
+"""Whether each attempt at a lookup may wait for the disk; before the next one, a thread reads.
+
+The second attempt may find with the data of the first one that an index is wrong. The thread then
+rebuilds the index, which takes as long as the segment is large.
+"""
 
 
 class LookUp(Protocol):
@@ -61,9 +69,9 @@ def preparation(look_up: LookUp, make_job: Prepare) -> Iterator[Job]:
     The first one reads what is not cached; the other rebuilds the indexes if that shows that they
     are wrong. ``make_job`` is called when the lookup has raised :class:`WouldWait`.
     """
-    for _ in range(2):
+    for may_wait in MAY_WAIT[:-1]:
         try:
-            look_up(wait=False)
+            look_up(wait=may_wait)
         except WouldWait:
             pass
         else:

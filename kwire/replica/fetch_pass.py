@@ -25,7 +25,7 @@ from kwire.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import MAY_WAIT, WouldWait
 from kwire.log.disk_health import lacks_descriptors
 from kwire.log.formats.txn_index import LISTED_MAX, AbortedTxn
 from kwire.log.partition_log import Elsewhere
@@ -84,8 +84,8 @@ class FetchPass:
     """The reads shared by consumers whose fetches the same append has completed."""
     shared: SharedRead | None = attrs.field(init=False, default=None)
     """The shared read that the last visit has used or left for others; None if there is none."""
-    waits_for_disk: bool = False
-    """True if lookups may wait for the disk, because a thread has read what they need."""
+    attempt: int = 0
+    """The number of times that threads have read what lookups need; see :data:`MAY_WAIT`."""
     results: list[ReadResult] = attrs.field(init=False, factory=list)
     """The results, in the order of the visits."""
     total_bytes: int = attrs.field(init=False, default=0)
@@ -243,7 +243,7 @@ class FetchPass:
                 isolation=options.isolation,
                 at_least_one=not (self.total_bytes or holds_back),
                 last_fetched_epoch=requested.last_fetched_epoch,
-                wait=self.waits_for_disk,
+                wait=MAY_WAIT[self.attempt],
             )
         except OSError as error:
             result = self._read_without_files(partition, requested, error)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from kwire.drive import give_way
+from kwire.log.cold_lookups import MAY_WAIT
 from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition
@@ -82,13 +83,16 @@ def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int)
 
 
 async def _read_cold(reading: FetchPass, requested: list[FetchPartition]) -> FetchPass:
-    """Return a second pass, after threads have read the data that lookups need."""
-    reading.drop()
+    """Return another pass, after threads have read the data that lookups need."""
     replicas, options = reading.replicas, reading.options
-    await replicas.warm(reading.cold)
-    warm = FetchPass(replicas, options, reading.watch, reading.shared_reads, waits_for_disk=True)
-    await _visit_in_turns(warm, requested)
-    return warm
+    for attempt in range(1, len(MAY_WAIT)):
+        reading.drop()
+        await replicas.warm(reading.cold)
+        reading = FetchPass(replicas, options, reading.watch, reading.shared_reads, attempt=attempt)
+        await _visit_in_turns(reading, requested)
+        if not reading.cold:
+            break
+    return reading
 
 
 async def _visit_in_turns(reading: FetchPass, requested: list[FetchPartition]) -> None:
@@ -114,7 +118,7 @@ def _begin_wait(reading: FetchPass) -> Steps[FetchWait | None]:
         has_changed = False
         if reading.watch is not None:
             has_changed = reading.watch.has_changes
-        elif len(reading.results) < TURN_PARTITIONS and not reading.waits_for_disk:
+        elif len(reading.results) < TURN_PARTITIONS and not reading.attempt:
             read_now = [each.partition for each in reading.results if each.partition]
             waits.add(wait, read_now)  # None of them can have changed in this turn.
         else:
@@ -151,7 +155,7 @@ def _read_again(
     reported = set(context.add_changed())
     pending = list(enumerate(context.partitions))
     try:
-        for reading.waits_for_disk in (False, True):
+        for reading.attempt in range(len(MAY_WAIT)):
             reading.cold, cold = [], []
             for count, (position, each) in enumerate(pending, 1):
                 if everything or each in reported or _is_outdated(reading, position):

@@ -26,7 +26,7 @@ from kwire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import MAY_WAIT, WouldWait
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
@@ -234,7 +234,7 @@ class ShareFetch:
 
     async def _read(self, led: LedShare, max_bytes: int, *, at_least_one: bool) -> _Read | None:
         """Return the part of a partition's log that starts at the group's next offset."""
-        for waits_for_disk in (False, True):
+        for waits_for_disk in MAY_WAIT:
             led.check()
             self.service.replicas.check_lease()
             if led.in_flight.move_start(led.partition.log.log_start):

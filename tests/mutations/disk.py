@@ -167,8 +167,8 @@ MUTATIONS = (
         name="cold-places-are-looked-up-on-the-loop",
         invariants=(91,),
         path="kwire/replica/fetch_pass.py",
-        old="waits_for_disk: bool = False",
-        new="waits_for_disk: bool = True",
+        old="attempt: int = 0",
+        new="attempt: int = 2",
         test="tests/replica/test_cold_fetch.py",
     ),
     Mutation(

@@ -335,8 +335,8 @@ MUTATIONS = (
         name="wait-for-a-cold-disk-when-reading-again",
         invariants=(91,),
         path="kwire/replica/fetching.py",
-        old="for reading.waits_for_disk in (False, True):",
-        new="for reading.waits_for_disk in (True,):",
+        old="for reading.attempt in range(len(MAY_WAIT)):",
+        new="for reading.attempt in (2,):",
         test="tests/replica/test_cold_fetch.py"
         "::test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread",
     ),

@@ -1,6 +1,7 @@
 """A Fetch of segments outside the page cache: threads wait for the disk, the loop does not."""
 
 import threading
+from collections.abc import Generator
 from itertools import count
 
 import attrs
@@ -8,7 +9,8 @@ import pytest
 
 from kwire.drive import give_way
 from kwire.log.disk import File
-from kwire.log.formats import names
+from kwire.log.formats import names, offset_index
+from kwire.log.segments.segment import Repair
 from kwire.records import header
 from kwire.records.header import Buffer
 from kwire.replica.verification import NOT_REQUIRED
@@ -96,6 +98,31 @@ async def test_position_in_a_cold_segment_is_looked_up_by_a_thread(
     assert isinstance(disk, ColdDisk)
     assert disk.loop_waits == []
     assert {path.rpartition(".")[2] for path in disk.thread_waits} == {"index", "log"}
+
+
+async def test_wrong_index_of_a_cold_segment_is_rebuilt_by_a_thread(
+    subject: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 91: only the data that the first thread has read show that it is wrong."""
+    disk, are_on_loop = subject.disk, list[bool]()
+    assert isinstance(disk, ColdDisk)
+    path = subject.replicas.partitions.get("t", 0).log.segments[0].files.path(names.INDEX)
+    pairs = offset_index.entries(bytes(disk.inode(path).data), 0)
+    wrong = b"".join(offset_index.ENTRY.pack(offset, at + 7) for offset, at in pairs)
+    disk.write(path, wrong)
+    disk.warm.clear()
+    building = Repair.building
+
+    def record(self: Repair, file: File | None = None) -> Generator[None, None, None]:
+        if self.built is None:
+            are_on_loop.append(threading.current_thread() is threading.main_thread())
+        return building(self, file)
+
+    monkeypatch.setattr(Repair, "building", record)
+    (answer,) = await fetch(subject, at("t", 7, max_bytes=70))
+    assert values(answer)[0] == (7, b"7")
+    assert are_on_loop == [False]
+    assert disk.loop_waits == []
 
 
 async def test_cold_and_warm_partitions_of_one_request_are_answered(subject: Broker) -> None:

@@ -28,7 +28,7 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import MAY_WAIT, WouldWait
 from kwire.log.directories import future_logs
 from kwire.log.directories.directory_service import DirectoryService
 from kwire.log.directories.move_rules import Throttle
@@ -142,11 +142,12 @@ class LogMove:
         def has_changed() -> bool:
             return log.clean_state.removal_count != removal_count or not self.is_possible
 
-        try:
-            segment, region = self._locate(SLICE_BYTES, wait=False)
-        except WouldWait as cold:
-            await self._in_thread(cold.job)
-            segment, region = self._locate(SLICE_BYTES, wait=True)
+        for may_wait in MAY_WAIT:
+            try:
+                segment, region = self._locate(SLICE_BYTES, wait=may_wait)
+                break
+            except WouldWait as cold:
+                await self._in_thread(cold.job)
         data: list[bytes] = []
         with region:
             await self._in_thread(lambda: data.append(region.read()))
