@@ -166,17 +166,17 @@ class GroupCoordinator(GroupKinds):
         except CoordinatorLoadInProgress:
             return HeartbeatResponse()
 
-    async def consumer_heartbeat(
+    def consumer_heartbeat(
         self, request: "ConsumerGroupHeartbeatRequest", client: Client
-    ) -> "ConsumerGroupHeartbeatResponse":
+    ) -> "Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse":
         """Have a member of a consumer group join, stay, change or leave (KIP-848)."""
         from kwire.group.consumer import requests as consumer_requests
 
-        reply: ConsumerGroupHeartbeatResponse = await self._call(
-            request.group_id,
+        reply = self.service.begin(
+            self.partition_of(request.group_id),
             lambda shard, *when: consumer_requests.heartbeat(shard, request, client, *when),
         )
-        return reply
+        return cast("Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse", reply)
 
     async def describe_consumer_group(self, group_id: str) -> "DescribedConsumerGroup":
         """Describe a consumer group; many members are described in slices."""

@@ -18,6 +18,7 @@ from kwire.group.decision_builder import Client
 from kwire.handlers.shared.consumer_groups import check_enabled
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
+from kwire.waits import Slow
 
 
 def refuse(
@@ -51,9 +52,9 @@ _FLAT: Final = Flat(
 
 
 @handles(ConsumerGroupHeartbeatRequest, refuse=refuse, flat=_FLAT)
-async def consumer_group_heartbeat(
+def consumer_group_heartbeat(
     context: Context, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
+) -> Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse:
     check_enabled(context)
     context.check_allowed("Read", "Group", request.group_id)
     for name in request.subscribed_topic_names or ():
@@ -66,4 +67,4 @@ async def consumer_group_heartbeat(
         client_host=f"/{context.client_host}",
         may_describe=partial(context.is_allowed, "Describe", "Topic"),
     )
-    return await context.groups.consumer_heartbeat(request, client)
+    return context.groups.consumer_heartbeat(request, client)

@@ -86,6 +86,7 @@ FIGURES: Final = {
     "Copy of a record to a follower": 9565,
     "Heartbeat": 1108,
     "ConsumerGroupHeartbeat": 1416,
+    "ConsumerGroupHeartbeat with partitions": 3463,
     "OffsetCommit": 3580,
     "Metadata of one topic": 1113,
     "ApiVersions": 3008,
@@ -430,7 +431,15 @@ async def test_heartbeat_of_a_consumer_group() -> None:
             heartbeat = ConsumerGroupHeartbeatRequest(member_epoch=joined.member_epoch, **identity)
             answer, tracer = await cost(node, lambda _: heartbeat, 1)
             assert (answer.error_code, answer.member_epoch) == (0, joined.member_epoch)
-        check("ConsumerGroupHeartbeat", tracer)
+            check("ConsumerGroupHeartbeat", tracer)
+            shape = ConsumerGroupHeartbeatRequest.TopicPartitions
+            heartbeat.topic_partitions = [
+                shape(topic_id=each.topic_id, partitions=each.partitions)
+                for each in joined.assignment.topic_partitions
+            ]
+            answer, tracer = await cost(node, lambda _: heartbeat, 1)
+            assert (answer.error_code, answer.member_epoch) == (0, joined.member_epoch)
+            check("ConsumerGroupHeartbeat with partitions", tracer)
 
 
 VERSIONS: Final = ApiVersionsResponse(
