@@ -21,6 +21,7 @@ from simulation.disk import PLENTY
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import SimClient, World
 from simulation.replication.controller_faults import ControllerFaults
+from simulation.replication.lease_faults import LeaseFaults
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine
 from simulation.replication.scene import Scene
@@ -43,6 +44,7 @@ class Faults:
     checks: ReplicationChecks
     staged: StagedFaults = attrs.field(init=False)
     controllers: ControllerFaults = attrs.field(init=False)
+    leases: LeaseFaults = attrs.field(init=False)
     is_staged_only: bool = False
     """True if staged faults are the only faults of this run."""
     _mended_at: float = float("-inf")
@@ -52,6 +54,7 @@ class Faults:
     def __attrs_post_init__(self) -> None:
         self.staged = StagedFaults(Scene(self.world, self.books, self.random, self.checks))
         self.controllers = ControllerFaults(self.world, self.random)
+        self.leases = LeaseFaults(self.world, self.random)
 
     @property
     def has_elr(self) -> bool:
@@ -96,6 +99,8 @@ class Faults:
                 (self._fill_disk, 1),
                 (self._install, 2),
                 (self._set_clock, 1),
+                (self.leases.suspend, 2),
+                (self.leases.refuse, 2),
                 (self._stage, 4),
             ),
             strict=True,

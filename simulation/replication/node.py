@@ -5,6 +5,8 @@ listeners, clock and randomness are simulated.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import permutations
+from math import inf
 from random import Random
 from typing import Final
 
@@ -38,6 +40,7 @@ from simulation.replication.sharing.links import MemberListeners
 from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
+SESSION_S: Final = SESSION_MS / 1000
 _NOTICED_S: Final = 1.0
 """The time in which a controller takes refused connections for the end of a process."""
 _ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)
@@ -55,6 +58,7 @@ class Cluster:
     """The initial levels of the features."""
     initial_voters: VoterSet | None = None
     """The initial voters of a dynamic quorum; None if the voters are configured."""
+    machines: dict[int, "SimMachine"] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -112,6 +116,8 @@ class SimMachine:
     server: Server | None = None
     is_stopping: bool = False
     clock: SimClock = attrs.field(factory=SimClock)
+    _started_at: float = inf
+    """The time of the world at which the current or last process started."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _listeners: MemberListeners = attrs.field(init=False)
     """The listeners of the current or last process."""
@@ -178,22 +184,35 @@ class SimMachine:
         return Standing.EXCUSED if self._is_excused() else Standing.FENCED
 
     def _is_excused(self) -> bool:
-        """Return whether a firewall hides from the broker that it is fenced.
+        """Return whether a firewall may hide from the broker that it is fenced.
 
-        Its lease lasts longer than a session only while it is refused by so many controllers that
-        the others are no majority, and each of the others can answer that it does not lead. A
-        controller whose connections are refused and reset may fence it early.
+        A firewall can do so in three ways:
+
+        * The lease lasts longer than a session while the broker takes so many controllers for
+          ended that the others are no majority. Some of them may have ended.
+        * A controller whose connections the broker refuses takes the broker for ended.
+        * Voters whose connections the active controller refuses take that for ended, and elect
+          another one. The former one answers heartbeats until its fetch timeout has passed.
         """
         wire, books, now = self.cluster.wire, self.cluster.books, world_time()
-        others = [voter for voter in books.voters if voter != self.id]
         fenced_at = books.fenced_at.get(self.id, now)
-        since = now - SESSION_MS / 1000
-        refused = [v for v in others if wire.was_refused(self.id, v, since)]
-        hears_all = not any(wire.is_cut(self.id, v) or wire.is_cut(v, self.id) for v in others)
-        if hears_all and 2 * (len(books.voters) - len(refused)) <= len(books.voters):
+        others = [voter for voter in books.voters if voter != self.id]
+        since = now - SESSION_S
+        refused = {v for v in others if wire.was_refused(self.id, v, since)}
+        gone = {v for v in others if not self.cluster.machines[v].has_run(since)} | refused
+        if refused and 2 * (len(books.voters) - len(gone)) <= len(books.voters):
             return now < fenced_at + WITHOUT_CONTROLLERS_S
-        is_early = any(wire.was_refused(v, self.id, fenced_at - _NOTICED_S) for v in others)
-        return is_early and now < fenced_at + SESSION_MS / 1000
+        if any(wire.was_refused(v, self.id, fenced_at - _NOTICED_S) for v in others):
+            return now < fenced_at + SESSION_S
+        fetch_timeout_s = self.config.controller_quorum_fetch_timeout_ms / 1000
+        since -= fetch_timeout_s
+        pairs = permutations(books.voters, 2)
+        is_deposed = any(wire.was_refused(source, target, since) for source, target in pairs)
+        return is_deposed and now < fenced_at + fetch_timeout_s
+
+    def has_run(self, since: float) -> bool:
+        """Return whether the current process has run since then."""
+        return self.server is not None and self._started_at <= since
 
     @property
     def is_registered(self) -> bool:
@@ -218,6 +237,7 @@ class SimMachine:
         if self.server is not None:
             return
         self.lives += 1
+        self._started_at = world_time()
         self.is_stopping = False
         self.features = self.installed
         self.clock.gate, self._scope = Gate(), trio.CancelScope()

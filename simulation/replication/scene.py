@@ -69,7 +69,10 @@ class Scene:
         return state
 
     async def produce(self, node: int, index: int, count: int) -> None:
-        """Let a leader append records, acknowledged without waiting for followers."""
+        """Let a leader append records, acknowledged without waiting for followers.
+
+        It must not acknowledge them while it is fenced (invariant 34).
+        """
         topic = ProduceRequest.TopicProduceData
         for _ in range(count):
             self._count += 1
@@ -81,7 +84,10 @@ class Scene:
                 timeout_ms=1_000,
                 topic_data=[topic(name=TOPIC, partition_data=[partition])],
             )
-            await self.client().call(node, request, version=BEFORE_TOPIC_IDS)
+            client = self.client()
+            answer = await client.call(node, request, version=BEFORE_TOPIC_IDS)
+            if answer is not None and not answer.responses[0].partition_responses[0].error_code:
+                client.demand_unfenced()
 
     async def reassign(
         self, node: int, index: int, replicas: Sequence[int], *, topic: str = TOPIC

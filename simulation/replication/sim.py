@@ -131,10 +131,9 @@ class ReplicationSim:
         cluster = Cluster(self.seed, wire, self.books, self.release.levels)
         cluster.initial_voters = initial_voters(voters) if is_dynamic else None
         directory_count = 2 if self.release.has_directories else self.random.choice((1, 2, 2, 2))
-        return {
-            node: self._machine(cluster, node, controllers, directory_count)
-            for node in sorted({*NODES, *controllers})
-        }
+        for node in sorted({*NODES, *controllers}):
+            cluster.machines[node] = self._machine(cluster, node, controllers, directory_count)
+        return cluster.machines
 
     def _machine(
         self, cluster: Cluster, node: int, controllers: Sequence[int], directory_count: int

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from simulation.replication.disk_stages import fill_slow_disk, return_without_log
+from simulation.replication.lease_stages import refuse_leader, suspend_leader
 from simulation.replication.machine_stages import suspend_controller, suspend_coordinator
 from simulation.replication.network_stages import (
     fence_in_vain,
@@ -27,9 +28,11 @@ STAGES: Final[Mapping[str, Callable[[Scene, trio.Nursery], Awaitable[None]]]] = 
     "lose-decisions": lose_decisions,
     "move-during-verification": move_during_verification,
     "read-late": read_late,
+    "refuse-leader": refuse_leader,
     "return-without-log": return_without_log,
     "suspend-controller": suspend_controller,
     "suspend-coordinator": suspend_coordinator,
+    "suspend-leader": suspend_leader,
 }
 """The staged faults by name."""
 DRAWN: Final = ("fence-in-vain", "move-during-verification", "read-late")

@@ -7,7 +7,6 @@ import trio
 
 from simulation.disk import PLENTY
 from simulation.raft.mutations import Mutation
-from simulation.replication.mutations.staged import MUTATIONS as STAGED
 from simulation.replication.mutations.table import MUTATIONS
 from simulation.replication.sharing.groups import SHARING
 from simulation.replication.sim import (
@@ -21,6 +20,7 @@ from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_STEPS", "14"))
 MUTATION_SEEDS = 30
+STAGED = [mutation for mutation in MUTATIONS if mutation.stage in STAGES]
 STAGED_STEPS = 8
 FIRST = todays_seeds(1).start
 QUICKLY_FOUND = (
@@ -37,13 +37,19 @@ QUICKLY_FOUND = (
     "half-of-the-voters-commits",
 )
 """Mistakes that a few runs find; a run takes seconds, and ``sim.py --detect`` makes them all."""
-SLOWLY_FOUND = (
+IN_THE_LONG_RUN = (
     "replaced-disk-leads",
     "empty-log-beside-an-unread-directory",
     "commits-outlive-leadership",
     "verifications-end-with-the-epoch",
+    "leases-stand-still-with-the-machine",
+    "one-refusal-ends-all-controllers",
 )
-"""Mistakes of staged faults that take several runs to find, which the long run makes."""
+"""Mistakes of staged faults that the long run makes.
+
+The first four take several runs to find. The other two need a run of their own each, and the staged
+faults that show them have no other mistakes; any run may have such a suspension or firewall.
+"""
 
 
 @pytest.mark.slow
@@ -107,11 +113,12 @@ def test_promises_to_share_members_survive_all_faults(seed: int) -> None:
 @pytest.mark.parametrize("seed", todays_seeds(2))
 @pytest.mark.parametrize("stage", [name for name in STAGES if name not in DRAWN])
 def test_promises_of_the_cluster_survive_a_staged_fault(stage: str, seed: int) -> None:
-    """Invariants 1, 22, 33 and 48: no other run has these faults, which only their mutations show.
+    """Invariants 1, 22, 33, 34 and 48: most of these faults are in no other run.
 
     A replica whose disk was replaced must not lead while others may have its records; what waits
-    for room on a slow disk is written without a further append; and what a controller decided
-    before it was deposed is confirmed only if it was committed.
+    for room on a slow disk is written without a further append; what a controller decided before
+    it was deposed is confirmed only if it was committed; and a leader whose machine was suspended,
+    or which a firewall separates from the active controller, serves no longer than its lease.
     """
     sim = simulate_replication(seed, STAGED_STEPS, stage=stage)
     assert any(sim.world.history.acknowledged.values())
@@ -132,7 +139,7 @@ def test_the_simulation_catches(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", parameters(STAGED, SLOWLY_FOUND))
+@pytest.mark.parametrize("mutation", parameters(STAGED, IN_THE_LONG_RUN))
 def test_the_simulation_catches_in_a_staged_fault(mutation: Mutation) -> None:
     """Runs without other faults are short, and most of them show the mistake."""
     with mutation.active():
@@ -154,6 +161,32 @@ async def test_two_full_disks_in_a_row_leave_room(autojump_clock: object) -> Non
         await trio.sleep(1.0)
         nursery.start_soon(sim.faults._keep_full, machine, 2.0)
     assert [disk.capacity for disk in machine.disks] == [PLENTY] * len(machine.disks)
+
+
+async def test_suspended_machine_stands_still_and_resumes(autojump_clock: object) -> None:
+    """The world goes on meanwhile: afterwards its clock is behind by the suspension."""
+    sim = ReplicationSim(FIRST)
+    machine, began_at = sim.machines[1], trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sim.faults.leases._suspend, machine, 20.0)
+        await trio.sleep(15.0)
+        assert machine.is_paused
+        assert machine.clock.now() == began_at
+    assert not machine.is_paused
+    assert machine.clock.now() == began_at
+    assert machine.clock.suspended_s() == pytest.approx(20.0)
+
+
+async def test_machine_that_all_faults_have_left_is_not_resumed_again(
+    autojump_clock: object,
+) -> None:
+    sim = ReplicationSim(FIRST)
+    machine = sim.machines[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sim.faults.leases._suspend, machine, 20.0)
+        await trio.sleep(5.0)
+        sim.faults.mend_all()
+    assert machine.clock.suspended_s() == pytest.approx(5.0)
 
 
 @pytest.mark.slow

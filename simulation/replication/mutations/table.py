@@ -4,6 +4,7 @@ from typing import Final
 
 from simulation.replication.mutations.assigned_groups import MUTATIONS as ASSIGNED_GROUPS
 from simulation.replication.mutations.groups import MUTATIONS as GROUPS
+from simulation.replication.mutations.leases import MUTATIONS as LEASES
 from simulation.replication.mutations.metadata import MUTATIONS as METADATA
 from simulation.replication.mutations.operators import MUTATIONS as OPERATORS
 from simulation.replication.mutations.replicas import MUTATIONS as REPLICAS
@@ -17,6 +18,7 @@ MUTATIONS: Final = (
     *GROUPS,
     *ASSIGNED_GROUPS,
     *SHARE_GROUPS,
+    *LEASES,
     *METADATA,
     *OPERATORS,
     *STAGED,
