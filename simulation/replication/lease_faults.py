@@ -57,8 +57,8 @@ class LeaseFaults:
         others = [other for other in machines if other != node]
         controllers = [other for other in others if machines[other].config.is_controller]
         active = [other for other in others if machines[other].is_active]
-        one = [self.random.choice(others)]
-        peers = self.random.choice((others, controllers, active or one, one))
+        chosen = [self.random.choice(others)]
+        peers = self.random.choice((others, controllers, active or chosen, chosen))
         inwards = [(peer, node) for peer in peers]
         outwards = [(node, peer) for peer in peers]
         links = self.random.choice((inwards, inwards, outwards, [*inwards, *outwards]))

@@ -199,8 +199,8 @@ class SimMachine:
         others = [voter for voter in books.voters if voter != self.id]
         since = now - SESSION_S
         refused = {v for v in others if wire.was_refused(self.id, v, since)}
-        gone = {v for v in others if not self.cluster.machines[v].has_run(since)} | refused
-        if refused and 2 * (len(books.voters) - len(gone)) <= len(books.voters):
+        silent = {v for v in others if not self.cluster.machines[v].has_run(since)} | refused
+        if refused and 2 * (len(books.voters) - len(silent)) <= len(books.voters):
             return now < fenced_at + WITHOUT_CONTROLLERS_S
         if any(wire.was_refused(v, self.id, fenced_at - _NOTICED_S) for v in others):
             return now < fenced_at + SESSION_S

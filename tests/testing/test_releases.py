@@ -108,8 +108,8 @@ def test_nodes_of_a_cluster_talk_to_each_other_in_their_own_versions() -> None:
 
 
 def test_a_release_without_a_table_is_one_clear_error() -> None:
-    known = r"versions of Kafka 2\.7 are unknown; choose one of 2\.8, 3\.0"
-    with pytest.raises(BrokerError, match=known):
+    pattern = r"versions of Kafka 2\.7 are unknown; choose one of 2\.8, 3\.0"
+    with pytest.raises(BrokerError, match=pattern):
         Broker(max_versions="2.7")
 
 
