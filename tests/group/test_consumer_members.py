@@ -24,6 +24,7 @@ from kwire.group.consumer import requests as consumer_requests
 from kwire.group.consumer.model import ConsumerGroup, MemberState
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client
+from kwire.replica.transaction_ports import TransactionMarker
 from tests.support.group.sim import Sim
 from tests.support.group.topics import topic_id
 
@@ -332,6 +333,24 @@ def test_replayed_group_equals_the_live_group(sim: Sim) -> None:
     replayed = sim.replay().machine.consumer_group("g")
     assert replayed is not None
     assert state_of(replayed) == state_of(group(sim))
+
+
+def test_member_that_rejoined_frees_nothing_of_its_successor_in_a_load(sim: Sim) -> None:
+    """The replay applies what "a" owned at first, but not its removal, as "a" has rejoined."""
+    assert sim.consume("a") == (2, {"t": [0, 1, 2, 3]})
+    # A replay applies what it has read before it goes on with a batch such as this one.
+    partition = sim.shard.partition
+    marker = TransactionMarker(
+        producer_id=1, producer_epoch=0, commit=True, coordinator_epoch=0, partitions=[partition]
+    )
+    sim.log.append_marker(partition, marker)
+    sim.consume("a", -1)
+    assert sim.consume("b") == (4, {"t": [0, 1, 2, 3]})
+    assert sim.consume("a") == (5, {})
+    assert sim.consume("a", 5, owned={}) == (5, None)
+    sim.restart()
+    assert sim.consume("a", 5, owned={}) == (5, None)
+    assert owners(sim) == {"a": [], "b": [0, 1, 2, 3]}
 
 
 def test_loaded_members_have_sessions_and_rebalance_timeouts(sim: Sim) -> None:

@@ -12,6 +12,14 @@ _RECORDED = "tests/group/test_recorded_conversations.py"
 
 MUTATIONS = (
     Mutation(
+        name="index-no-owners-after-a-load",
+        invariants=(66, 74),
+        path="kwire/group/consumer/shard.py",
+        old="        group.index_owners()\n",
+        new="",
+        test=f"{_MEMBERS}::test_member_that_rejoined_frees_nothing_of_its_successor_in_a_load",
+    ),
+    Mutation(
         name="assign-partitions-that-another-member-still-owns",
         invariants=(66, 74),
         path="kwire/group/consumer/reconciliation.py",

@@ -259,6 +259,17 @@ class ConsumerGroup:
                 epochs = self.owner_epochs.setdefault(topic_id, {})
                 epochs.update(dict.fromkeys(partitions, member.epoch))
 
+    def index_owners(self) -> None:
+        """Set the owners of all partitions from the members as they are after a replay.
+
+        A replay leaves out records that others of the same key supersede, such as the removal of a
+        member that rejoined later. Until its last record is applied, that member seems to own what
+        another one has got meanwhile.
+        """
+        self.owner_epochs = {}
+        for member in self.members.values():
+            self._own(member)
+
     def _release(self, member: ConsumerMember) -> None:
         """Forget the partitions that a member owned, except those that another member owns now.
 

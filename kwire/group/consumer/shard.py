@@ -335,13 +335,13 @@ class ConsumerShard:
     # Deadlines
 
     def on_loaded(self) -> Iterator[Step]:
-        """Yield the steps after a load, which start the deadlines of all members."""
-        for group_id in list(self.groups):
-            yield partial(self._wait_for_members, group_id)
+        """Yield the steps after a load, which index the owners and start all deadlines."""
+        yield from [partial(self._wait_for_members, group_id) for group_id in self.groups]
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
         group, settings = self.groups[group_id], self.settings_of(group_id)
+        group.index_owners()
         for member in group.members.values():
             fencing.start_session(builder, group_id, member, settings)
             if member.state == MemberState.UNREVOKED and member.classic is None:

@@ -200,6 +200,17 @@ class StreamsGroup:
         if not self.members:
             self.shutdown_by = None
 
+    def index_owners(self) -> None:
+        """Set the owners of all tasks from the members as they are after a replay.
+
+        A replay leaves out records that others of the same key supersede, such as the removal of a
+        member that rejoined later. Until its last record is applied, that member seems to own what
+        another one has got meanwhile.
+        """
+        self.owners = TaskOwners()
+        for member in self.members.values():
+            self.owners.add(member.process_id, member.assigned, member.revoking)
+
     def _forget(self, member: StreamsMember | None) -> None:
         """Remove a member from the indexes."""
         if member is None:

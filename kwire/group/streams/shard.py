@@ -199,14 +199,15 @@ class StreamsShard:
     # Deadlines
 
     def on_loaded(self) -> Iterator[Step]:
-        """Yield the steps after a load, which start the deadlines of all members."""
+        """Yield the steps after a load, which index the owners and start all deadlines."""
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
-        settings = self.settings_of(group_id)
-        for member_id, member in self.groups[group_id].members.items():
+        group, settings = self.groups[group_id], self.settings_of(group_id)
+        group.index_owners()
+        for member_id, member in group.members.items():
             timers.start_session(builder, group_id, member_id, settings)
             if member.state == MemberState.UNREVOKED:
                 timers.start_revocation(builder, group_id, member)
