@@ -98,21 +98,29 @@ def _check_gap(world: World, name: str, producer: tuple[int, int], after: LastBa
     """Check OUT_OF_ORDER_SEQUENCE_NUMBER for the batch after an acknowledged one.
 
     A producer that sends one batch at a time leaves no gap, so a leader that finds one has lost the
-    producer's state. This is allowed in one case: the records were deleted, and the leader's
-    replica was created later and starts after them. It knows the producer at most from a
+    producer's state. This is allowed in two cases. The records were deleted, and the leader's
+    replica was created later and starts after them: it knows the producer at most from a
     transaction marker, so it cannot distinguish deleted batches from lost ones, and rejects the
-    batch, as Kafka does. This does not fence a client (Java, librdkafka): it aborts the transaction
-    and continues with a new epoch (KIP-360).
+    batch, as Kafka does. Or a former leader has answered, which has not heard of its successor and
+    of the batch that this one acknowledged; real clients do not return to a leader of an earlier
+    epoch. Neither fences a client (Java, librdkafka): it aborts the transaction and continues with
+    a new epoch (KIP-360).
     """
     producer_id, epoch = producer
-    for machine in world.machines.values():
+    state_of_partition = world.books.image.partition(TOPIC, after.partition)
+    leader = None if state_of_partition is None else state_of_partition.leader
+    for node, machine in world.machines.items():
         partition = machine.partition(TOPIC, after.partition)
-        if partition is None or not 0 <= after.offset < partition.log.segments[0].base_offset:
+        if partition is None:
+            continue
+        if node != leader and partition.log.writer.written_offset <= after.offset:
+            return
+        if not 0 <= after.offset < partition.log.segments[0].base_offset:
             continue
         state = partition.log.producers.get(producer_id)
         if state is None or (state.epoch == epoch and not state.batches):
             return
-    demand(False, f"{name}: no replica of {after.partition} begins behind {after} of {producer}")
+    demand(False, f"{name}: all replicas of {after.partition} know of {after} of {producer}")
 
 
 def _coordinator_epoch(world: World, name: str) -> int:
