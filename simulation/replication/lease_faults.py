@@ -2,9 +2,12 @@
 
 A suspended machine sends and receives nothing, its monotonic clock stands still, and its sockets
 keep what was sent to it. A firewall refuses connections to a process that runs, so other nodes take
-the process for ended. Both can last longer than every session and lease.
+the process for ended. Both can last longer than every session and lease. They are drawn only where
+``KWIRE_SIM_LEASE_FAULTS`` gives their weight among the faults, such as 2: docs/plan.md names what
+they find.
 """
 
+import os
 from random import Random
 from typing import Final
 
@@ -16,6 +19,7 @@ from simulation.replication.node import SimMachine
 from simulation.replication.settings import SESSION_MS
 
 SESSION_S: Final = SESSION_MS / 1000
+DRAWN_WEIGHT: Final = int(os.environ.get("KWIRE_SIM_LEASE_FAULTS", "0"))
 SUSPENDED_S: Final = (0.2, SESSION_S, 10 * SESSION_S)
 """The shortest suspension, one that ends with the session, and the longest one."""
 

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ os.mkdir = mkdir
 sys.addaudithook(look)
 kwire.cli.main(["serve", "--ephemeral", "--port", "0"])
 """
+
+
+@pytest.fixture(autouse=True)
+def hang_up_is_not_ignored() -> Iterator[None]:
+    """A process inherits that SIGHUP is ignored, and these tests may run under nohup."""
+    former = signal.signal(HUP, signal.SIG_DFL)
+    yield
+    signal.signal(HUP, former)
 
 
 def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedProcess[str]:
