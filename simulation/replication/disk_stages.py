@@ -12,11 +12,8 @@ from simulation.replication.contents import Content, read_stored
 from simulation.replication.history import demand
 from simulation.replication.node import SimMachine
 from simulation.replication.scene import UNCLEAN, Scene
-from simulation.replication.settings import (
-    SESSION_MS,
-)
+from simulation.replication.settings import SESSION_S
 
-SESSION_S: Final = SESSION_MS / 1000
 _WRITTEN_S: Final = 10.0
 """The time in which queued records must be written once the disk has room."""
 

@@ -25,10 +25,9 @@ from simulation.replication.lease_faults import DRAWN_WEIGHT, LeaseFaults
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine
 from simulation.replication.scene import Scene
-from simulation.replication.settings import NODES, REPLICAS, SESSION_MS
+from simulation.replication.settings import NODES, REPLICAS, SESSION_S
 from simulation.replication.staged_faults import StagedFaults
 
-SESSION_S: Final = SESSION_MS / 1000
 CLOCK_JUMPS_S: Final = (5, 60, 600, 3_600)
 """The seconds by which a wall clock is set forward or back: less than producers' expiration."""
 _ADMIN: Final = -900

@@ -16,9 +16,8 @@ import trio
 
 from simulation.replication.clients import World
 from simulation.replication.node import SimMachine
-from simulation.replication.settings import SESSION_MS
+from simulation.replication.settings import SESSION_S
 
-SESSION_S: Final = SESSION_MS / 1000
 DRAWN_WEIGHT: Final = int(os.environ.get("KWIRE_SIM_LEASE_FAULTS", "0"))
 SUSPENDED_S: Final = (0.2, SESSION_S, 10 * SESSION_S)
 """The shortest suspension, one that ends with the session, and the longest one."""

@@ -32,7 +32,7 @@ from simulation.replication.releases import Features, ReleaseWatch
 from simulation.replication.settings import (
     CLUSTER_ID,
     METADATA_PATH,
-    SESSION_MS,
+    SESSION_S,
     WITHOUT_CONTROLLERS_S,
     data_path,
 )
@@ -40,7 +40,6 @@ from simulation.replication.sharing.links import MemberListeners
 from simulation.replication.wire import Wire
 
 CONTROLLER: Final = "CONTROLLER"
-SESSION_S: Final = SESSION_MS / 1000
 _NOTICED_S: Final = 1.0
 """The time in which a controller takes refused connections for the end of a process."""
 _ENDS: Final = (BrokerIdNotRegistered, DuplicateBrokerRegistration, KafkaStorageError)

@@ -16,6 +16,7 @@ TIMEOUT_MS: Final = 6_000
 """The timeout of transactions."""
 TRANSACTIONAL_IDS: Final = ("tx-0", "tx-1")
 SESSION_MS: Final = 3_000
+SESSION_S: Final = SESSION_MS / 1000
 WITHOUT_CONTROLLERS_S: Final = 12.0
 """The longest time for which a broker serves without an answer from a controller."""
 METADATA_PATH: Final = "/metadata"

@@ -200,8 +200,7 @@ class StreamsShard:
 
     def on_loaded(self) -> Iterator[Step]:
         """Yield the steps after a load, which index the owners and start all deadlines."""
-        for group_id in list(self.groups):
-            yield partial(self._wait_for_members, group_id)
+        yield from [partial(self._wait_for_members, group_id) for group_id in self.groups]
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())

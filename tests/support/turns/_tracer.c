@@ -1,4 +1,4 @@
-/* The tracer of turns in C: what PythonTracer in tracer.py does, at a tenth of its cost.
+/* The tracer of turns in C: what PythonTracer in tracer.py does, at a fifth of its cost.
  *
  * A frame counts from its next call on, as with sys.settrace: f_trace marks the frames that were
  * entered under the tracer. Only CPython has that field, in a header for its own modules.
