@@ -47,7 +47,7 @@ def connect(broker: Broker) -> WireClient:
 
 def test_damaged_batches_get_the_recorded_errors(broker: Broker, topic: str):
     """The answers of a real broker in tests/vectors/corrupt_records.jsonl.gz."""
-    confluent.create(broker.address, topic)
+    confluent.create(broker.address, topic, retention_ms="-1")
     differences: list[Any] = []
     with connect(broker) as client:
         for case in lines("corrupt_records.jsonl.gz"):
@@ -60,7 +60,7 @@ def test_damaged_batches_get_the_recorded_errors(broker: Broker, topic: str):
 
 def test_accepted_batches_are_read_by_all_clients(broker: Broker, topic: str):
     """Random damage to uncompressed records; those that only some clients read are left out."""
-    confluent.create(broker.address, topic)
+    confluent.create(broker.address, topic, retention_ms="-1")
     record_count = 0
     with connect(broker) as connection:
         for seed in range(BATCH_COUNT):

@@ -9,6 +9,7 @@ the request, and lets it arrive while the next transaction is open.  Invariants 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import attrs
@@ -82,7 +83,7 @@ class TransactionalProducer:
         """Return the request that writes the next record of a transaction."""
         data = batch(
             [New(None, value.encode())],
-            timestamp_ms=1_700_000_000_000,
+            timestamp_ms=int(time.time() * 1000),
             producer_id=self.id,
             producer_epoch=self.epoch,
             base_sequence=self.sequence,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -52,7 +53,7 @@ def cluster(make: Callable[..., Cluster], broker_kind: str) -> Cluster:
 
 def produce_request(index: int) -> ProduceRequest:
     topic = ProduceRequest.TopicProduceData
-    batch = build.batch([build.New(None, b"1000")], timestamp_ms=1_700_000_000_000)
+    batch = build.batch([build.New(None, b"1000")], timestamp_ms=int(time.time() * 1000))
     part = topic.PartitionProduceData(index=index, records=batch)
     return ProduceRequest(
         acks=1, timeout_ms=5000, topic_data=[topic(name="t", partition_data=[part])]

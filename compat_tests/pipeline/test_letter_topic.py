@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from pathlib import Path
 
 import attrs
@@ -58,9 +59,10 @@ def test_letter_keeps_its_record_and_names_place_reason_and_batch(scene: LetterS
     producer = KafkaProducer(bootstrap_servers=scene.broker.address)
     own = [("trace", b"\xff\x00"), ("trace", b""), ("kwire.reason", b"none")]
     sent = [(b"\xffkey", b"{", own), (b"k", None, []), (None, b"x", [])]
+    sent_ms = int(time.time()) * 1000 + 123
     for offset, (key, value, headers) in enumerate(sent):
         producer.send(
-            scene.topic, value, key, headers, partition=1, timestamp_ms=1_790_000_000_123 + offset
+            scene.topic, value, key, headers, partition=1, timestamp_ms=sent_ms + offset
         ).get(60)
     producer.close()
     assert scene.run().dead_letters == 3
@@ -77,7 +79,7 @@ def test_letter_keeps_its_record_and_names_place_reason_and_batch(scene: LetterS
             "kwire.topic": scene.topic,
             "kwire.partition": "1",
             "kwire.offset": str(offset),
-            "kwire.timestamp": str(1_790_000_000_123 + offset),
+            "kwire.timestamp": str(sent_ms + offset),
             "kwire.timestamp-type": "0",
             "kwire.reason": reasons[offset],
             "kwire.pipeline": "orders",

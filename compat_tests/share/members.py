@@ -58,9 +58,13 @@ def create_topic(address: str, name: str, **settings: str) -> bytes:
 
 
 def produce(address: str, name: str, *values: bytes, **batch: Any) -> int:
-    """Append a batch to the topic's first partition and return its base offset."""
+    """Append a batch to the topic's first partition and return its base offset.
+
+    The records are new: the broker may look for records to delete in the middle of a test.
+    """
+    now_ms = int(time.time() * 1000)
     data = build.batch(
-        [build.New(b"k", value) for value in values], timestamp_ms=1, leader_epoch=-1, **batch
+        [build.New(b"k", value) for value in values], timestamp_ms=now_ms, leader_epoch=-1, **batch
     )
     partition = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
     topic = ProduceRequest.TopicProduceData(name=name, partition_data=[partition])
