@@ -137,8 +137,13 @@ class ShareBook:
         offsets: Iterable[tuple[int, int]],
         values: Mapping[int, bytes],
         sent_at: float,
+        *,
+        is_closed: bool = False,
     ) -> None:
-        """Check a leader's response with acquired records: the offsets with their counts."""
+        """Check a leader's response with acquired records: the offsets with their counts.
+
+        If the member has closed its connection meanwhile, the leader may release them at once.
+        """
         led = self.find_led(node, index)
         for offset, count in offsets:
             record = self.record(index, offset)
@@ -153,7 +158,7 @@ class ShareBook:
             most = record.highest + 1 + self.lost_count
             demand(count <= most, f"{where}, {record.highest} were made before")
             demand(count <= DELIVERY_LIMIT, f"{where}, of at most {DELIVERY_LIMIT}")
-            record.last = Grant(member_id, node, led, count, sent_at + LOCK_S)
+            record.last = Grant(member_id, node, led, count, sent_at + LOCK_S, not is_closed)
             record.highest = max(record.highest, count)
             if offset in values:
                 self._deliver(index, offset, values[offset], member_id, count, sent_at)

@@ -60,10 +60,13 @@ class MemberConnection:
     wire: Wire
     source: int
     node: int
+    member_id: str
     timeout_s: float
     broker_end: BrokerEnd | None = None
     was_fenced: bool = False
     """True if the broker was fenced when it made the last response."""
+    is_closed: bool = False
+    """True once the member has closed it: a response that is made later releases its records."""
 
     async def call(
         self, request: Request[R], version: int, witness: Callable[[R | None], None]
@@ -94,6 +97,7 @@ class MemberConnection:
 
     async def close(self) -> None:
         """Close the connection; a broker that cannot be reached does not notice."""
+        self.is_closed = True
         with trio.move_on_after(_CLOSING_S):
             try:
                 await self._carry(MemberFrame(self))

@@ -249,12 +249,12 @@ class ShareMember(Membership):
 
         A session whose broker does not answer ends, as does one that the broker does not know.
         """
-        node, sent_at = session.connection.node, trio.current_time()
-        witness = partial(self._on_made, node, asks, sent_at)
+        connection, sent_at = session.connection, trio.current_time()
+        witness = partial(self._on_made, connection, asks, sent_at)
         try:
-            answer = cast("Answer", await session.connection.call(request, _VERSION, witness))
+            answer = cast("Answer", await connection.call(request, _VERSION, witness))
         except OutOfReach:
-            await self._disconnect(node)
+            await self._disconnect(connection.node)
             return None
         if self.world.books.failures:
             raise self.world.books.failures[0]
@@ -266,7 +266,7 @@ class ShareMember(Membership):
 
     def _on_made(
         self,
-        node: int,
+        connection: MemberConnection,
         asks: Sequence[Ask],
         sent_at: float,
         answer: Answer | None,
@@ -279,10 +279,17 @@ class ShareMember(Membership):
             for ask in asks:
                 code = code_of(answer, ask.index)
                 if code is not None:
-                    self.book.on_answered(ask, node, code)
+                    self.book.on_answered(ask, connection.node, code)
             for index, acquired, values in acquired_of(answer):
-                offsets = offsets_of(acquired)
-                self.book.on_granted(self.member_id, node, index, offsets, values, sent_at)
+                self.book.on_granted(
+                    connection.member_id,
+                    connection.node,
+                    index,
+                    offsets_of(acquired),
+                    values,
+                    sent_at,
+                    is_closed=connection.is_closed,
+                )
         except AssertionError as failure:
             self.world.books.fail(str(failure))
 
@@ -299,7 +306,9 @@ class ShareMember(Membership):
         node = self.random.choice(nodes)
         session = self._sessions.get(node)
         if session is None:
-            connection = MemberConnection(self.world.wire, self.id, node, _TIMEOUT_S)
+            connection = MemberConnection(
+                self.world.wire, self.id, node, self.member_id, _TIMEOUT_S
+            )
             session = self._sessions[node] = Session(connection)
         own_indexes = {index for index, leader in leaders.items() if leader == node}
         is_new = session.epoch == _NEW
