@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from confluent_kafka import TopicPartition
@@ -19,7 +20,8 @@ from compat_tests.harness.wait import collect
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUPS = ("members", "alone")
-BASE_MS = 1_790_000_000_000
+BASE_MS = int(time.time() * 1000) - 60_000
+"""The records are of today, because retention is on."""
 
 
 def fill(address: str, segment_bytes: str = "internal_segment_bytes") -> None:
