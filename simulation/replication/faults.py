@@ -21,7 +21,7 @@ from simulation.disk import PLENTY
 from simulation.replication.checks import TOPIC, ReplicationChecks
 from simulation.replication.clients import SimClient, World
 from simulation.replication.controller_faults import ControllerFaults
-from simulation.replication.lease_faults import DRAWN_WEIGHT, LeaseFaults
+from simulation.replication.lease_faults import LeaseFaults
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine
 from simulation.replication.scene import Scene
@@ -98,8 +98,8 @@ class Faults:
                 (self._fill_disk, 1),
                 (self._install, 2),
                 (self._set_clock, 1),
-                (self.leases.suspend, DRAWN_WEIGHT),
-                (self.leases.refuse, DRAWN_WEIGHT),
+                (self.leases.suspend, 2),
+                (self.leases.refuse, 2),
                 (self._stage, 4),
             ),
             strict=True,

@@ -2,12 +2,9 @@
 
 A suspended machine sends and receives nothing, its monotonic clock stands still, and its sockets
 keep what was sent to it. A firewall refuses connections to a process that runs, so other nodes take
-the process for ended. Both can last longer than every session and lease. They are drawn only where
-``KWIRE_SIM_LEASE_FAULTS`` gives their weight among the faults, such as 2: docs/plan.md names what
-they find.
+the process for ended. Both can last longer than every session and lease.
 """
 
-import os
 from random import Random
 from typing import Final
 
@@ -18,7 +15,6 @@ from simulation.replication.clients import World
 from simulation.replication.node import SimMachine
 from simulation.replication.settings import SESSION_S
 
-DRAWN_WEIGHT: Final = int(os.environ.get("KWIRE_SIM_LEASE_FAULTS", "0"))
 SUSPENDED_S: Final = (0.2, SESSION_S, 10 * SESSION_S)
 """The shortest suspension, one that ends with the session, and the longest one."""
 
