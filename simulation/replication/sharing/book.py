@@ -29,6 +29,7 @@ from simulation.replication.checks import TOPIC
 from simulation.replication.clients import World
 from simulation.replication.history import Outcome, demand
 from simulation.replication.processes import world_time
+from simulation.replication.sharing.links import MemberConnection
 from simulation.share_rules import Acknowledgement, Delivery, Kind, find_late, share_group_anomalies
 from simulation.share_rules import Outcome as Result
 from simulation.share_rules import Record as Place
@@ -131,19 +132,17 @@ class ShareBook:
 
     def on_granted(
         self,
-        member_id: str,
-        node: int,
+        connection: MemberConnection,
         index: int,
         offsets: Iterable[tuple[int, int]],
         values: Mapping[int, bytes],
         sent_at: float,
-        *,
-        is_closed: bool = False,
     ) -> None:
         """Check a leader's response with acquired records: the offsets with their counts.
 
         If the member has closed its connection meanwhile, the leader may release them at once.
         """
+        member_id, node = connection.member_id, connection.node
         led = self.find_led(node, index)
         for offset, count in offsets:
             record = self.record(index, offset)
@@ -158,7 +157,9 @@ class ShareBook:
             most = record.highest + 1 + self.lost_count
             demand(count <= most, f"{where}, {record.highest} were made before")
             demand(count <= DELIVERY_LIMIT, f"{where}, of at most {DELIVERY_LIMIT}")
-            record.last = Grant(member_id, node, led, count, sent_at + LOCK_S, not is_closed)
+            record.last = Grant(
+                member_id, node, led, count, sent_at + LOCK_S, is_held=not connection.is_closed
+            )
             record.highest = max(record.highest, count)
             if offset in values:
                 self._deliver(index, offset, values[offset], member_id, count, sent_at)

@@ -281,15 +281,7 @@ class ShareMember(Membership):
                 if code is not None:
                     self.book.on_answered(ask, connection.node, code)
             for index, acquired, values in acquired_of(answer):
-                self.book.on_granted(
-                    connection.member_id,
-                    connection.node,
-                    index,
-                    offsets_of(acquired),
-                    values,
-                    sent_at,
-                    is_closed=connection.is_closed,
-                )
+                self.book.on_granted(connection, index, offsets_of(acquired), values, sent_at)
         except AssertionError as failure:
             self.world.books.fail(str(failure))
 
