@@ -43,17 +43,19 @@ def closed_node(request, tmp_path):
             "internal.metadata.log.segment.bytes": "20000",
         },
     )
-    node.start()
-    filling.fill(node.address)
-    metadata = node.data / "__cluster_metadata-0"
-    for number in range(40):
-        create(node.address, f"more-{number}", 5)
-    eventually(lambda: len(list(metadata.glob("*.checkpoint"))) == 2, "two snapshots")
-    getattr(node, request.param)()
-    yield node
-    node.start()
-    assert len(admin(node.address).list_topics(timeout=30).topics) == 47
-    node.close()
+    try:
+        node.start()
+        filling.fill(node.address)
+        metadata = node.data / "__cluster_metadata-0"
+        for number in range(40):
+            create(node.address, f"more-{number}", 5)
+        eventually(lambda: len(list(metadata.glob("*.checkpoint"))) == 2, "two snapshots")
+        getattr(node, request.param)()
+        yield node
+        node.start()
+        assert len(admin(node.address).list_topics(timeout=30).topics) == 47
+    finally:
+        node.close()
 
 
 def test_every_file_of_a_directory(closed_node, jvm):
