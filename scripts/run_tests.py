@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+import attrs
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -28,7 +29,7 @@ PARALLEL = ["-n", str(PROCESSES), "--dist", "worksteal"]
 for, so that most fixtures of a session or a module are made once in each process."""
 
 
-@dataclass
+@attrs.frozen
 class Stage:
     """One command of the test run; ``long`` stages run only with ``--all``."""
 
@@ -38,6 +39,25 @@ class Stage:
     by_name: bool = False
     """True if only ``--only`` runs the stage: a machine for tests may lack what the stage asks, or
     the stage says something about the tests and nothing about kwire."""
+
+
+@attrs.frozen
+class Outcome:
+    """The result of one stage's run."""
+
+    stage: Stage
+    passed: bool
+    summary: str
+    """The last line of the output."""
+    seconds: float
+    cpu_seconds: float
+    """The CPU time of the command and of the processes that it waited for."""
+
+    @property
+    def line(self) -> str:
+        """The stage's line in the report of the whole run."""
+        times = f"{self.seconds:6.1f} s ({self.cpu_seconds:6.1f} s CPU)"
+        return f"{'ok  ' if self.passed else 'FAIL'} {self.stage.name:14} {times}  {self.summary}"
 
 
 WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
@@ -167,17 +187,15 @@ def main() -> int:
     started_in_order = chosen if live else chosen[::-1]
     with ThreadPoolExecutor(arguments.lanes) as lanes:
         outcomes = list(lanes.map(lambda stage: run(stage, live=live), started_in_order))
-    results = [(s, *outcome) for s, outcome in zip(started_in_order, outcomes, strict=True)]
     print(f"\nwhat ran, in {time.monotonic() - started:.0f} s:")
-    for stage, passed, summary, seconds, cpu_seconds in results:
-        times = f"{seconds:6.1f} s ({cpu_seconds:6.1f} s CPU)"
-        print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {times}  {summary}")
+    for outcome in outcomes:
+        print(f"  {outcome.line}")
     left_out = [stage for stage in STAGES if stage not in chosen]
     if names := [stage.name for stage in left_out if not stage.by_name]:
         print(f"left out (scripts/test --all runs them): {', '.join(names)}")
     if names := [stage.name for stage in left_out if stage.by_name]:
         print(f"left out (scripts/test --only NAME runs them): {', '.join(names)}")
-    return 0 if all(passed for _, passed, *_ in results) else 1
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 def is_usual(stage: Stage, with_long: bool) -> bool:
@@ -189,11 +207,8 @@ def stage_names() -> str:
     return ", ".join(stage.name for stage in STAGES)
 
 
-def run(stage: Stage, *, live: bool) -> tuple[bool, str, float, float]:
-    """Run one stage; return its result, its last line, and its seconds of time and of CPU time.
-
-    Its output is printed as it comes if ``live`` is true, else at the end.
-    """
+def run(stage: Stage, *, live: bool) -> Outcome:
+    """Run one stage; print its output as it comes if ``live`` is true, else at the end."""
     output: list[str] = []
 
     def show(line: str) -> None:
@@ -232,8 +247,13 @@ def run(stage: Stage, *, live: bool) -> tuple[bool, str, float, float]:
         show(f"what the stage left behind: {scratch}\n")
     if not live:
         print("".join(output), end="", flush=True)
-    seconds, cpu_seconds = time.monotonic() - started, usage.ru_utime + usage.ru_stime
-    return code == 0, re.sub(r"^=+ | =+$", "", last), seconds, cpu_seconds
+    return Outcome(
+        stage,
+        passed=code == 0,
+        summary=re.sub(r"^=+ | =+$", "", last),
+        seconds=time.monotonic() - started,
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+    )
 
 
 if __name__ == "__main__":
