@@ -19,6 +19,7 @@ import trio
 from kwire.clock import NodeClock
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Driver
+from kwire.errors import KafkaError
 from kwire.raftmeta.commits import Commit, PendingCommits
 from kwire.raftmeta.delivery import (
     Delivery,
@@ -278,7 +279,11 @@ class RaftService:
 
     # Running --------------------------------------------------------------------------------
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part in the quorum until cancelled."""
+        """Take part in the quorum until cancelled.
+
+        If closing the log fails after an error, both are raised, the first one first: the later
+        error is often only its consequence.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -287,10 +292,18 @@ class RaftService:
                 nursery.start_soon(self.delivery.run)
                 nursery.start_soon(self._driver.run)
                 task_status.started()
-        finally:
-            self._nursery = None
-            self._commits.fail_unless(None)
-            self._storage.close()
+        except BaseException as first:
+            try:
+                self._close()
+            except (OSError, KafkaError) as later:
+                raise BaseExceptionGroup("the metadata log failed", [first, later]) from None
+            raise
+        self._close()
+
+    def _close(self) -> None:
+        self._nursery = None
+        self._commits.fail_unless(None)
+        self._storage.close()
 
     def shut_down(self) -> None:
         """Stop leading, and let the other voters elect a leader at once."""

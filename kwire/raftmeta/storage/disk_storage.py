@@ -333,15 +333,22 @@ class DiskStorage:
         return self._disk.shed()
 
     def close(self) -> None:
-        """Sync and close the log, and store its synced end, as a clean stop requires."""
-        self.end_sync()  # Needed if a sync has failed.
-        sync = self.start_sync()
-        if sync is not None:
-            sync()
-            self.end_sync()
-        if self._synced_end is not None:
-            self._note_synced_end(self._log.flush_state.recovery_point)
-        self._log.close()
+        """Sync and close the log, and store its synced end, as a clean stop requires.
+
+        The files are closed even if that fails.
+        """
+        try:
+            self.end_sync()  # Needed if a sync has failed.
+            sync = self.start_sync()
+            if sync is not None:
+                sync()
+                self.end_sync()
+            if self._synced_end is not None:
+                self._note_synced_end(self._log.flush_state.recovery_point)
+            self._log.finish()
+        finally:
+            self.end_sync()  # Unpins the files if the sync has failed.
+            self._log.segments.release()
 
 
 def _from(records: Bytes, offset: int) -> Bytes:

@@ -14,6 +14,7 @@ import trio.testing
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
+from kwire.node.run import leaves
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, TruncateLog
 from kwire.raftmeta.raft.quorum_state import ElectionState
@@ -167,6 +168,21 @@ async def test_other_errors_end_the_node() -> None:
         await ask()
     _, rest = raised.value.split((OSError, KafkaStorageError))
     assert rest is None
+
+
+async def test_error_that_ends_the_node_is_raised_before_those_of_its_end() -> None:
+    """The first error is the one that tells the operator, or the developer, what went wrong."""
+    disk = SimDisk()
+
+    async def ask() -> None:
+        async with node(disk, voters_of(1, 2, 3)) as quorum:
+            disk.fail_at("open", AssertionError("a bug"), path="quorum-state")
+            disk.fail_at("*", OSError(errno.EIO, "unreadable"), path=".index")
+            await quorum.handle(vote(2, 5))
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await ask()
+    assert [type(error) for error in leaves(raised.value)] == [AssertionError, KafkaStorageError]
 
 
 def test_vote_is_written_by_the_next_sync_if_one_could_not_begin() -> None:
