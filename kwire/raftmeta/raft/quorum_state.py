@@ -13,6 +13,11 @@ from kwire.types import ZERO_UUID, uuid_bytes, uuid_text
 NO_NODE = -1
 QUORUM_STATE = "quorum-state"
 VERSIONS = (0, 1)
+REMEDY = (
+    "restore a copy; if this node is a broker or the only voter, deleting the file is safe; any "
+    "other voter may have voted, so remove it from the voters, format its metadata directory anew "
+    "and let it join again"
+)
 
 
 class DamagedQuorumState(ValueError):
@@ -54,7 +59,9 @@ def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
 
 
 def decode(data: bytes) -> ElectionState:
-    """Return the state in the file, in either version."""
+    """Return the state in the file, in either version; raise DamagedQuorumState."""
+    if not data.strip():
+        raise DamagedQuorumState(f"{QUORUM_STATE} is empty; {REMEDY}")
     try:
         fields = json.loads(data)
         voted_id = int(fields["votedId"])
@@ -64,9 +71,12 @@ def decode(data: bytes) -> ElectionState:
         directory = fields.get("votedDirectoryId")
         directory_id = ZERO_UUID if directory is None else uuid_bytes(directory)
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedQuorumState(f"not a quorum-state: {data[:80]!r}") from error
+        raise DamagedQuorumState(f"{QUORUM_STATE} is damaged: {data[:80]!r}; {REMEDY}") from error
     if version not in VERSIONS:
-        raise DamagedQuorumState(f"quorum-state has version {version}, not one of {VERSIONS}")
+        raise DamagedQuorumState(
+            f"{QUORUM_STATE} has version {version}, not one of {VERSIONS}; start the release that "
+            "wrote it"
+        )
     return ElectionState(
         epoch=epoch,
         leader_id=None if leader_id < 0 else leader_id,
