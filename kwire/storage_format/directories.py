@@ -197,6 +197,13 @@ def _check_distinct(config: BrokerConfig, disks: Disks) -> None:
                 f"log.dirs names one directory twice: {path} and {other} are the same; "
                 "remove one of them"
             )
+    metadata = config.metadata_directory
+    other = by_target.get(disks.resolve(metadata), metadata)
+    if os.path.abspath(other) != os.path.abspath(metadata):
+        raise ConfigError(
+            f"metadata.log.dir and log.dirs name one directory in two ways: {metadata} and {other} "
+            f"are the same; write metadata.log.dir={other}"
+        )
 
 
 def holds_logs(path: str, disks: Disks) -> bool:
@@ -298,6 +305,7 @@ def check(
 ) -> str:
     """Return the cluster id of all directories; reject those of another node or cluster."""
     cluster_id = configured_id or next(iter(formatted.values())).cluster_id
+    by_id: dict[bytes, str] = {}
     for path, meta in formatted.items():
         if meta.node_id != config.node_id:
             raise CannotOpenError(
@@ -308,6 +316,14 @@ def check(
             raise CannotOpenError(
                 f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}; "
                 f"use that cluster's id, or {_ELSEWHERE}"
+            )
+        if meta.directory_id is None:
+            continue
+        other = by_id.setdefault(meta.directory_id, path)
+        if other != path:
+            raise CannotOpenError(
+                f"{path} has the directory.id of {other}: one is a copy of the other, or both are "
+                "one directory; remove one of them from log.dirs"
             )
     return cluster_id
 
