@@ -3,7 +3,8 @@
 Rules: a directory with a ``meta.properties`` is formatted. Any other directory is formatted at
 startup only if this node is the only voter: with several voters, a voter that has lost its log but
 still votes can undo decisions of a majority. A node starts without the data directories whose
-``meta.properties`` cannot be read, as Kafka does, if it can read that of the metadata log.
+``meta.properties`` is damaged or cannot be read, as Kafka does, if it can read that of the metadata
+log.
 """
 
 import errno
@@ -269,8 +270,9 @@ def read_meta(path: str, disks: Disks) -> MetaProperties | None:
     try:
         return parse_meta_properties(data)
     except CorruptFile as error:
-        what = _defect(data) or str(error)
-        raise CannotOpenError(f"{path}: {what}; {_RESTORE}") from error
+        what = f"{_defect(data) or error}; {_RESTORE}"
+        # As a disk error, the damage takes the directory offline if the node can run without it.
+        raise CannotOpenError(f"{path}: {what}") from OSError(errno.EBADMSG, what)
 
 
 def _defect(data: bytes) -> str | None:

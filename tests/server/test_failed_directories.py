@@ -1,5 +1,6 @@
 """Nodes whose log directories fail while they run, or come and go between runs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,44 @@ async def test_records_of_an_unreadable_directory_are_back_once_it_is_readable(
         assert [p.log.end_offset for p in partitions] == [1 if code else 2 for code in codes]
 
 
+def make_unreadable(directory: Path) -> None:
+    """Let every read of ``meta.properties`` fail."""
+    path = directory / META_PROPERTIES
+    path.rename(directory / "kept")
+    path.symlink_to(path)
+
+
+def damage(directory: Path) -> None:
+    """Let ``meta.properties`` end after its first bytes."""
+    path = directory / META_PROPERTIES
+    path.rename(directory / "kept")
+    path.write_bytes((directory / "kept").read_bytes()[:20])
+
+
+def empty(directory: Path) -> None:
+    path = directory / META_PROPERTIES
+    path.rename(directory / "kept")
+    path.touch()
+
+
+def make_readable(directory: Path) -> None:
+    (directory / META_PROPERTIES).unlink()
+    (directory / "kept").rename(directory / META_PROPERTIES)
+
+
+@pytest.mark.parametrize(
+    ("break_identity", "reason"),
+    [
+        (make_unreadable, "Too many levels of symbolic links"),
+        (damage, "meta.properties "),
+        (empty, "meta.properties is empty; restore a copy, or move the directory away"),
+    ],
+)
 async def test_node_starts_without_a_directory_whose_identity_cannot_be_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    break_identity: Callable[[Path], None],
+    reason: str,
 ) -> None:
     """Its partitions have no leader until the next start that can read the directory."""
     paths = [tmp_path / name for name in ("a", "b")]
@@ -100,11 +137,12 @@ async def test_node_starts_without_a_directory_whose_identity_cannot_be_read(
         lost, remaining = server.core.logs.directories
         away = [partition.partition for partition in lost.logs]
         assert 0 < len(away) < PARTITIONS
-    make_unreadable(paths[0])
+    break_identity(paths[0])
     caplog.clear()
     async with running(tmp_path, **settings) as server:
         (line,) = [line for line in caplog.messages if line.startswith("directory offline")]
         assert line.startswith(f"directory offline name={paths[0]} error=")
+        assert reason in line
         assert server.core.logs.statistics()["offline_directories"] == 1
         assert server.core.publisher.image.brokers[1].log_dirs == (remaining.directory_id,)
         topic = server.core.publisher.image.topic("t")
@@ -153,18 +191,6 @@ async def test_new_cluster_is_not_formatted_beside_an_unreadable_directory(tmp_p
     with pytest.raises(CannotOpenError, match=r"cannot use the data directory .*/b: "):
         new_node(config(tmp_path, log_dirs=",".join(map(str, paths))))
     assert not (paths[0] / META_PROPERTIES).exists()
-
-
-def make_unreadable(directory: Path) -> None:
-    """Let every read of ``meta.properties`` fail."""
-    path = directory / META_PROPERTIES
-    path.rename(directory / "kept")
-    path.symlink_to(path)
-
-
-def make_readable(directory: Path) -> None:
-    (directory / META_PROPERTIES).unlink()
-    (directory / "kept").rename(directory / META_PROPERTIES)
 
 
 async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
