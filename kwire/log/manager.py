@@ -98,16 +98,6 @@ class LogManager:
 
     # -- start and stop
 
-    def lock(self) -> None:
-        """Lock the directories before anything in them is used; raises AlreadyLocked."""
-        try:
-            for directory in (*self.directories, *self.claimed):
-                if directory.online:
-                    directory.lock()
-        except OSError:
-            self.abandon()
-            raise
-
     def claim(self) -> None:
         """Declare the calling thread to be the event loop's: only that thread closes idle files."""
         for directory in (*self.directories, *self.claimed):

@@ -51,6 +51,7 @@ from kwire.storage_format.directories import (
     all_directories,
     examine,
     identify,
+    is_of_a_failing_disk,
     refusal,
 )
 from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
@@ -172,6 +173,7 @@ def make_core(
         tls = open_node_tls(config, metrics, environment.clock)
         endpoints = _bind(config, net, tls, environment.host_name)
         logs = _lock_directories(config, environment, failed)
+        failed = _failures((*logs.directories, *logs.claimed))
         identity = identify(config, cluster_id, disks, random.randbytes, failed)
         for directory in (*logs.directories, *logs.claimed):
             if directory.online:
@@ -282,7 +284,8 @@ def _lock_directories(
 ) -> LogManager:
     """Lock the directories and create missing ones; their ids are not known yet.
 
-    The ``failed`` ones are offline from the start, and left alone.
+    The ``failed`` ones are offline from the start, and left alone. So is a directory whose disk
+    fails now, unless the node cannot run without it.
     """
     data = [os.path.abspath(path) for path in config.data_directories]
     opened = [LogDirectory(environment.disks.open(path), path) for path in all_directories(config)]
@@ -299,24 +302,41 @@ def _lock_directories(
         make_runner=environment.make_cleaner if config.log_cleaner_enable else None,
         cleaner_settings=build.cleaner_settings(config),
     )
+    metadata = os.path.abspath(config.metadata_directory)
     try:
         for directory in opened:
             if directory.online:
-                directory.disk.make_directory("")
-        logs.lock()
+                _lock(directory, is_needed=directory.name == metadata)
+    except BaseException:
+        logs.abandon()
+        raise
+    return logs
+
+
+def _lock(directory: LogDirectory, *, is_needed: bool) -> None:
+    """Create and lock a directory, or take it offline if its disk fails.
+
+    Raises CannotOpenError if another broker uses the directory, if the directory ``is_needed``, or
+    if the error is the operator's to correct.
+    """
+    try:
+        directory.disk.make_directory("")
+        directory.lock()
     except AlreadyLocked as error:
         raise CannotOpenError(
             f"{error.strerror}; stop it, or name other directories in log.dirs"
         ) from error
     except OSError as error:
-        raise CannotOpenError(refusal(_directory_of(error, opened), error)) from error
-    return logs
+        if is_needed or not is_of_a_failing_disk(error):
+            raise CannotOpenError(refusal(directory.name, error)) from error
+        directory.disk.fail(error)
+        directory.note_failure()
 
 
-def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
-    """Return the name of the data directory that an error concerns."""
-    path = str(error.filename or "")
-    return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
+def _failures(directories: "Sequence[LogDirectory]") -> Mapping[str, OSError]:
+    """Return the errors of the offline directories, by path."""
+    failures = {directory.name: directory.disk.failed for directory in directories}
+    return {path: error for path, error in failures.items() if error is not None}
 
 
 def _bind(

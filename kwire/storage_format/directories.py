@@ -47,6 +47,17 @@ _REMEDIES: Final = {
     errno.ENFILE: "raise the machine's limit of open files",
     errno.EIO: f"look at the disk, or {_ELSEWHERE}",
 }
+_OF_THE_SETUP: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ENOLCK,
+        errno.EOPNOTSUPP,
+    }
+)
 _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
     ("version", int, "number"),
     ("node.id", int, "number"),
@@ -73,6 +84,15 @@ def with_remedy(what: str, error: OSError) -> str:
     """Return the line, followed by a remedy if there is one for the error."""
     remedy = _REMEDIES.get(error.errno or 0)
     return what if remedy is None else f"{what}; {remedy}"
+
+
+def is_of_a_failing_disk(error: OSError) -> bool:
+    """Return whether an error takes a directory offline that is created or locked at a start.
+
+    A lack of space or descriptors, a wrong name and missing rights are not the disk's fault: the
+    operator can correct them, so the start is refused.
+    """
+    return classify(error) is DiskErrorKind.BROKEN and error.errno not in _OF_THE_SETUP
 
 
 class Identity(NamedTuple):

@@ -318,10 +318,10 @@ async def test_second_broker_on_a_directory_is_refused(tmp_path) -> None:
     logs = manager(RealDisk(str(tmp_path)))
     await logs.open(config_of)
     with pytest.raises(AlreadyLocked):
-        manager(RealDisk(str(tmp_path))).lock()
+        manager(RealDisk(str(tmp_path))).directories[0].lock()
     await logs.close()
     again = manager(RealDisk(str(tmp_path)))
-    again.lock()
+    again.directories[0].lock()
     again.directories[0].unlock()
 
 

@@ -1,11 +1,14 @@
 """Starts of nodes whose data directories are named in odd ways, copied, damaged or incomplete."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from kwire.configs.declare import ConfigError
+from kwire.log.disk import RealDisk
 from kwire.storage_format.directories import CannotOpenError
 from tests.support.server.nodes import config, create, new_node, running
 
@@ -37,3 +40,57 @@ async def test_copy_of_a_directory_is_refused_beside_it(tmp_path: Path) -> None:
     shutil.copytree(paths[0], paths[1])
     with pytest.raises(CannotOpenError, match=rf"{paths[1]} has the directory.id of {paths[0]}: "):
         new_node(config(tmp_path, **settings))
+
+
+@pytest.mark.parametrize("call", ["make_directory", "lock"])
+async def test_node_starts_without_a_directory_whose_disk_fails(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+) -> None:
+    """Its partitions have no leader; those in the other directory have one."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    settings = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": str(tmp_path / "m")}
+    async with running(tmp_path, **settings) as server:
+        await create(server, "t", partitions=4)
+    if call == "make_directory":
+        shutil.move(paths[1], tmp_path / "kept")
+    fail_calls(monkeypatch, call, paths[1], errno.EIO)
+    async with running(tmp_path, **settings) as server:
+        (line,) = [line for line in caplog.messages if line.startswith("directory offline")]
+        assert line.startswith(f"directory offline name={paths[1]} error=")
+        assert server.core.logs.statistics()["offline_directories"] == 1
+        topic = server.core.publisher.image.topic("t")
+        assert topic is not None
+        leaders = [partition.leader for partition in topic.partitions.values()]
+        assert sorted(leaders) == [-1, -1, 1, 1]
+    assert paths[1].exists() == (call == "lock"), "nothing is formatted in its place"
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("m", errno.EIO), ("b", errno.EACCES), ("b", errno.ENOSPC)]
+)
+async def test_directory_that_cannot_be_used_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    """The node needs its metadata log; the other errors are the operator's to correct."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    settings = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": str(tmp_path / "m")}
+    async with running(tmp_path, **settings):
+        pass
+    fail_calls(monkeypatch, "lock", tmp_path / name, number)
+    with pytest.raises(CannotOpenError, match=rf"data directory {tmp_path / name}: .*; .*log.dirs"):
+        new_node(config(tmp_path, **settings))
+
+
+def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, root: Path, number: int) -> None:
+    """Let a kind of call fail on the disk of one directory."""
+    original = getattr(RealDisk, call)
+
+    def failing(disk: RealDisk, path: str) -> object:
+        if disk.root == str(root):
+            raise OSError(number, os.strerror(number))
+        return original(disk, path)
+
+    monkeypatch.setattr(RealDisk, call, failing)
