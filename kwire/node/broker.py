@@ -332,8 +332,12 @@ class BrokerHalf:
                 lambda: self.lifecycle.epoch,
                 self._assign_directories,
             )
-            nursery.start_soon(reports.run)
+            nursery.start_soon(run, reports)
             return reports
+
+        async def run(reports: "DirectoryAssignments") -> None:
+            await self.lifecycle.wait_registered()
+            await reports.run()
 
         def on_role_changed(partition: Partition) -> None:
             assignments().on_role_changed(partition)

@@ -7,13 +7,17 @@ import pytest
 import trio
 
 from kwire import errors
+from kwire.codec.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
 from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.log_move import LogMove
 from kwire.log.formats.names import META_PROPERTIES
-from kwire.node import directory_assignments
+from kwire.node.broker import BrokerHalf
 from kwire.node.run import leaves
 from kwire.node.server import Server
 from kwire.raftmeta.metadata.image import MetadataImage
@@ -193,6 +197,10 @@ async def test_new_cluster_is_not_formatted_beside_an_unreadable_directory(tmp_p
     assert not (paths[0] / META_PROPERTIES).exists()
 
 
+async def never_answered(half: BrokerHalf, request: AssignReplicasToDirsRequest) -> None:
+    await trio.sleep_forever()
+
+
 async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +225,7 @@ async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are
         assert all(logs.get("t", n).log.disk is not added for n in range(4))
         away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added]
         assert 0 < len(away) < PARTITIONS
-    monkeypatch.setattr(directory_assignments, "RETRY_S", 600.0)
+    monkeypatch.setattr(BrokerHalf, "_assign_directories", never_answered)
     async with running(tmp_path, **alone) as server:
         assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
         codes = [await write(server, index, "u") for index in range(PARTITIONS)]
@@ -230,6 +238,31 @@ async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are
         assert [logs.get("u", n).log.end_offset for n in range(PARTITIONS)] == ends
         codes = [await write(server, index, "u") for index in range(PARTITIONS)]
         assert codes == [errors.NONE] * PARTITIONS
+
+
+async def test_directories_are_reported_by_a_registered_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller rejects the report of a broker that has no epoch yet, and answers it late."""
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    metadata = str(tmp_path / "metadata")
+    epochs, has_reported = [], trio.Event()
+    original = BrokerHalf._assign_directories
+
+    async def assign(
+        half: BrokerHalf, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        epochs.append(request.broker_epoch)
+        has_reported.set()
+        return await original(half, request)
+
+    async with running(tmp_path, log_dirs=",".join(paths), metadata_log_dir=metadata) as server:
+        await create(server, "t", partitions=PARTITIONS)
+    monkeypatch.setattr(BrokerHalf, "_assign_directories", assign)
+    async with running(tmp_path, log_dirs=paths[0], metadata_log_dir=metadata) as server:
+        with trio.fail_after(60):
+            await has_reported.wait()
+        assert set(epochs) == {server.core.publisher.image.brokers[1].epoch}
 
 
 async def test_controller_learns_that_the_source_of_a_move_has_failed(

@@ -94,6 +94,7 @@ class BrokerLifecycle:
     """The state machine that decides which request is due."""
     lease: SessionLease = attrs.field(init=False)
     """The time until which this broker may serve as leader of the partitions it leads."""
+    _has_registered: trio.Event = attrs.field(factory=trio.Event)
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _sooner: Signal = attrs.field(factory=Signal)
     """Set when the next heartbeat becomes due earlier."""
@@ -147,6 +148,7 @@ class BrokerLifecycle:
                 "(initial.broker.registration.timeout.ms): check that a majority of the "
                 "controllers is running and reachable from this node"
             )
+        self._has_registered.set()
         while broker.state is BrokerStage.STARTING:
             await self._exchange()
         broker.ready_to_unfence(self.clock.now())
@@ -154,6 +156,10 @@ class BrokerLifecycle:
             await self._exchange()
         self._keep_session()
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
+
+    async def wait_registered(self) -> None:
+        """Wait until this broker has an epoch: controllers reject its requests without one."""
+        await self._has_registered.wait()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send heartbeats until cancelled or stopped; an unfenced single node sends none."""
