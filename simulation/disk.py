@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import starmap
 from random import Random
 from typing import Final, TypeVar
 
@@ -28,7 +29,7 @@ from kwire.log.disk_health import (
     classify,
 )
 from kwire.records.header import Buffer
-from simulation.inodes import PAGE, Directory, Inode
+from simulation.inodes import PAGE, Directory, Inode, Node
 
 __all__ = ["PAGE", "Killed", "SimDisk", "SimFile"]
 
@@ -170,6 +171,12 @@ class Failure:
         return True
 
 
+def _entry(name: str, node: Node) -> Entry:
+    if isinstance(node, Directory):
+        return Entry(name, 0, True, 0)
+    return Entry(name, len(node.data), False, node.modified_ms)
+
+
 _SYNCS: Final = frozenset(("sync", "sync_directory"))
 _ALLOWED_OFFLINE: Final = frozenset(("open", "read", "entries"))
 _CHANGES: Final = frozenset(("rename", "remove", "replace", "sync_directory", "sync"))
@@ -211,8 +218,7 @@ class SimDisk(DiskHealth):
         """Raise ``error`` at this kind of call on paths that contain ``path``.
 
         Kinds: open, create, read, write, truncate, allocate, sync, sync_directory, rename, remove,
-        mkdir, entries, and patterns of them. The first ``after`` matching calls succeed, and the
-        next ``times`` calls fail.
+        mkdir, entries; or a pattern. After ``after`` matching calls, the next ``times`` calls fail.
         """
         self._failures.append(Failure(call, error, path, after, times))
 
@@ -258,13 +264,14 @@ class SimDisk(DiskHealth):
         return SimFile(self, path)
 
     def entries(self, path: str = "") -> list[Entry]:
+        return list(self.listing(path))
+
+    def listing(self, path: str) -> Iterator[Entry]:
         self.call("entries", path)
-        return [
-            Entry(name, 0, True, 0)
-            if isinstance(node, Directory)
-            else Entry(name, len(node.data), False, node.modified_ms)
-            for name, node in self.root.directory(path).names.items()
-        ]
+        yield from starmap(_entry, list(self.root.directory(path).names.items()))
+
+    def folders(self) -> Iterator[str]:
+        return (entry.name for entry in self.listing("") if entry.is_directory)
 
     def read(self, path: str) -> bytes:
         self.need_descriptor(path)

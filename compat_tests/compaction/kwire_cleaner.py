@@ -14,6 +14,7 @@ import trio
 
 from compat_tests.compaction.apache import Answer
 from compat_tests.compaction.inputs import Pass
+from kwire.drive import run_steps
 from kwire.log.compaction.clean import clean
 from kwire.log.config import CleanerSettings
 from kwire.log.directories.cleaning_runner import CleaningRunner, ProcessRunner
@@ -99,7 +100,7 @@ async def _clean(directory: Path, job: Pass, make_runner: Callable[[], CleaningR
             "records_kept": summary.records_kept,
             "keyless_dropped": summary.keyless_dropped,
         }
-        stored, _ = checkpoints.read_offsets(disk, names.CLEANER_OFFSETS)
+        stored, _ = run_steps(checkpoints.reading_offsets(disk, names.CLEANER_OFFSETS))
         assert stored == {partition: summary.clean_end}
     return answer
 

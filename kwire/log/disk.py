@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import IO, Final, NamedTuple, Protocol, TypeVar
@@ -131,6 +131,12 @@ class Disk(Protocol):
         """Return a handle; the file is opened on first use, or created now with ``create``."""
 
     def entries(self, path: str = "") -> list[Entry]: ...
+
+    def listing(self, path: str) -> Iterator[Entry]:
+        """Yield the entries of a directory, each looked up when it is requested."""
+
+    def folders(self) -> Iterator[str]:
+        """Yield the names of the directories in the root."""
 
     def read(self, path: str) -> bytes: ...
 
@@ -376,20 +382,26 @@ class RealDisk(DiskHealth):
         return file
 
     def entries(self, path: str = "") -> list[Entry]:
-        entries = []
+        return list(self.listing(path))
+
+    def listing(self, path: str) -> Iterator[Entry]:
+        for item in self._scan(path):
+            with suppress(FileNotFoundError):
+                stat = item.stat()
+                yield Entry(item.name, stat.st_size, item.is_dir(), stat.st_mtime_ns // 1_000_000)
+
+    def folders(self) -> Iterator[str]:
+        for item in self._scan(""):
+            if item.is_dir():  # This needs no system call, unlike the size of a file.
+                yield item.name
+
+    def _scan(self, path: str) -> Iterator["os.DirEntry[str]"]:
         try:
-            with os.scandir(self._full(path)) as listing:
-                for item in listing:
-                    try:
-                        stat = item.stat()
-                    except FileNotFoundError:
-                        continue
-                    modified = stat.st_mtime_ns // 1_000_000
-                    entries.append(Entry(item.name, stat.st_size, item.is_dir(), modified))
+            with os.scandir(self._full(path)) as items:
+                yield from items
         except OSError as error:
             self.judge(error)
             raise
-        return entries
 
     def read(self, path: str) -> bytes:
         fd = self.descriptor(path, os.O_RDONLY)

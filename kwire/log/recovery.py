@@ -11,7 +11,7 @@ can run other work. A crash may follow any step, so every step can be repeated.
 
 import logging
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -89,7 +89,7 @@ def open_log(
         now_ms=now_ms,
         config=config,
         offsets=offsets,
-        entries=disk.entries(directory),
+        entries=disk.listing(directory),
     )
     while True:
         try:
@@ -107,7 +107,7 @@ def opening(
     now_ms: int,
     config: LogConfig,
     offsets: StoredOffsets,
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
 ) -> Generator[None, None, PartitionLog]:
     """Open a log in slices; return the log.
 
@@ -117,7 +117,7 @@ def opening(
     yield
     if files.replace:
         yield from _swap_in(disk, directory, files)
-        files = yield from planning(disk.entries(directory))
+        files = yield from planning(disk.listing(directory))
     for name in files.remove:
         disk.remove(f"{directory}/{name}")
         yield
@@ -256,6 +256,7 @@ def _open_clean(
             and (yield from _has_sane_txn_index(segment, files.sizes))
         ):
             yield from _rebuild(log, segment)
+        yield
     log.end_offset = log.flush_state.recovery_point = log.writer.written_offset = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
         yield from _epochs_from_batches(log, log.segments, {})
@@ -301,6 +302,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             break
     for segment in log.segments[first:-1]:
         log.flush_state.write_indexes(segment)
+        yield
     log.end_offset = log.writer.written_offset = end_offset
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, base_offset)
     log.flush_state.recovery_point = min(point, end_offset)
@@ -577,15 +579,18 @@ def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> Generator[No
     size = sizes.get(segment.files.name(names.TXN_INDEX))
     if size is None:
         return segment.files.name(names.ABORTED) not in sizes
-    data, base_offset = segment.files.read(names.TXN_INDEX), segment.base_offset
-    slice_size = SLICE_ABORTED * txn_index.ENTRY_SIZE
-    for start in range(0, len(data), slice_size):
-        part = data[start : start + slice_size]
-        if not txn_index.plausible(part, base_offset):
-            return False
-        base_offset = txn_index.entries(part[-txn_index.ENTRY_SIZE :])[0].last_offset + 1
-        yield
-    return len(data) > 0
+    slice_size, base_offset = SLICE_ABORTED * txn_index.ENTRY_SIZE, segment.base_offset
+    file = segment.files.open(names.TXN_INDEX)
+    try:
+        for start in range(0, size, slice_size):
+            part = file.read(start, min(slice_size, size - start))
+            if not part or not txn_index.plausible(part, base_offset):
+                return False
+            base_offset = txn_index.entries(part[-txn_index.ENTRY_SIZE :])[0].last_offset + 1
+            yield
+    finally:
+        file.close()
+    return size > 0
 
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kwire.drive import run_steps
 from kwire.log import epochs
 from kwire.log.formats import offset_index, time_index, txn_index
 from kwire.log.formats.checkpoints import (
@@ -16,8 +17,8 @@ from kwire.log.formats.checkpoints import (
     offsets_text,
     parse_clean_shutdown,
     parse_meta_properties,
-    parse_offsets,
     parse_partition_metadata,
+    parsing_offsets,
     partition_metadata_text,
 )
 from kwire.log.producers import ProducerStates, read_snapshot
@@ -152,7 +153,7 @@ def test_text_files_are_written_as_by_kafka(name: str) -> None:
         if file == "leader-epoch-checkpoint":
             assert epochs.from_text(data).to_text() == data
         elif file.endswith("-offset-checkpoint"):
-            lines = [offset_line(*line) for line in parse_offsets(data).items()]
+            lines = [offset_line(*line) for line in run_steps(parsing_offsets(data)).items()]
             assert offsets_text(lines) == data
         elif file == "partition.metadata":
             assert partition_metadata_text(parse_partition_metadata(data)) == data

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from kwire.drive import run_steps
 from kwire.log.aborted_transactions import find_aborted
 from kwire.log.disk import RealDisk
 from kwire.log.formats import names, offset_index, time_index
-from kwire.log.formats.checkpoints import parse_offsets
+from kwire.log.formats.checkpoints import parsing_offsets
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
 from kwire.log.recovery import StoredOffsets, open_log
@@ -46,7 +47,9 @@ def simulate_directory(path: Path) -> SimDisk:
 def checkpoint(root: Path, directory: str, name: str) -> int:
     partition = partition_of(directory)
     assert partition is not None
-    return parse_offsets((root / directory).parent.joinpath(name).read_bytes()).get(partition, 0)
+    return run_steps(parsing_offsets((root / directory).parent.joinpath(name).read_bytes())).get(
+        partition, 0
+    )
 
 
 def open_golden_log(

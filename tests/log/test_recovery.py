@@ -8,6 +8,7 @@ from random import Random
 import attrs
 import pytest
 
+from kwire.drive import run_steps
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.formats import checkpoints
@@ -431,9 +432,9 @@ def test_damaged_producer_snapshot_is_refused(disk: SimDisk) -> None:
 def test_damaged_checkpoint_counts_as_empty(damaged: bytes) -> None:
     """Invariant 82."""
     disk = SimDisk()
-    assert checkpoints.read_offsets(disk, "c") == ({}, None)
+    assert run_steps(checkpoints.reading_offsets(disk, "c")) == ({}, None)
     disk.write("c", damaged)
-    actual, problem = checkpoints.read_offsets(disk, "c")
+    actual, problem = run_steps(checkpoints.reading_offsets(disk, "c"))
     assert actual == {}
     assert problem is not None
 

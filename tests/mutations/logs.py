@@ -241,8 +241,8 @@ MUTATIONS = (
         name="damaged-index-of-aborted-transactions-is-used",
         invariants=(64, 79),
         path="kwire/log/recovery.py",
-        old="        if not txn_index.plausible(part, base_offset):\n",
-        new="        if False:\n",
+        old="            if not part or not txn_index.plausible(part, base_offset):\n",
+        new="            if False:\n",
         test="tests/log/test_damage.py",
     ),
     Mutation(

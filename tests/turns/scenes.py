@@ -24,6 +24,7 @@ from tests.turns.scrubs import SCRUBS
 from tests.turns.share_groups import SHARING
 from tests.turns.share_states import STATES
 from tests.turns.shares import SHARED
+from tests.turns.starts import STARTED
 from tests.turns.streams_groups import STREAMING
 from tests.turns.telemetry import TELEMETRY
 from tests.turns.tokens import TOKENS
@@ -34,6 +35,7 @@ from tests.turns.users import USERS
 SCENES: Final[tuple[Scene[Any], ...]] = (
     LOGS,
     INDEXED,
+    STARTED,
     SCRUBS,
     DAMAGED,
     ROLES,

@@ -15,7 +15,7 @@ import attrs
 
 from kwire.log import recovery
 from kwire.log.config import LogConfig
-from kwire.log.disk import Disk, Lock
+from kwire.log.disk import Disk, Entry, Lock
 from kwire.log.disk_health import FAILED_SYNC, DiskErrorKind, classify, ignore_no_room
 from kwire.log.formats import checkpoints, names
 from kwire.log.formats.checkpoints import Offsets
@@ -31,6 +31,10 @@ Every flush syncs that file, so no record in the log was acknowledged as durable
 belong to an older topic with the same name, deleted just before a power loss. It belongs to no
 topic.
 """
+
+
+SLICE_NAMES: Final = 100
+"""The number of names of partitions or files that a start looks at between two yields."""
 
 
 class Unopened(NamedTuple):
@@ -112,11 +116,17 @@ class LogDirectory:
         """Remove the clean-shutdown marker, then open every partition in slices."""
         self.lock()
         clean = self._take_marker()
-        stored = {name: _read_offsets(self.disk, self.name, name) for name in _OFFSETS}
+        stored: dict[str, Offsets] = {}
+        for file in _OFFSETS:
+            stored[file] = yield from _reading_offsets(self.disk, self.name, file)
         points, watermarks, starts, clean_ends = stored.values()
-        directories = [entry.name for entry in self.disk.entries() if entry.is_directory]
-        doubled = _discard_doubled_futures(self.disk, directories, self.deleted_directories)
-        for name in directories:
+        directories, futures = list[str](), list[str]()
+        for count, name in enumerate(self.disk.folders(), 1):
+            (directories if names.parse_future(name) is None else futures).append(name)
+            if not count % SLICE_NAMES:
+                yield
+        doubled = _discard_doubled_futures(self.disk, futures, self.deleted_directories)
+        for name in directories + futures:
             future = names.parse_future(name)
             partition = self._partition(name) if future is None else TopicPartition(*future)
             if partition is None:
@@ -132,15 +142,7 @@ class LogDirectory:
                 offsets = recovery.StoredOffsets(clean=False)
             yield from self._load(name, partition, offsets, config_of, now_ms)
             yield
-        for file, named in stored.items():
-            # The broker crashed after removing a partition and before rewriting this file.
-            opened = self.logs.keys() | self.futures.keys() | self.unopened.keys()
-            for partition in named.keys() - opened:
-                self.retired.setdefault(partition, set()).add(file)
-        if any(clean_ends.get(log.partition) != log.clean_state.clean_end for log in self.all_logs):
-            # The old offset would become valid again once the log has grown past it.
-            content = self.checkpoint(names.CLEANER_OFFSETS)
-            self.write_checkpoints([(names.CLEANER_OFFSETS, content)])
+        yield from _comparing_checkpoints(self, stored)
         self.is_loaded = True
 
     def _load(
@@ -157,8 +159,7 @@ class LogDirectory:
         """
         is_future, topic_id = names.parse_future(name) is not None, ZERO_UUID
         try:
-            stored_id, entries = _topic_id(self.disk, name), self.disk.entries(name)
-            files = {entry.name for entry in entries}
+            stored_id, files = _topic_id(self.disk, name), (yield from _listing(self.disk, name))
             if stored_id is None and _are_foreign(files):
                 logger.warning("skipped directory without segments path=%s/%s", self.name, name)
                 return
@@ -175,7 +176,7 @@ class LogDirectory:
                 now_ms=now_ms,
                 config=config_of(partition.topic),
                 offsets=offsets,
-                entries=entries,
+                entries=files.values(),
             )
         except (OSError, ValueError) as error:
             if not self.online:
@@ -343,27 +344,60 @@ class LogDirectory:
         return True
 
 
+def _comparing_checkpoints(directory: LogDirectory, stored: dict[str, Offsets]) -> Iterator[None]:
+    """Compare the checkpoint files with the opened logs, in steps."""
+    for file, named in stored.items():
+        for count, partition in enumerate(named, 1):
+            if directory.find(partition) is None and partition not in directory.unopened:
+                # The broker crashed after removing it and before rewriting this file.
+                directory.retired.setdefault(partition, set()).add(file)
+            if not count % SLICE_NAMES:
+                yield
+    clean_ends, is_stale = stored[names.CLEANER_OFFSETS], False
+    for count, log in enumerate(directory.all_logs, 1):
+        is_stale |= clean_ends.get(log.partition) != log.clean_state.clean_end
+        if not count % SLICE_NAMES:
+            yield
+    if is_stale:  # The old offset would become valid again once the log has grown past it.
+        lines = list[str]()
+        for count, line in enumerate(directory.lines(names.CLEANER_OFFSETS), 1):
+            if line:
+                lines.append(line)
+            if not count % SLICE_NAMES:
+                yield
+        directory.write_checkpoints([(names.CLEANER_OFFSETS, checkpoints.offsets_text(lines))])
+
+
+def _listing(disk: Disk, directory: str) -> Generator[None, None, dict[str, Entry]]:
+    """List the files of a partition's directory in steps."""
+    files: dict[str, Entry] = {}
+    for count, entry in enumerate(disk.listing(directory), 1):
+        files[entry.name] = entry
+        if not count % SLICE_NAMES:
+            yield
+    return files
+
+
 def _discard_doubled_futures(
-    disk: Disk, directories: list[str], discarded: list[str]
+    disk: Disk, futures: list[str], discarded: list[str]
 ) -> set[TopicPartition]:
     """Mark all but one future replica of each partition as deleted.
 
     The last run may have died between a request that ended a move and the renaming of the future
-    replica. The directories are removed from ``directories``, and their new names are added to
+    replica. The directories are removed from ``futures``, and their new names are added to
     ``discarded``. Return the partitions.
     """
     partitions, doubled = set[TopicPartition](), set[TopicPartition]()
-    for name in list(directories):
+    for name in list(futures):
         future = names.parse_future(name)
-        if future is None:
-            continue
+        assert future is not None
         partition = TopicPartition(*future)
         if partition in partitions:
             marked = name.removesuffix(names.FUTURE_DIRECTORY) + names.DELETE_DIRECTORY
             with ignore_no_room():
                 disk.rename(name, marked)
                 discarded.append(marked)
-            directories.remove(name)
+            futures.remove(name)
             doubled.add(partition)
         partitions.add(partition)
     return doubled
@@ -399,9 +433,9 @@ def files_naming(log: PartitionLog) -> set[str]:
     return _files_naming(log.clean_state.clean_end)
 
 
-def _read_offsets(disk: Disk, directory: str, name: str) -> Offsets:
+def _reading_offsets(disk: Disk, directory: str, name: str) -> Generator[None, None, Offsets]:
     """Return the offsets in the checkpoint file ``name``; none if the file is damaged."""
-    offsets, problem = checkpoints.read_offsets(disk, name)
+    offsets, problem = yield from checkpoints.reading_offsets(disk, name)
     if problem is not None:
         logger.warning("checkpoint ignored directory=%s problem=%s", directory, problem)
     return offsets

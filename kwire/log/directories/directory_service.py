@@ -127,6 +127,7 @@ class DirectoryService:
             logger.error("cannot open directory=%s error=%s", self.directory.name, error)
         for log in self.directory.all_logs:
             self.watch(log)
+            await slices.pause()
 
     async def _write_again(self) -> None:
         """Rewrite data that a failed sync of an earlier run has left only in the page cache.

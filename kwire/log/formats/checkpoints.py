@@ -7,7 +7,7 @@ must be readable. Files are always replaced as a whole.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 from kwire.log.disk import Disk
@@ -15,6 +15,8 @@ from kwire.log.formats import names
 from kwire.types import TopicPartition, uuid_bytes, uuid_text
 
 VERSION: Final = "0"
+SLICE_LINES: Final = 500
+"""The number of lines that are parsed between two yields."""
 Offsets = dict[TopicPartition, int]
 
 
@@ -32,24 +34,29 @@ def offsets_text(lines: Sequence[str]) -> bytes:
     return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 
-def parse_offsets(data: bytes) -> Offsets:
-    """Parse an offset checkpoint; raises ValueError if anything in it is wrong."""
+def parsing_offsets(data: bytes) -> Generator[None, None, Offsets]:
+    """Parse an offset checkpoint in steps; raises ValueError if anything in it is wrong."""
     lines = data.decode().split("\n")
     if len(lines) < 3 or lines[0] != VERSION or lines[-1]:
         raise ValueError("not an offset checkpoint")
     offsets: Offsets = {}
-    for line in lines[2:-1]:
+    for count, line in enumerate(lines[2:-1], 1):
         topic, partition, offset = line.split(" ")
         offsets[TopicPartition(topic, int(partition))] = int(offset)
+        if not count % SLICE_LINES:
+            yield
     if len(lines) - 3 != int(lines[1]):
         raise ValueError("offset checkpoint is cut off")
     return offsets
 
 
-def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
-    """Return the checkpoint (empty if missing or damaged) and a description of the damage."""
+def reading_offsets(disk: Disk, name: str) -> Generator[None, None, tuple[Offsets, str | None]]:
+    """Read a checkpoint in steps.
+
+    Return the offsets (none if the file is missing or damaged) and a description of the damage.
+    """
     try:
-        return parse_offsets(disk.read(name)), None
+        return (yield from parsing_offsets(disk.read(name))), None
     except FileNotFoundError:
         return {}, None
     except ValueError as error:

@@ -59,6 +59,7 @@ def planning(entries: Iterable[Entry]) -> Generator[None, None, Plan]:
     # A failed or interrupted roll left them; their offsets may be in the segment before.
     unused = {name for name in logs[1:-1] if not sizes[name]}
     remove += unused
+    yield
     bases = {names.stem_offset(name) for name in by_suffix[names.LOG] if name not in unused}
     bases |= {names.stem_offset(target) for _, target in replace if target.endswith(names.LOG)}
     for suffix in names.SEGMENT_SUFFIXES[1:]:
