@@ -1,14 +1,14 @@
 """The parts of one decision about groups, collected until it is complete."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Never, Protocol
 
 import attrs
 
 from kwire.codec.messages.join_group import JoinGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupResponse
-from kwire.coordinator.decision import Answer, Decision, LateAnswer, Moment, Record, Timer
+from kwire.coordinator.decision import Answer, Decision, LateAnswer, Moment, Record, Step, Timer
 from kwire.errors import KafkaError
 from kwire.group.model import ClassicGroup, Member
 from kwire.group.settings import GroupSettings
@@ -16,6 +16,14 @@ from kwire.group.settings import GroupSettings
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.group.offsets import GroupChange
+    from kwire.group.shard import GroupShard
+
+
+class Update(Protocol):
+    """Changes of a group in memory only."""
+
+    def adopt_in(self, shard: "GroupShard") -> None:
+        """Adopt the changes, once the records of their decision are written and applied."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -43,14 +51,15 @@ class DecisionBuilder:
     draft: "Draft[GroupChange] | None" = None
     """The records, if they were encoded before the decision."""
 
-    def build(self, *groups: ClassicGroup) -> Decision:
-        """Return the decision, with the changed groups as its state."""
+    def build(self, *changes: "ClassicGroup | Update", steps: Iterable[Step] = ()) -> Decision:
+        """Return the decision, with the changed groups or the changes of groups as its state."""
         return Decision(
             records=tuple(self.records),
             answers=tuple(self.answers),
             timers=tuple(self.timers),
             draft=self.draft,
-            state=groups,
+            state=changes,
+            steps=steps,
         )
 
     def answer(self, ticket: int | None, reply: object) -> None:

@@ -33,7 +33,7 @@ from kwire.coordinator.decision import (
 )
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
-from kwire.group.decision_builder import Client, DecisionBuilder, join_error
+from kwire.group.decision_builder import Client, DecisionBuilder, Update, join_error
 from kwire.group.group_tables import GroupTables
 from kwire.group.model import ClassicGroup, ClassicGroupState, ProtocolChange
 from kwire.group.offsets import GroupChange
@@ -46,11 +46,8 @@ from kwire.records.header import NO_PRODUCER
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.group.consumer.model import Partitions
-    from kwire.group.consumer.shard import GroupUpdate
     from kwire.group.consumer.target import TargetChange
-    from kwire.group.share.shard import ShareUpdate
     from kwire.group.streams.model import TaskSet
-    from kwire.group.streams.shard import StreamsUpdate
 
 Args = TypeVarTuple("Args")
 
@@ -112,7 +109,7 @@ class GroupShard(GroupTables):
 
     def adopt(
         self,
-        state: "tuple[ClassicGroup | GroupUpdate | ShareUpdate | StreamsUpdate, ...] | None",
+        state: "tuple[ClassicGroup | Update, ...] | None",
     ) -> None:
         for group in state or ():
             if isinstance(group, ClassicGroup):
@@ -193,7 +190,7 @@ class GroupShard(GroupTables):
         """Remove the offsets of topics that were deleted before this node led the partition."""
         builder = DecisionBuilder(moment, self.settings())
         self.schedule_expiry(builder)
-        return builder.build()._replace(steps=self.remove_missing_topics())
+        return builder.build(steps=self.remove_missing_topics())
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
@@ -241,7 +238,7 @@ class GroupShard(GroupTables):
         if not self.has_groups:
             return NOTHING
         self.schedule_expiry(builder)
-        return builder.build()._replace(steps=expiry.expire(self))
+        return builder.build(steps=expiry.expire(self))
 
     def schedule_expiry(self, builder: DecisionBuilder) -> None:
         interval_ms = builder.settings.offsets_retention_check_interval_ms

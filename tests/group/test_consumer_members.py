@@ -325,6 +325,16 @@ def state_of(group: ConsumerGroup) -> tuple[object, ...]:
     )
 
 
+def test_heartbeat_that_causes_no_long_work_wakes_no_task_for_it(sim: Sim) -> None:
+    """The task that takes steps would otherwise run for each member of each rebalance."""
+    join_two(sim)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=3)
+    request.subscribed_topic_names = ["t", "u"]
+    decision = consumer_requests.heartbeat(sim.groups, request, Client(), sim.moment, 99)
+    assert decision.records
+    assert not decision.steps
+
+
 def test_replayed_group_equals_the_live_group(sim: Sim) -> None:
     join_two(sim)
     sim.consume("c", instance_id="i")

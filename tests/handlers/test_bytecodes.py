@@ -86,7 +86,9 @@ FIGURES: Final = {
     "Copy of a record to a follower": 9565,
     "Heartbeat": 1108,
     "ConsumerGroupHeartbeat": 1416,
-    "ConsumerGroupHeartbeat with partitions": 3463,
+    "ConsumerGroupHeartbeat with partitions": 3198,
+    "ConsumerGroupHeartbeat after a rebalance": 6479,
+    "ConsumerGroupHeartbeat with partitions after a rebalance": 6192,
     "OffsetCommit": 3580,
     "Metadata of one topic": 1113,
     "ApiVersions": 3008,
@@ -440,6 +442,43 @@ async def test_heartbeat_of_a_consumer_group() -> None:
             answer, tracer = await cost(node, lambda _: heartbeat, 1)
             assert (answer.error_code, answer.member_epoch) == (0, joined.member_epoch)
             check("ConsumerGroupHeartbeat with partitions", tracer)
+
+
+@pytest.mark.parametrize("names_partitions", [False, True])
+async def test_heartbeat_that_learns_of_a_rebalance(names_partitions: bool) -> None:
+    """Count what a member costs that reaches a new epoch and keeps its partitions."""
+    shape = ConsumerGroupHeartbeatRequest.TopicPartitions
+    async with group_node({"group.consumer.assignment.interval.ms": "0"}) as group:
+        level = r.FeatureLevelRecord(name="group.version", feature_level=1)
+        await group.broker.publish(level)
+        async with serve(group.broker.services) as node:
+            owned = {"m": [0], "n": [1, 2]}
+            epochs = dict.fromkeys(owned, 0)
+
+            async def beat(member: str, **fields: Any) -> Tracer:
+                request = ConsumerGroupHeartbeatRequest(
+                    group_id="g", member_id=member, member_epoch=epochs[member], **fields
+                )
+                answer, tracer = await ask(node, request, 1)
+                assert answer.error_code == 0
+                epochs[member] = answer.member_epoch
+                return tracer
+
+            topics: dict[str, Any] = {"subscribed_topic_names": ["t"], "topic_partitions": []}
+            for member in owned:
+                await beat(member, rebalance_timeout_ms=1000, **topics)
+            for member in ("m", "n", "m"):  # The first member gives up partitions.
+                await beat(member, topic_partitions=[])
+            counts = []
+            for number in range(REQUESTS):
+                await beat("n", subscribed_topic_names=["t", f"none-{number}"])
+                topic = shape(topic_id=topic_id("t"), partitions=owned["m"])
+                fields = {"topic_partitions": [topic]} if names_partitions else {}
+                before = epochs["m"]
+                counts.append(await beat("m", **fields))
+                assert before < epochs["m"] == epochs["n"]
+    form = " with partitions" if names_partitions else ""
+    check(f"ConsumerGroupHeartbeat{form} after a rebalance", median(counts))
 
 
 VERSIONS: Final = ApiVersionsResponse(

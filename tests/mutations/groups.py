@@ -52,7 +52,7 @@ MUTATIONS = (
         name="keep-offsets-of-topics-deleted-unheard",
         invariants=(40, 73),
         path="kwire/group/shard.py",
-        old="return builder.build()._replace(steps=self.remove_missing_topics())",
+        old="return builder.build(steps=self.remove_missing_topics())",
         new="return builder.build()",
         test=f"{_OFFSETS}::test_offsets_of_topics_deleted_before_a_crash_are_removed_after_loading",
     ),

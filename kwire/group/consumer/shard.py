@@ -219,7 +219,7 @@ class ConsumerShard:
             is_resolving=bool(update.expressions),
             rejoining=rejoining,
         )
-        return builder.build()._replace(state=(state,), steps=chain(*steps))
+        return builder.build(state, steps=chain(*steps) if steps else ())
 
     def _remove(
         self,
@@ -324,7 +324,7 @@ class ConsumerShard:
             return builder.build()
         fencing.start_rejoin(builder, group.group_id, group.members[member_id])
         state = GroupUpdate(group.group_id, group.checked_version, rejoining=(member_id, True))
-        return builder.build()._replace(state=(state,))
+        return builder.build(state)
 
     def leave(
         self, group: ConsumerGroup, request: LeaveGroupRequest, builder: DecisionBuilder

@@ -157,7 +157,7 @@ class ShareShard:
             large_target=change.large_target,
         )
         steps: Iterable[Step] = () if change.large_target is None else change.large_target.steps()
-        return builder.build()._replace(state=(update,), steps=steps)
+        return builder.build(update, steps=steps)
 
     def on_loaded(self) -> Iterator[Step]:
         """Yield the steps after a load, which start the sessions of all members."""
@@ -194,7 +194,7 @@ class ShareShard:
         """Return the decision that replaces the record of a group's share partitions."""
         builder.records.append(records.partitions_record(group_id, partitions, self.topics()))
         update = ShareUpdate(group_id, initializing_ms=builder.moment.wall_ms)
-        return builder.build()._replace(state=(update,))
+        return builder.build(update)
 
     def forget_topics(self, is_gone: Callable[[bytes], bool]) -> Iterator[Step]:
         """Yield the steps that remove deleted topics from the share partitions of all groups."""

@@ -177,7 +177,7 @@ class StreamsShard:
             large_target=change.large_target,
         )
         steps: Iterable[Step] = () if change.large_target is None else change.large_target.steps()
-        return builder.build()._replace(state=(update,), steps=steps)
+        return builder.build(update, steps=steps)
 
     def leave(self, group: StreamsGroup, request: Request, builder: DecisionBuilder) -> Decision:
         """Decide on the last heartbeat of a member."""
@@ -194,7 +194,7 @@ class StreamsShard:
         _remove(builder, group, member)
         shutdown_by = member.member_id if request.shutdown_application else None
         update = StreamsUpdate(group.group_id, shutdown_by=shutdown_by)
-        return builder.build()._replace(state=(update,))
+        return builder.build(update)
 
     # Deadlines
 
@@ -257,7 +257,7 @@ class StreamsShard:
                 )
         update = StreamsUpdate(group_id, is_delayed=False, large_target=large_target)
         steps: Iterable[Step] = () if large_target is None else large_target.steps()
-        return builder.build()._replace(state=(update,), steps=steps)
+        return builder.build(update, steps=steps)
 
     # Offsets
 
