@@ -33,6 +33,11 @@ PLACE: Final = struct.Struct(">qii")
 """The first bytes of a batch, which a leader sets: base offset, length and leader epoch."""
 _COVERED: Final = struct.Struct(">hiqqqhii")
 _LOW_ATTRIBUTES: Final = 22
+_NULL: Final = b"\1"
+"""The length of a null key or value, which is -1."""
+_ONE_BYTE_END: Final = 64
+_ONE_BYTE: Final = tuple(bytes([value << 1]) for value in range(_ONE_BYTE_END))
+"""The varints of the values from 0, as long as one byte is enough."""
 
 
 class New(NamedTuple):
@@ -234,34 +239,35 @@ def encode_record(
     headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
     """Encode one record, preceded by its length, as in an uncompressed payload."""
-    out = bytearray(1)
-    _put_varint(out, timestamp_delta)
-    _put_varint(out, offset_delta)
-    _put_blob(out, key)
-    _put_blob(out, value)
-    _put_varint(out, len(headers))
+    parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
+    if key is None:
+        parts.append(_NULL)
+    else:
+        parts += _varint(len(key)), key
+    if value is None:
+        parts.append(_NULL)
+    else:
+        parts += _varint(len(value)), value
+    parts.append(_varint(len(headers)))
     for name, content in headers:
-        _put_blob(out, name)
-        _put_blob(out, content)
-    front = bytearray()
-    _put_varint(front, len(out))
-    return bytes(front + out)
+        parts += _varint(len(name)), name
+        parts += (_NULL,) if content is None else (_varint(len(content)), content)
+    record = b"".join(parts)
+    return _varint(len(record)) + record
 
 
-def _put_varint(out: bytearray, value: int) -> None:
+def _varint(value: int) -> bytes:
+    if 0 <= value < _ONE_BYTE_END:
+        return _ONE_BYTE[value]
     value = value << 1 if value >= 0 else ~(value << 1)
+    if 0x7F < value <= 0x3FFF:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def _put_blob(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        out.append(1)
-        return
-    _put_varint(out, len(data))
-    out += data
+    return bytes(out)
 
 
 assert _COVERED.size + ATTRIBUTES_POS == HEADER_SIZE

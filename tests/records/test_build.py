@@ -53,6 +53,33 @@ def test_built_batch_is_read_as_given(
     assert read_records[-1].sequence == head.last_sequence
 
 
+@pytest.mark.parametrize(
+    ("size", "length_size"), [(63, 1), (64, 2), (8191, 2), (8192, 3), (1 << 20, 4)]
+)
+def test_lengths_take_as_few_bytes_as_possible(size: int, length_size: int) -> None:
+    value = bytes(size)
+    batch = build.batch([New(None, value)], timestamp_ms=NOW)
+    (record,) = iterate.records(batch, 0, header.parse(batch))
+    assert record.value == value
+    content = 5 + length_size + size  # Attributes, two deltas, no key, and no headers.
+    assert len(build.encode_record(0, 0, None, value)) == content + len_of_varint(content)
+
+
+@pytest.mark.parametrize("delta", [-1, -64, -65, -8192, -8193, 1 << 40])
+def test_time_before_that_of_the_batch_is_read_as_given(delta: int) -> None:
+    batch = build.batch([New(None, b""), New(None, b"", timestamp=NOW + delta)], timestamp_ms=NOW)
+    read = iterate.records(batch, 0, header.parse(batch))
+    assert [record.timestamp for record in read] == [NOW, NOW + delta]
+    size, usual = (len(build.encode_record(d, 0, None, None)) for d in (delta, 0))
+    assert size == usual - 1 + len_of_varint(delta)
+
+
+def len_of_varint(value: int) -> int:
+    """Return how many groups of seven bits a number has in the zigzag encoding."""
+    zigzag = 2 * value if value >= 0 else -2 * value - 1
+    return max(1, -(-zigzag.bit_length() // 7))
+
+
 BATCH = build.batch([New(b"k", b"v"), New(b"k", b"w")], timestamp_ms=NOW)
 
 
