@@ -67,4 +67,8 @@ class SteadyWall:
         self._zero_ms = clock.now_ms() - clock.now() * 1000
 
     def now_ms(self) -> float:
-        return self._zero_ms + self._clock.now() * 1000
+        return self.at(self._clock.now())
+
+    def at(self, now: float) -> float:
+        """Return this clock's time at the time ``now`` of the monotonic clock."""
+        return self._zero_ms + now * 1000

@@ -99,7 +99,8 @@ class DeadlineClock:
 
     def moment(self) -> Moment:
         """Return the current time; its wall clock runs even while the lease is over."""
-        return Moment(self.now(), self.clock.now_ms(), self.steady.now_ms())
+        now = self.clock.now()
+        return Moment(now - self.lease.lease_over_s, self.clock.now_ms(), self.steady.at(now))
 
     def passes_at(self, deadline: float) -> float:
         """Return when a deadline passes on the node's clock, unless the lease ends before that.

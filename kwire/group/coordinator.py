@@ -170,11 +170,11 @@ class GroupCoordinator(GroupKinds):
         self, request: "ConsumerGroupHeartbeatRequest", client: Client
     ) -> "Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse":
         """Have a member of a consumer group join, stay, change or leave (KIP-848)."""
-        from kwire.group.consumer import requests as consumer_requests
+        from kwire.group.consumer.requests import heartbeat
 
         reply = self.service.begin(
             self.partition_of(request.group_id),
-            lambda shard, *when: consumer_requests.heartbeat(shard, request, client, *when),
+            lambda shard, *when: heartbeat(shard, request, client, *when),
         )
         return cast("Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse", reply)
 

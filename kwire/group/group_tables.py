@@ -12,7 +12,7 @@ import attrs
 from kwire.coordinator.decision import Record
 from kwire.group.model import ClassicGroup, ProtocolChange
 from kwire.group.offsets import Offsets
-from kwire.group.records import is_of_share_group, is_of_streams_group, load, store
+from kwire.group.records import is_of_consumer_group, is_of_share_group, load, store
 from kwire.group.settings import GroupSettings
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ class GroupTables:
 
     def shard_of(self, key: object) -> "ConsumerShard | ShareShard | StreamsShard":
         """Return the shard that a record's key belongs to; keys of classic groups have none."""
-        if is_of_share_group(key):
-            return self.share
-        return self.streams if is_of_streams_group(key) else self.consumer
+        if is_of_consumer_group(key):
+            return self.consumer
+        return self.share if is_of_share_group(key) else self.streams
 
     def has_group(self, group_id: str) -> bool:
         """Return whether a group of any kind has this id."""

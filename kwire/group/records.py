@@ -93,14 +93,14 @@ def _values(kind: int) -> tuple[type, type, int]:
     return _VALUES[kind]
 
 
+def is_of_consumer_group(key: object) -> bool:
+    """Return whether a decoded key belongs to a consumer group."""
+    return spec_of(type(key)).record_type in _CONSUMER_TYPES
+
+
 def is_of_share_group(key: object) -> bool:
     """Return whether a decoded key belongs to a share group."""
     return spec_of(type(key)).record_type in _SHARE_TYPES
-
-
-def is_of_streams_group(key: object) -> bool:
-    """Return whether a decoded key belongs to a streams group."""
-    return spec_of(type(key)).record_type in _STREAMS_TYPES
 
 
 def group_record(group: ClassicGroup) -> Record:

@@ -31,8 +31,8 @@ def refuse(
 
 def heartbeat_values(
     context: Context, group_id: str, member_id: str, epoch: int, rebalance_timeout_ms: int
-) -> Values | None:
-    """Answer a heartbeat with only the member's ids and epoch, which changes nothing."""
+) -> Values | Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse | None:
+    """Answer a heartbeat with only the member's ids and epoch, which usually changes nothing."""
     if rebalance_timeout_ms != -1 or not member_id.strip():
         return None
     check_enabled(context)
@@ -41,7 +41,12 @@ def heartbeat_values(
     interval_ms = usual_requests.consumer_heartbeat(
         context.groups, group_id, member_id, epoch, client
     )
-    return None if interval_ms is None else (member_id, epoch, interval_ms)
+    if interval_ms is not None:
+        return member_id, epoch, interval_ms
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group_id, member_id=member_id, member_epoch=epoch
+    )
+    return _begin(context, request)
 
 
 _FLAT: Final = Flat(
@@ -59,6 +64,13 @@ def consumer_group_heartbeat(
     context.check_allowed("Read", "Group", request.group_id)
     for name in request.subscribed_topic_names or ():
         context.check_allowed("Describe", "Topic", name)
+    return _begin(context, request)
+
+
+def _begin(
+    context: Context, request: ConsumerGroupHeartbeatRequest
+) -> Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse:
+    """Decide on a heartbeat of a client that may send it."""
     from kwire.group.consumer.requests import check_heartbeat
 
     check_heartbeat(request, context.config.group_consumer_assignors)

@@ -3,10 +3,13 @@
 They show invariant 74, and for these groups 66, 68, 69, 71, 72, 73 and 76.
 """
 
+from typing import Any
+
 import pytest
 
 from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.configs.broker import BrokerConfig
 from kwire.coordinator.decision import Moment
 from kwire.errors import (
     FencedInstanceId,
@@ -21,9 +24,15 @@ from kwire.errors import (
 )
 from kwire.group import requests
 from kwire.group.consumer import requests as consumer_requests
-from kwire.group.consumer.model import ConsumerGroup, MemberState
+from kwire.group.consumer.model import (
+    ClassicMember,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+)
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client
+from kwire.group.kind_settings import KindSettings
 from kwire.replica.transaction_ports import TransactionMarker
 from tests.support.group.sim import Sim
 from tests.support.group.topics import topic_id
@@ -325,6 +334,40 @@ def state_of(group: ConsumerGroup) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topics": frozenset({"u"})},
+        {"regex": "t.*"},
+        {"assignor": "range"},
+        {"classic": ClassicMember(1000, (("uniform", b""),))},
+        {"epoch": 3, "state": MemberState.UNREVOKED},
+    ],
+)
+def test_group_counts_what_its_members_want_now(change: dict[str, Any]) -> None:
+    """A member that was changed counts as if it had joined as it is now."""
+    member = ConsumerMember("a", epoch=2, topics=frozenset({"t"}), regex="u", assignor="uniform")
+    changed, joined = ConsumerGroup("g"), ConsumerGroup("g")
+    changed.apply_member(member)
+    changed.apply_member(member._replace(**change))
+    joined.apply_member(member._replace(**change))
+    assert counters(changed) == counters(joined)
+    changed.apply_removal("a")
+    assert counters(changed) == counters(ConsumerGroup("g"))
+
+
+def counters(group: ConsumerGroup) -> dict[str, object]:
+    names = (
+        "by_name",
+        "regex_members",
+        "assignors",
+        "classic_count",
+        "classic_protocols",
+        "stable_counts",
+    )
+    return {name: getattr(group, name) for name in names}
+
+
 def test_heartbeat_that_causes_no_long_work_wakes_no_task_for_it(sim: Sim) -> None:
     """The task that takes steps would otherwise run for each member of each rebalance."""
     join_two(sim)
@@ -333,6 +376,21 @@ def test_heartbeat_that_causes_no_long_work_wakes_no_task_for_it(sim: Sim) -> No
     decision = consumer_requests.heartbeat(sim.groups, request, Client(), sim.moment, 99)
     assert decision.records
     assert not decision.steps
+
+
+def test_settings_of_a_group_follow_those_of_the_broker() -> None:
+    config = BrokerConfig({})
+    overrides = {"h": {"consumer.heartbeat.interval.ms": "7000"}}
+    kinds = KindSettings(lambda: config, lambda group_id: overrides.get(group_id, {}))
+
+    def intervals() -> list[int]:
+        return [kinds.consumer(group_id).heartbeat_interval_ms for group_id in "ghg"]
+
+    assert intervals() == [5000, 7000, 5000]
+    config = BrokerConfig({"group.consumer.heartbeat.interval.ms": "6000"})
+    assert intervals() == [6000, 7000, 6000]
+    overrides["g"] = {"consumer.heartbeat.interval.ms": "8000"}
+    assert intervals() == [8000, 7000, 8000]
 
 
 def test_replayed_group_equals_the_live_group(sim: Sim) -> None:

@@ -8,7 +8,7 @@ target. All records of the steps are one batch.
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest as Request,
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from kwire.group.consumer.shard import ConsumerShard
 
 logger = logging.getLogger(__name__)
+
+_NOTHING: Final = (None, None, None, None, None)
+"""The optional fields of a usual heartbeat, which contains none of them."""
 
 
 def beat(
@@ -150,6 +153,14 @@ def _with_request(member: ConsumerMember, request: Request, client: Client) -> C
     """Return the member with the request's fields; fields that were not sent stay unchanged."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     regex = request.subscribed_topic_regex
+    sent = names, regex, request.instance_id, request.rack_id, request.server_assignor
+    if (
+        timeout_ms == -1
+        and sent == _NOTHING
+        and (member.client_id, member.client_host) == (client.client_id, client.client_host)
+        and member.classic is None
+    ):
+        return member
     return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,

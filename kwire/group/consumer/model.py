@@ -11,7 +11,7 @@ partitions that the target takes away.
 
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import attrs
 
@@ -86,13 +86,22 @@ class ConsumerMember(NamedTuple):
     classic: ClassicMember | None = None
     """Set for a member that uses the classic protocol."""
 
+    @property
+    def preferences(self) -> tuple[object, ...]:
+        """All that decides what the member is to be assigned, and how; most changes keep it."""
+        return self.topics, self.regex, self.assignor, self.classic
+
     def is_reconciled_to(self, epoch: int) -> bool:
         """Return whether the member has reached the target assignment of this epoch."""
         return self.state == MemberState.STABLE and self.epoch == epoch
 
-    def move_to(self, epoch: int) -> "ConsumerMember":
-        """Return the member in another epoch; the current epoch becomes the previous one."""
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+    # Any: the types of the fields.
+    def move_to(self, epoch: int, **changes: Any) -> "ConsumerMember":
+        """Return the member in another epoch; the current epoch becomes the previous one.
+
+        ``changes`` are other fields that change with the epoch.
+        """
+        return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Return the epoch in which an owned partition was assigned, None if it is not owned."""
@@ -212,11 +221,15 @@ class ConsumerGroup:
     def apply_member(self, member: ConsumerMember) -> None:
         """Add a member, or replace it."""
         old = self.members.get(member.member_id)
+        if old is None or old.preferences != member.preferences:
+            if old is not None:
+                self._count_preferences(old, -1)
+            self._count_preferences(member, 1)
         if old is not None:
-            self._count(old, -1)
+            self._count_progress(old, -1)
             self._release(old)
         self.members[member.member_id] = member
-        self._count(member, 1)
+        self._count_progress(member, 1)
         self._own(member)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
@@ -226,7 +239,8 @@ class ConsumerGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        self._count(member, -1)
+        self._count_preferences(member, -1)
+        self._count_progress(member, -1)
         self._release(member)
         if self.instances.get(member.instance_id or "") == member_id:
             del self.instances[member.instance_id or ""]
@@ -240,8 +254,8 @@ class ConsumerGroup:
             self.regexes[regex] = resolved
             _add_to(self.by_regex, resolved.topics, 1)
 
-    def _count(self, member: ConsumerMember, step: int) -> None:
-        """Add ``step`` to the counters to which a member contributes."""
+    def _count_preferences(self, member: ConsumerMember, step: int) -> None:
+        """Add ``step`` to the counters of the member's :attr:`ConsumerMember.preferences`."""
         _add_to(self.by_name, member.topics, step)
         if member.regex:
             _add_to(self.regex_members, (member.regex,), step)
@@ -250,6 +264,8 @@ class ConsumerGroup:
         if member.classic is not None:
             self.classic_count += step
             _add_to(self.classic_protocols, [name for name, _ in member.classic.protocols], step)
+
+    def _count_progress(self, member: ConsumerMember, step: int) -> None:
         if member.state == MemberState.STABLE:
             _add_to(self.stable_counts, (member.epoch,), step)
 

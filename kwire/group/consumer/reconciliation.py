@@ -82,7 +82,7 @@ def _drop_unsubscribed(
     revoking = dict(member.revoking)
     for topic_id, epochs in dropped.items():
         revoking[topic_id] = {**revoking.get(topic_id, {}), **epochs}
-    member = member.move_to(member.epoch)._replace(assigned=assigned)
+    member = member.move_to(member.epoch, assigned=assigned)
     if _owns_any(owned, revoking):
         return member._replace(state=MemberState.UNREVOKED, revoking=revoking)
     return member
@@ -104,6 +104,9 @@ def _advance(
     for topic_id in topics:
         numbers = target.get(topic_id, frozenset()) if topic_id in subscribed else frozenset[int]()
         epochs = member.assigned.get(topic_id, {})
+        if epochs and epochs.keys() == numbers:  # Most members keep most of their partitions.
+            assigned[topic_id] = epochs
+            continue
         same = {number: epoch for number, epoch in epochs.items() if number in numbers}
         if same:
             assigned[topic_id] = same
@@ -119,13 +122,14 @@ def _advance(
         if free:
             gained[topic_id] = free
     if revoking and _owns_any(owned, revoking):
-        return member.move_to(member.epoch)._replace(
-            state=MemberState.UNREVOKED, assigned=assigned, revoking=revoking
+        return member.move_to(
+            member.epoch, state=MemberState.UNREVOKED, assigned=assigned, revoking=revoking
         )
     for topic_id, free in gained.items():
         new = dict.fromkeys(free, target_epoch)
         assigned[topic_id] = {**assigned.get(topic_id, {}), **new}
-    return member.move_to(target_epoch)._replace(
+    return member.move_to(
+        target_epoch,
         state=MemberState.UNRELEASED if waits else MemberState.STABLE,
         assigned=assigned,
         revoking={},

@@ -49,6 +49,7 @@ VALUES: Final[dict[int, tuple[type, type, int]]] = {
 }
 """Key class, value class and the version in which values are written, by key type."""
 
+_STATES: Final = frozenset(MemberState)
 _TargetTopic = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
 _ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 
@@ -131,8 +132,8 @@ def _topic_partitions(owned: Owned) -> list[TopicPartitions]:
     return [
         TopicPartitions(
             topic_id=topic_id,
-            partitions=sorted(epochs),
-            assignment_epochs=[epochs[number] for number in sorted(epochs)],
+            partitions=(numbers := sorted(epochs)),
+            assignment_epochs=[epochs[number] for number in numbers],
         )
         for topic_id, epochs in owned.items()
     ]
@@ -228,6 +229,8 @@ def _apply_tombstone(group: ConsumerGroup, key: Opaque) -> None:
 
 def _apply_value(group: ConsumerGroup, key: Opaque, value: Opaque) -> None:
     match key:
+        case ConsumerGroupCurrentMemberAssignmentKey():  # By far the most frequent one.
+            group.apply_member(_with_partitions(_member(group, key.member_id), value))
         case ConsumerGroupMetadataKey():
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
         case ConsumerGroupPartitionMetadataKey():
@@ -239,8 +242,6 @@ def _apply_value(group: ConsumerGroup, key: Opaque, value: Opaque) -> None:
             group.assignment_ms = value.assignment_timestamp
         case ConsumerGroupTargetAssignmentMemberKey():
             group.target[key.member_id] = _read_target(value.topic_partitions)
-        case ConsumerGroupCurrentMemberAssignmentKey():
-            group.apply_member(_with_partitions(_member(group, key.member_id), value))
         case ConsumerGroupRegularExpressionKey():
             group.apply_regex(key.regular_expression, _read_regex(value))
 
@@ -279,11 +280,10 @@ def _without_partitions(member: ConsumerMember) -> ConsumerMember:
 def _with_partitions(
     member: ConsumerMember, value: ConsumerGroupCurrentMemberAssignmentValue
 ) -> ConsumerMember:
-    states = MemberState.__members__.values()
     return member._replace(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
-        state=value.state if value.state in states else MemberState.UNKNOWN,
+        state=value.state if value.state in _STATES else MemberState.UNKNOWN,
         assigned=_read_owned(value.assigned_partitions, value.member_epoch),
         revoking=_read_owned(value.partitions_pending_revocation, value.member_epoch),
     )
