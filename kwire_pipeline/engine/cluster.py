@@ -94,25 +94,28 @@ class Cluster:
         except IllegalArgumentException as error:
             reason = sentence(str(error))
             raise Refusal(f"source.pattern: Java does not accept {pattern!r}: {reason}") from None
-        names = self._call(lambda: self._admin.listTopics().names().get())
-        all_names = {*map(str, names), *former}
+        listed = self._call(lambda: self._admin.listTopics().names().get())
+        # A loop over Java's names would take a call for each of them.
+        names = str(self._jvm.java.lang.String.join(" ", listed)).split()
+        all_names = {*names, *former}
         return sorted(name for name in all_names if matches.matcher(name).matches())
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Describe topics; raise Refusal if one does not exist."""
+        names = list(dict.fromkeys(names))
         listed = self._classes.array_list()
         for name in names:
             listed.add(name)
         answers = self._call(lambda: self._admin.describeTopics(listed).allTopicNames().get())
-        described = {str(answer.name()): answer for answer in answers.values()}
-        return {
-            name: Topic(
+        topics = {}
+        for name in names:
+            answer = answers.get(name)
+            topics[name] = Topic(
                 name,
                 str(answer.topicId().toString()),
                 tuple(range(answer.partitions().size())),  # Kafka numbers them without gaps.
             )
-            for name, answer in described.items()
-        }
+        return topics
 
     def existing(self, names: Iterable[str]) -> dict[str, Topic]:
         """Describe the topics that exist, with one request for all.
@@ -149,15 +152,16 @@ class Cluster:
         """Return a setting of each topic; empty if this client may not see settings."""
         resources = self._jvm.org.apache.kafka.common.config
         kind = getattr(resources, "ConfigResource$Type").TOPIC
-        listed = self._jvm.java.util.ArrayList()
-        for name in names:
-            listed.add(resources.ConfigResource(kind, name))
+        named = {name: resources.ConfigResource(kind, name) for name in names}
+        listed = self._classes.array_list()
+        for resource in named.values():
+            listed.add(resource)
         try:
             configs = self._call(lambda: self._admin.describeConfigs(listed).all().get())
         except (Failure, Denied):
             return {}
         return {
-            str(resource.name()): str(configs[resource].get(key).value()) for resource in configs
+            name: str(configs.get(resource).get(key).value()) for name, resource in named.items()
         }
 
     def beginnings(self, topics: Iterable[Topic]) -> Offsets:

@@ -134,9 +134,10 @@ def set_parallelism(spark: SparkSession) -> None:
     first batch.
     """
     context = spark.sparkContext
+    cores = str(context.defaultParallelism)
     for key in PARTITIONS:
-        if not context.getConf().contains(key):
-            spark.conf.set(key, str(context.defaultParallelism))
+        if not context._conf.contains(key):  # `getConf` copies every option with two calls each.
+            spark.conf.set(key, cores)
 
 
 @attrs.frozen(kw_only=True)

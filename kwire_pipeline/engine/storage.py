@@ -6,6 +6,7 @@ checksum beside each file and renames the two one after the other, so a crash in
 file unreadable.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -36,6 +37,21 @@ RAW_LOCAL_CONTEXT: Final = "org.apache.hadoop.fs.local.RawLocalFs"
 def jvm_of(spark: SparkSession) -> JVMView:
     """Return the view of Spark's JVM."""
     return spark.sparkContext._jvm
+
+
+def java_class(spark: SparkSession, name: str) -> JavaClass:
+    """Return a class of the JVM by its full name, with one call instead of one for each part."""
+    return getattr(jvm_of(spark), name)
+
+
+def texts_of(spark: SparkSession, texts: JavaObject) -> dict[str, str]:
+    """Return a Java map of texts, with a few calls.
+
+    A loop over a Java collection takes a call for each element, and its end is an exception, for
+    which pyspark makes a hundred calls.
+    """
+    mapper = java_class(spark, "com.fasterxml.jackson.databind.ObjectMapper")()
+    return dict(json.loads(mapper.writeValueAsString(texts)))
 
 
 def gateway_of(spark: SparkSession) -> "JavaGateway":

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
-from kwire_pipeline.engine.storage import jvm_of
+from kwire_pipeline.engine.storage import java_class, texts_of
 from kwire_pipeline.errors import Overtaken, Refusal
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
@@ -191,7 +191,7 @@ class IcebergTable(Atomic):
         return self.read().schema
 
     def owners(self) -> dict[str, str]:
-        return owners_of(self._table().properties())
+        return owners_of(self._own_properties())
 
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         self._table().updateProperties().set(f"{OWNER}{pipeline}", pipeline_id).commit()
@@ -235,7 +235,7 @@ class IcebergTable(Atomic):
 
     def marks(self, pipeline: str) -> list[Mark]:
         table = self._table()
-        return own_marks(_marks(table), dict(table.properties()), pipeline)
+        return own_marks(self._marks(table), texts_of(self._spark, table.properties()), pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         rows = self._with_all_columns(frame)
@@ -306,7 +306,7 @@ class IcebergTable(Atomic):
     def positions(self) -> Offsets:
         positions = positions_of_rows(self.read(), self._origin)
         table = self._table()
-        for mark in valid_marks(_marks(table), dict(table.properties())):
+        for mark in valid_marks(self._marks(table), texts_of(self._spark, table.properties())):
             positions = later(positions, mark.ranges.ends)
         return positions
 
@@ -411,15 +411,22 @@ class IcebergTable(Atomic):
     def discard_marks(self, pipeline: str) -> None:
         table = self._table()
         key = f"{DISCARDED}{pipeline}"
-        ids = {mark.pipeline_id for mark in _marks(table)}
+        ids = {mark.pipeline_id for mark in self._marks(table)}
         text = discarded_ids(table.properties().get(key), ids, self.marks(pipeline))
         table.updateProperties().set(key, text).commit()
 
+    def _own_properties(self) -> dict[str, str]:
+        return texts_of(self._spark, self._table().properties())
+
+    def _marks(self, table: JavaObject) -> list[Mark]:
+        """Return the marks in the current state, newest last."""
+        marks = [mark_of(texts_of(self._spark, each.summary())) for each in current(table)]
+        return [mark for mark in reversed(marks) if mark is not None]
+
     def _table(self) -> JavaObject:
         """Return Iceberg's own table object, refreshed."""
-        table = jvm_of(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            self._spark._jsparkSession, self._plain
-        )
+        tables = java_class(self._spark, "org.apache.iceberg.spark.Spark3Util")
+        table = tables.loadIcebergTable(self._spark._jsparkSession, self._plain)
         table.refresh()
         return table
 
@@ -475,9 +482,3 @@ def _batches(table: JavaObject, pipeline_id: str) -> Iterator[int]:
         batch_id = _batch_of(snapshot, pipeline_id)
         if batch_id is not None:
             yield batch_id
-
-
-def _marks(table: JavaObject) -> list[Mark]:
-    """Return the marks in the current state, newest last."""
-    marks = [mark_of(dict(snapshot.summary())) for snapshot in current(table)]
-    return [mark for mark in reversed(marks) if mark is not None]

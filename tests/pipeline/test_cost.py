@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kwire_pipeline.config.values import Action, Column, Format
 from kwire_pipeline.engine.batch import count
+from kwire_pipeline.engine.query import set_parallelism
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.shape_and_tables import RAW_DDL
-from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.engine.storage import Folder, jvm_of, texts_of
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 
@@ -86,3 +87,20 @@ def test_file_is_read_again_without_a_search_for_classes(
         assert Folder(spark, str(tmp_path)).read("writer.json") == "text"
     assert own.count < other.count * 2 / 3, (own, other)
     assert below.count < other.count * 2 / 3, (below, other)
+
+
+def test_a_batch_asks_for_the_number_of_cores_with_few_calls(spark: SparkSession) -> None:
+    with counted_calls() as calls:
+        set_parallelism(spark)
+    assert calls.count < 20
+
+
+def test_map_of_the_jvm_takes_as_many_calls_as_an_empty_one(spark: SparkSession) -> None:
+    texts = jvm_of(spark).java.util.HashMap()
+    with counted_calls() as empty:
+        assert texts_of(spark, texts) == {}
+    for number in range(100):
+        texts.put(f"kwire.{number}", 'a "text"')
+    with counted_calls() as full:
+        assert texts_of(spark, texts) == {f"kwire.{n}": 'a "text"' for n in range(100)}
+    assert full.count == empty.count < 10
