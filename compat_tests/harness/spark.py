@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from kwire_pipeline import versions
 from kwire_pipeline.config.values import TableFormat
+from kwire_pipeline.engine.session import QUICK
 from tests.support.pipeline.quick_start import QUICK_START
 
 EXTENSIONS = (
@@ -40,15 +41,18 @@ def open_session(warehouse: Path) -> SparkSession:
         versions.table_package(pyspark, TableFormat.DELTA),
         *S3,
     )
+    builder = SparkSession.builder.master("local[2]")
+    for key, text in QUICK.items():
+        builder = builder.config(key, text)
     session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars.packages", ",".join(packages))
+        builder.config("spark.jars.packages", ",".join(packages))
         .config("spark.jars.excludes", LEFT_OUT)
         .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.extensions", ",".join(EXTENSIONS))
         .config(

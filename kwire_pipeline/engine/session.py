@@ -26,7 +26,16 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.explain import start_problem
 from kwire_pipeline.jars import jar_files
 
+QUICK: Final = {
+    # Spark compiles the parts of each query to classes, and keeps 100 of them by default. Runs of
+    # two tables of Delta need more, and then each run would compile all of them again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # For each column, pyspark would tell Spark in several calls which line of Python made it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+"""The options that only make small batches quicker."""
 DEFAULTS: Final = {
+    **QUICK,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
     "spark.ui.enabled": "false",

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kwire_pipeline import versions
+from kwire_pipeline.engine.session import QUICK
 from tests.support.pipeline.quick_start import QUICK_START
 
 
@@ -26,9 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[1]")
+    for key, text in QUICK.items():
+        builder = builder.config(key, text)
     session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.jars.packages", versions.spark_avro(versions.installed_pyspark()))
+        builder.config("spark.jars.packages", versions.spark_avro(versions.installed_pyspark()))
         .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
