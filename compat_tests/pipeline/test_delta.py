@@ -21,6 +21,7 @@ from kwire_pipeline.config.values import Evolution, Mode, TableFormat
 from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
+from kwire_pipeline.engine.shape_and_tables import destinations_of
 from kwire_pipeline.errors import Refusal
 
 MONTH = datetime.timedelta(days=30)
@@ -47,6 +48,16 @@ def batches(scene: Scene) -> list[Row]:
     return history.where(F.col("userMetadata").contains("kwire.batch-id")).collect()
 
 
+def check_position_needs_no_query(scene: Scene) -> None:
+    """Assert that the last batch and its pipeline are known without a query over Delta's log."""
+    table = destinations_of(scene.spark, scene.pipeline).table
+    scene.spark.sparkContext.setJobGroup("position", "")
+    (pipeline_id,) = table.owners().values()
+    assert table.last_batch(pipeline_id) == 1
+    assert table.last_batch("other") is None
+    assert task_counts(scene.spark, "position") == []
+
+
 @pytest.mark.parametrize("place", CRASHES)
 def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     scene: Scene, place: Place
@@ -57,6 +68,7 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     scene.produce(range(40, 60))
     scene.run()
     assert scene.batches[0].is_repeated == (place is not Place.BEFORE_TABLE)
+    check_position_needs_no_query(scene)
     scene.check_each_once(range(60))
     assert len(batches(scene)) == 2
     assert sorted(path.name for path in folder(scene).glob("at_day=*")) == [

@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import attrs
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Transform
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
-from kwire_pipeline.engine.storage import Folder, jvm_of
+from kwire_pipeline.engine.storage import Folder, java_class
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import Version, current
 from kwire_pipeline.tables.merge import merge_changes
@@ -55,6 +56,21 @@ SETTING: Final = "spark.databricks.delta."
 WIDENING: Final = "delta.enableTypeWidening"
 
 
+@attrs.frozen
+class Metadata:
+    """The part of a snapshot that is about the whole table."""
+
+    table_id: str
+    partitions: Sequence[str]
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, snapshot: JavaObject) -> "Metadata":
+        """Return the metadata of a snapshot, which Delta has read before: no query is needed."""
+        fields = json.loads(str(snapshot.metadata().json()))["metaData"]
+        return cls(fields["id"], fields["partitionColumns"], fields["configuration"])
+
+
 class DeltaTable(Atomic):
     """A Delta table, identified by its folder."""
 
@@ -74,6 +90,8 @@ class DeltaTable(Atomic):
         self._origin = origin
         self._partitions = tuple(map(partition_column, partition_by))
         self._properties = dict(properties or {})
+        self._cached_history: tuple[tuple[str, int], list[Version]] | None = None
+        """The history up to a version of the table, with the table's id and the version."""
 
     def exists(self) -> bool:
         return bool(self._root.names(LOG))
@@ -114,10 +132,10 @@ class DeltaTable(Atomic):
 
     def check_partitions(self) -> None:
         chosen = [name for name, _, _ in self._partitions]
-        refuse_partitions(self.name, self._detail()["partitionColumns"], chosen)
+        refuse_partitions(self.name, self._metadata().partitions, chosen)
 
     def table_id(self) -> str:
-        return str(self._detail()["id"])
+        return self._metadata().table_id
 
     def columns(self) -> StructType:
         """Return the columns of rows, without those that exist only for partitions."""
@@ -125,13 +143,13 @@ class DeltaTable(Atomic):
         return StructType([f for f in self.read().schema.fields if f.name not in generated])
 
     def owners(self) -> dict[str, str]:
-        return owners_of(self._detail()["properties"])
+        return owners_of(self._metadata().properties)
 
     def add_owner(self, pipeline: str, pipeline_id: str) -> None:
         self._set_property(f"{OWNER}{pipeline}", pipeline_id)
 
     def keys(self) -> tuple[str, ...]:
-        return keys_of(self._detail()["properties"].get(KEYS))
+        return keys_of(self._metadata().properties.get(KEYS))
 
     def set_keys(self, keys: Sequence[str]) -> None:
         self._set_property(KEYS, ",".join(keys))
@@ -156,8 +174,21 @@ class DeltaTable(Atomic):
         """Do nothing: a version is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
-        """Return the last batch in the log, even if RESTORE has undone it."""
-        version = self._snapshot().transactions().get(pipeline_id)
+        """Return the last batch in the log, even if RESTORE has undone it.
+
+        The checksum that Delta writes with a version lists the transactions, unless there are too
+        many. Without the list, Delta reads the whole state of the table, with several queries.
+        """
+        snapshot = self._snapshot()
+        checksum = snapshot.checksumOpt()
+        listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
+        if listed.isDefined():
+            transactions = listed.get()
+            for transaction in map(transactions.apply, range(transactions.size())):
+                if transaction.appId() == pipeline_id:
+                    return int(transaction.version())
+            return None
+        version = snapshot.transactions().get(pipeline_id)
         return int(version.get()) if version.isDefined() else None
 
     def rolled_back(self, pipeline_id: str) -> int | None:
@@ -173,7 +204,7 @@ class DeltaTable(Atomic):
         return own - effective
 
     def marks(self, pipeline: str) -> list[Mark]:
-        return own_marks(self._marks(), self._detail()["properties"], pipeline)
+        return own_marks(self._marks(), self._metadata().properties, pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         self._appender(frame).option("txnAppId", mark.pipeline_id).option(
@@ -200,7 +231,7 @@ class DeltaTable(Atomic):
         forget_deletions(self, before, partial(self._set_property, FORGOTTEN), self._spark)
 
     def forgotten_before(self) -> datetime.datetime | None:
-        return forgotten_time(self._detail()["properties"].get(FORGOTTEN))
+        return forgotten_time(self._metadata().properties.get(FORGOTTEN))
 
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)
@@ -212,7 +243,7 @@ class DeltaTable(Atomic):
 
     def positions(self) -> Offsets:
         positions = positions_of_rows(self.read(), self._origin)
-        for mark in valid_marks(self._marks(), self._detail()["properties"]):
+        for mark in valid_marks(self._marks(), self._metadata().properties):
             positions = later(positions, mark.ranges.ends)
         return positions
 
@@ -220,7 +251,7 @@ class DeltaTable(Atomic):
         return self._spark.read.format("delta").load(self.url)
 
     def size(self) -> Size:
-        detail = self._detail()
+        detail = self._spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
         return Size(rows=self.read().count(), files=detail["numFiles"], bytes=detail["sizeInBytes"])
 
     def protect_marks(self) -> None:
@@ -253,7 +284,7 @@ class DeltaTable(Atomic):
     def discard_marks(self, pipeline: str) -> None:
         key = f"{DISCARDED}{pipeline}"
         ids = {mark.pipeline_id for mark in self._marks()}
-        former = self._detail()["properties"].get(key)
+        former = self._metadata().properties.get(key)
         self._set_property(key, discarded_ids(former, ids, self.marks(pipeline)))
 
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
@@ -274,16 +305,26 @@ class DeltaTable(Atomic):
         listed = listed_properties({key: text})
         self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({listed})")
 
-    def _detail(self) -> Row:
-        return self._spark.sql(f"DESCRIBE DETAIL {self.name}").collect()[0]
+    def _metadata(self) -> Metadata:
+        return Metadata.of(self._snapshot())
 
     def _marks(self) -> list[Mark]:
         """Return the marks that make up the current state, newest last."""
         return _marks(current(self._history()))
 
     def _history(self) -> list[Version]:
-        """Return the versions still in the log, oldest first."""
-        rows = self._spark.sql(f"DESCRIBE HISTORY {self.name}").orderBy("version").collect()
+        """Return the versions still in the log, oldest first.
+
+        Delta reads each of them with a query, so they are kept until the table has a newer version.
+        """
+        snapshot = self._snapshot()
+        newest = Metadata.of(snapshot).table_id, int(snapshot.version())
+        if self._cached_history is None or self._cached_history[0] != newest:
+            self._cached_history = newest, self._read_history()
+        return self._cached_history[1]
+
+    def _read_history(self) -> list[Version]:
+        rows = self._spark.sql(f"DESCRIBE HISTORY {self.name}").collect()
         return [
             Version(
                 row["version"],
@@ -292,14 +333,14 @@ class DeltaTable(Atomic):
                 row["operationParameters"] or {},
                 row["userMetadata"],
             )
-            for row in rows
+            for row in sorted(rows, key=lambda row: row["version"])
         ]
 
     def _snapshot(self) -> JavaObject:
         """Return the newest state of Delta's log."""
-        jvm = jvm_of(self._spark)
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self.url)
-        none = jvm.scala.Option.empty()
+        logs = java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog")
+        log = logs.forTable(self._spark._jsparkSession, self.url)
+        none = java_class(self._spark, "scala.Option").empty()
         return log.update(False, none, none)
 
 
