@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kwire.log.cold_lookups import WouldWait, preparation, run_all
+from kwire.log.cold_lookups import preparation, run_all
 from kwire.log.disk import Disk, File
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments import warming
@@ -107,11 +107,9 @@ def _largest_timestamp(
 ) -> Generator[Job | None, bytes | None, int]:
     """Return a segment's largest timestamp; pause afterwards if it had to be read."""
     is_loaded = segment.max_timestamp != UNKNOWN_TIMESTAMP
-    try:
-        largest = segment.largest_timestamp(wait=False)
-    except WouldWait:
-        yield Job(warming.ages(segment), log.disk)
-        largest = segment.largest_timestamp()
+    for job in preparation(segment.largest_timestamp, partial(warming.ages, segment)):
+        yield Job(partial(run_all, [job]), log.disk)
+    largest = segment.largest_timestamp()
     if not is_loaded:
         yield None
     return largest

@@ -338,13 +338,15 @@ def test_search_by_time_rebuilds_a_lost_time_index_in_a_thread() -> None:
     segment.max_timestamp = UNKNOWN_TIMESTAMP
     disk.remove(segment.files.path(names.TIME_INDEX))
     search = timestamp_search.first_at_least(log, TIME_MS + segment.base_offset)
+    disk.calls.clear()
     job = search.send(None)
     while job is None or job.disk is None:
         job = search.send(None)
     calls = len(disk.calls)
-    assert segment.file.path not in [path for kind, path in disk.calls if kind == "read"]
+    assert [path for kind, path in disk.calls if kind == "read"].count(segment.file.path) <= 2
+    assert not [path for kind, path in disk.calls if kind in ("write", "sync", "rename")]
     job.call()
     record = timestamp_search.run(search)
     assert record == (segment.base_offset, TIME_MS + segment.base_offset)
     reads = [path for kind, path in disk.calls[calls:] if kind == "read"]
-    assert reads.count(segment.file.path) <= 3
+    assert reads.count(segment.file.path) <= 5

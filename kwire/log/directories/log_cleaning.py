@@ -19,7 +19,7 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.aborted_transactions import find_aborted
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import preparation, run_all
 from kwire.log.compaction.choice import NEVER_MS, Assessment, LogFacts, SegmentFacts, assess
 from kwire.log.compaction.job import (
     ActiveProducers,
@@ -93,11 +93,9 @@ class LogCleaning:
         )
 
     async def _largest_timestamp(self, segment: Segment) -> int:
-        try:
-            return segment.largest_timestamp(wait=False)
-        except WouldWait:
-            await self.in_thread(segment.files.disk, warming.ages(segment))
-            return segment.largest_timestamp()
+        for job in preparation(segment.largest_timestamp, partial(warming.ages, segment)):
+            await self.in_thread(segment.files.disk, partial(run_all, [job]))
+        return segment.largest_timestamp()
 
     async def _first_timestamp(self, segment: Segment) -> int:
         """Return the first batch's timestamp, which a thread reads after a restart."""

@@ -8,6 +8,7 @@ not interrupted but postpones the deletion.
 """
 
 import logging
+from functools import partial
 
 import attrs
 import trio
@@ -16,7 +17,7 @@ from kwire.clock import Clock, SteadyWall
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log import retention_plan
-from kwire.log.cold_lookups import WouldWait
+from kwire.log.cold_lookups import preparation, run_all
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
@@ -113,10 +114,8 @@ class LogRetention:
         if not log.config.cleanup_delete or log.config.retention_ms < 0:
             return
         for segment in list(log.segments):
-            try:
-                segment.largest_timestamp(wait=False)
-            except WouldWait:
-                await self.flusher.in_thread(log.disk, warming.ages(segment))
+            for job in preparation(segment.largest_timestamp, partial(warming.ages, segment)):
+                await self.flusher.in_thread(log.disk, partial(run_all, [job]))
             if now_ms - segment.largest_timestamp() <= log.config.retention_ms:
                 return
             await slices.pause()

@@ -69,16 +69,6 @@ class SegmentFiles:
 
         return self._find(suffix, open_pinned, _unpin)
 
-    def exists(self, suffix: str) -> bool:
-        file = self.open(suffix)
-        try:
-            file.size()
-        except FileNotFoundError:
-            return False
-        finally:
-            file.close()
-        return True
-
     def read(self, suffix: str) -> bytes:
         """Return a file's content, or nothing if the file does not exist; in any thread."""
         try:

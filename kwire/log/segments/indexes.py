@@ -255,20 +255,15 @@ class SegmentIndexes:
         with self._on_disk(None, names.TIME_INDEX, _TIME_SIZE) as entries:
             return time_index.has_sane_ends(*entries)
 
-    def has_lost_time_index(self) -> bool:
-        """Return whether the log file exists, but no time index in memory or on disk.
+    def last_timestamp(self, *, wait: bool = True) -> tuple[int, int]:
+        """Return timestamp and relative offset of the last time index entry, or (-1, 0).
 
-        A removed segment, which a paused search may still use, has neither file.
+        Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk.
         """
-        exists = self._files.exists
-        return self.times is None and not exists(names.TIME_INDEX) and exists(names.LOG)
-
-    def last_timestamp(self) -> tuple[int, int]:
-        """Return timestamp and relative offset of the last time index entry, or (-1, 0)."""
         index = self.times
         if index is not None and (index.tail or not index.file_size):
             return time_index.last(index.tail)
-        with self._on_disk(index, names.TIME_INDEX, _TIME_SIZE) as (read, count):
+        with self._on_disk(index, names.TIME_INDEX, _TIME_SIZE, wait=wait) as (read, count):
             return time_index.last(read(count - 1, 1) if count else b"")
 
     def data(self) -> tuple[bytes, bytes, list[AbortedTxn]]:

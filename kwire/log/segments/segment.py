@@ -24,7 +24,7 @@ from kwire.log.formats import names
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.indexes import SegmentIndexes
 from kwire.log.segments.reserved_space import ReservedSpace
-from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
+from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer, crc_ok
 
 if TYPE_CHECKING:
     from kwire.log.segments.append_limits import AppendLimits
@@ -332,11 +332,12 @@ class Segment:
     def largest_timestamp(self, *, wait: bool = True) -> int:
         """Return the largest timestamp, or -1 without any; for ``wait`` see :meth:`reindex`."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
-            largest, relative = self.indexes.last_timestamp()
-            if largest < 0 and self.size and self.indexes.has_lost_time_index():
-                self.reindex(wait=wait)  # The index file is lost, and -1 would hide the timestamps.
+            largest, relative = self.indexes.last_timestamp(wait=wait)
+            largest_offset = self.base_offset + relative
+            if is_refuted(self, largest, largest_offset, wait=wait):
+                self.reindex(wait=wait)
             else:
-                self.max_timestamp, self.max_timestamp_offset = largest, self.base_offset + relative
+                self.max_timestamp, self.max_timestamp_offset = largest, largest_offset
         return self.max_timestamp
 
     def load_first_timestamp(self) -> int:
@@ -361,6 +362,41 @@ class Segment:
         if damaged and damaged.position <= position:
             return damaged.end_position, None
         return position, self.base_offset + relative
+
+
+def is_refuted(segment: Segment, largest: int, largest_offset: int, *, wait: bool = True) -> bool:
+    """Return whether batches refute that a segment's largest timestamp is ``largest``.
+
+    Two places are looked at: the batch at ``largest_offset``, which must have this timestamp, and
+    the batches after the last entry of the offset index, which must not have a larger one. Damaged
+    batches and those of old formats refute nothing. If ``wait`` is false, raise :class:`WouldWait`
+    instead of waiting for the disk.
+    """
+    if segment.damage:
+        return False
+    with suppress(FileNotFoundError, WrongIndex):  # The segment was removed, or has a wrong index.
+        if largest >= 0:
+            start = segment.floor(largest_offset, wait=wait)
+            for position, header in segment.scan_from_entry(*start, wait=wait):
+                if header.last_offset >= largest_offset:
+                    if header.max_timestamp != largest:
+                        return _is_intact(segment, position, header, wait=wait)
+                    break
+        end, end_offset = 0, segment.base_offset
+        start = segment.floor(segment.last_offset_max, wait=wait)
+        for position, header in segment.scan_from_entry(*start, wait=wait):
+            if header.max_timestamp > largest:
+                return _is_intact(segment, position, header, wait=wait)
+            end, end_offset = position + header.size, header.next_offset
+        return largest >= 0 and end == segment.written and largest_offset >= end_offset
+    return False
+
+
+def _is_intact(segment: Segment, position: int, header: BatchHeader, *, wait: bool) -> bool:
+    if header.magic != 2 or position + header.size > segment.written:
+        return False
+    data = reader(segment.file, wait=wait)(position, header.size)
+    return len(data) == header.size and crc_ok(data, 0, header)
 
 
 def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:

@@ -143,6 +143,19 @@ def _read_aborted(loads: Sequence[AbortedLoad], end_offset: int) -> None:
 
 
 def ages(segment: Segment) -> Job:
-    """Return a job after which :meth:`Segment.largest_timestamp` does not need to read batches."""
-    repair = segment.repair
-    return partial(run_all, [] if repair is None else [repair.build])
+    """Return a job that reads the data :meth:`Segment.largest_timestamp` needs.
+
+    If the segment's time index is known to be wrong, the job builds its replacement instead.
+    """
+    if segment.repair is not None:
+        return segment.repair.build
+    shadow, base_offset = _shadow(segment), segment.base_offset
+
+    def read() -> None:
+        try:
+            largest, relative = shadow.indexes.last_timestamp()
+            segments.is_refuted(shadow, largest, base_offset + relative)
+        finally:
+            shadow.file.close()
+
+    return read
