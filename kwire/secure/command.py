@@ -1,17 +1,21 @@
 """The option `--secure` of `kwire serve` and `kwire cluster`, and what they print about it."""
 
 import argparse
-from collections.abc import Mapping
+import logging
+import os
+import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kwire.secure.folder import SecureFolder
-from kwire.secure.location import default_folder
+from kwire.secure.location import data_directories, default_folder
 from kwire.secure.settings import Passwords, listener_hosts, node_settings
 
 if TYPE_CHECKING:
     from kwire.secure.upkeep import Upkeep
 
+logger = logging.getLogger(__name__)
 
 _NO_PASSWORDS: Final = Passwords("", "")
 
@@ -36,6 +40,7 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
     hosts = listener_hosts(properties)
     # Report wrong settings before the first file is written.
     node_settings(properties, _NO_PASSWORDS, folder.server, folder.authority)
+    close_to_others(data_directories(properties))
     folder.fill(hosts, SystemClock().now_ms())
     upkeep = Upkeep(folder, hosts, writes_client_files=not options.supervised)
     return Protected(
@@ -43,6 +48,23 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
         upkeep,
         "" if options.supervised else f"{where(folder)}\n",
     )
+
+
+def close_to_others(directories: Iterable[Path]) -> None:
+    """Let no other user of the machine read what this process writes, or the data of earlier nodes.
+
+    The data have all records, and salted keys from which weak passwords can be guessed. Empty
+    directories keep their mode: only a formatted one is certainly kwire's.
+    """
+    os.umask(0o077)
+    for directory in directories:
+        try:
+            if (directory / "meta.properties").exists():
+                directory.chmod(stat.S_IMODE(directory.stat().st_mode) & 0o700)
+        except OSError as error:  # A mounted volume may belong to somebody else.
+            logger.warning(
+                "directory not closed to other users path=%s reason=%s", directory, error.strerror
+            )
 
 
 def where(folder: SecureFolder) -> str:

@@ -10,10 +10,16 @@ ADMIN: Final = "admin"
 """The user of the client files."""
 
 
+def data_directories(properties: Mapping[str, str]) -> list[Path]:
+    """Return the directories of the partitions' logs, and then that of the metadata log."""
+    directories = properties.get("log.dirs") or properties.get("log.dir") or "/tmp/kafka-logs"
+    own = properties.get("metadata.log.dir")
+    return [Path(each.strip()) for each in (*directories.split(","), *([own] if own else []))]
+
+
 def default_folder(properties: Mapping[str, str]) -> Path:
     """Return the folder beside the first data directory."""
-    directories = properties.get("log.dirs") or properties.get("log.dir") or "/tmp/kafka-logs"
-    first = Path(directories.split(",")[0].strip())
+    first = data_directories(properties)[0]
     return first.with_name(f"{first.name}-secure")
 
 

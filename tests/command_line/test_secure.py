@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,31 @@ def test_node_says_where_the_client_files_are_and_tells_no_password(tmp_path: Pa
     passwords = json.loads((folder / "passwords.json").read_text()).values()
     for text in (words, command_line, node.errors.read_text()):
         assert not any(password in text for password in passwords)
+
+
+def others_may_use(path: Path) -> bool:
+    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+def test_other_users_of_the_machine_cannot_read_the_data(tmp_path: Path) -> None:
+    """The data have all records, and keys from which the passwords of users can be guessed."""
+    with serve(tmp_path, *ARGUMENTS) as node:
+        greeting(node)
+        assert node.stop() == 0
+    files = list((tmp_path / "kwire-data").rglob("*"))
+    assert "meta.properties" in {file.name for file in files}
+    assert not [file for file in files if others_may_use(file)]
+
+
+def test_data_of_an_open_node_are_closed_to_others_when_it_is_protected(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0") as node:
+        assert node.stop() == 0
+    data = tmp_path / "kwire-data"
+    data.chmod(0o755)
+    with serve(tmp_path, *ARGUMENTS) as node:
+        greeting(node)
+        assert node.stop() == 0
+    assert not others_may_use(data)
 
 
 def test_next_start_reuses_the_files_and_the_client_files_follow_the_port(tmp_path: Path) -> None:
