@@ -22,8 +22,8 @@ from kwire.node.server import Server
 from kwire.security.acls import ALLOW, ANY, LITERAL, OPERATIONS, RESOURCE_TYPES
 from kwire.testing.wire import TrioWireClient
 from kwire.types import CONSUMER_OFFSETS
+from tests.support.authorization.every_version import ALL_CASES
 from tests.support.authorization.matrix import DIFFERENT, SETTINGS, Matrix, attempts
-from tests.support.authorization.old_versions import ALL_CASES
 from tests.support.server.nodes import create, running, topics
 
 TELEMETRY = "needs no permission (tests/server/test_client_telemetry.py)"

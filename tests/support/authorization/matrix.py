@@ -34,7 +34,7 @@ from kwire.security.acls import (
 from kwire.testing.wire import Closed, WireClient
 from kwire.types import uuid_text
 from tests.support.authorization.cases import BATCH, NOWHERE, Case
-from tests.support.authorization.old_versions import ALL_CASES
+from tests.support.authorization.every_version import ALL_CASES
 from tests.support.codec.message_json import from_json, to_json
 
 SETTINGS: Final = {
