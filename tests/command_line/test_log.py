@@ -1,0 +1,39 @@
+"""The log of `kwire serve`: each message is one line, whatever names clients choose."""
+
+from pathlib import Path
+
+import pytest
+
+from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.testing.wire import WireClient
+from tests.support.command_line.cluster import eventually
+from tests.support.command_line.process import serve
+
+pytestmark = pytest.mark.slow
+
+GROUP = "grüße\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J"
+
+
+def test_clients_cannot_forge_lines_of_the_log(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0") as node:
+        with WireClient(node.host, node.port) as client:
+            find = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+            eventually(
+                lambda: client.call(find, 6).coordinators[0].error_code == 0, "a coordinator"
+            )
+            join = ConsumerGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id="A" * 22,
+                member_epoch=0,
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+            )
+            eventually(lambda: client.call(join, 1).error_code == 0, "a member")
+        assert node.stop() == 0
+        lines = node.errors.read_text().split("\n")
+    about = [line for line in lines if "forged" in line]
+    assert about
+    for line in about:
+        assert r"group=grüße\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J" in line
