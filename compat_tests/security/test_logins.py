@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -291,3 +292,39 @@ def test_client_renews_its_session_by_itself(short_sessions: Guarded, topic: str
         deliver(client, [{"topic": topic, "value": b"x"}])
         time.sleep(0.4)
     assert errors == []
+
+
+@pytest.mark.long
+def test_client_renews_its_session_under_load(
+    broker_kind: str, tmp_path: Path, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka asks for a new session when a tenth of the old one is left, and sends the request
+    once everything before it is answered: the broker must do that within this tenth. Under such a
+    load both brokers disconnect clients with sessions of 2 s now and then.
+    """
+    errors: list[Any] = []
+    lifetime = {"listener.name.login.plain.connections.max.reauth.ms": "10000"}
+    with run_guarded(broker_kind, tmp_path / "loaded", lifetime) as broker:
+        create(broker.address, topic)
+        client = Producer(
+            {
+                "bootstrap.servers": broker.login,
+                "debug": "security",
+                "error_cb": errors.append,
+                "logger": logging.getLogger("under-load"),
+                **login("alice", "alice-secret"),
+            }
+        )
+        outcomes: list[Any] = []
+        end = time.monotonic() + 35
+        with caplog.at_level(logging.DEBUG, "under-load"):
+            while time.monotonic() < end:
+                for _ in range(20):
+                    client.produce(topic, b"x" * 200, on_delivery=lambda e, _: outcomes.append(e))
+                client.poll(0.02)
+            assert client.flush(30) == 0
+        renewals = [line for line in caplog.messages if "session lifetime 10000 ms" in line]
+        assert len(renewals) >= 4  # The first one is the login itself.
+        assert errors == []
+        assert len(outcomes) > 1000
+        assert set(outcomes) == {None}
