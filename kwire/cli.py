@@ -392,6 +392,7 @@ def container(options: argparse.Namespace) -> None:
                 options.config or fail("configure: give a file to --config"), properties
             )
             return
+        control_port = command.control_port_of(environment)
     except ConfigError as error:
         fail(error)
     if options.action == "health":
@@ -408,7 +409,21 @@ def container(options: argparse.Namespace) -> None:
 
     with StopSignals() as signals:
         signals.end_at_once_by(lambda: None)
-        run_node(options, properties, signals, cluster_id, more=command.WORDS)
+        if control_port is None:
+            run_node(options, properties, signals, cluster_id, more=command.WORDS)
+            return
+        from kwire.storage_format.directories import CannotOpenError
+
+        config = parse_config(properties, options.config, ())
+        if not config.broker_endpoints:
+            fail(f"{command.CONTROL_PORT} is set, but tests can control brokers only; remove it")
+        try:
+            new_cluster = cluster_id(config)
+        except ConfigError as error:
+            fail(error)
+        except CannotOpenError as error:
+            fail(error, BAD_DATA)
+        cli_for_tests.container(config, new_cluster, control_port, signals, fail, command.WORDS)
 
 
 def run_node(

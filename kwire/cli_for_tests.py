@@ -24,6 +24,7 @@ Port = Callable[[str], int]
 """Parses the number of a port."""
 Properties = Mapping[str, str]
 P = TypeVar("P", bound=argparse.ArgumentParser)
+LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 BAD_USAGE = 1
 BAD_DATA = 2
@@ -124,6 +125,7 @@ def serve(
             "leave them out",
             BAD_USAGE,
         )
+    from kwire.net.listener import Address
     from kwire.testing.control.serving import serve_with_control
     from kwire.testing.errors import BrokerError
 
@@ -142,7 +144,7 @@ def serve(
                 signals,
                 cluster_id=options.cluster_id,
                 release=options.max_versions,
-                control_port=options.control_port,
+                control=Address(LOOPBACK, options.control_port),
                 control_ready=partial(_print_addresses, "kwire control on http://"),
                 ready=partial(_print_addresses, "kwire ready on "),
             )
@@ -161,6 +163,7 @@ def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[st
         )
     settings = dict(override.partition("=")[::2] for override in options.override)
     log_to_stderr(options.log_level)
+    from kwire.net.listener import Address
     from kwire.node.run import StopSignals
     from kwire.testing.control.serving import cluster_with_control
     from kwire.testing.errors import BrokerError
@@ -175,10 +178,46 @@ def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[st
                     settings,
                     signals,
                     release=options.max_versions,
-                    control_port=options.control_port,
+                    control=Address(LOOPBACK, options.control_port),
                     control_ready=partial(_print_addresses, "kwire control on http://"),
                     ready=partial(_print_addresses, "kwire ready on "),
                 )
+    except BrokerError as error:
+        fail(error, BAD_DATA)
+
+
+def container(
+    config: "BrokerConfig",
+    cluster_id: str | None,
+    control_port: int,
+    signals: "StopSignals",
+    fail: Fail,
+    words: str,
+) -> None:
+    """Run the node of a container that tests control over HTTP, until a signal stops it.
+
+    The control port listens on every address, because the port that a container publishes leads to
+    the container's own. ``words`` is printed once the node is ready.
+    """
+    from kwire.net.listener import Address
+    from kwire.testing.control.serving import serve_with_control
+    from kwire.testing.errors import BrokerError
+
+    def ready(addresses: "Sequence[Address]") -> None:
+        _print_addresses("kwire ready on ", addresses)
+        _write(words.rstrip("\n"))
+
+    gc.enable()
+    try:
+        serve_with_control(
+            lambda port: config,
+            signals,
+            cluster_id=cluster_id,
+            release=None,
+            control=Address("0.0.0.0", control_port),
+            control_ready=partial(_print_addresses, "kwire control on http://"),
+            ready=ready,
+        )
     except BrokerError as error:
         fail(error, BAD_DATA)
 

@@ -19,6 +19,10 @@ from kwire.container.secrets import with_secrets
 MOUNTED: Final = Path("/mnt/shared/config/server.properties")
 """The file that users of Apache's image mount."""
 
+CONTROL_PORT: Final = "KWIRE_CONTROL_PORT"
+"""The variable that lets tests control the node over HTTP."""
+PORT_MAX: Final = 65535
+
 WORDS: Final = (
     "kwire ready, in the words that container tools wait for: "
     "Kafka Server started (kafka.server.KafkaRaftServer), Transitioning from RECOVERY to RUNNING\n"
@@ -65,6 +69,16 @@ def configure(path: Path, properties: Mapping[str, str]) -> None:
 def _as_property_value(value: str) -> str:
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"\\{text}" if text[:1] in " \t\f" else text
+
+
+def control_port_of(environment: Mapping[str, str]) -> int | None:
+    """Return the port on which tests control the node; None without one. Raises ConfigError."""
+    value = environment.get(CONTROL_PORT, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and 0 < int(value) <= PORT_MAX):
+        raise ConfigError(f"{CONTROL_PORT}={value}: expected a port from 1 to {PORT_MAX}")
+    return int(value)
 
 
 def cluster_id_of(environment: Mapping[str, str]) -> str:

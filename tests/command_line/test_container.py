@@ -13,6 +13,7 @@ import pytest
 from kwire.cluster.ports import free_ports
 from kwire.configs.properties import parse_properties
 from tests.support.command_line.process import CLUSTER_ID, ROOT, api_versions_error
+from tests.support.testing.control import Controlled
 
 pytestmark = pytest.mark.slow
 
@@ -158,3 +159,45 @@ def test_bad_setting_ends_the_container_with_one_line(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
     argument = finish(variables(tmp_path), "run", "KAFKA_NUM_PARTITIONS=few")
     assert argument.stderr.startswith("kwire: Invalid value few for configuration num.partitions")
+
+
+def test_tests_control_a_container_by_the_name_that_they_know_it_by(tmp_path: Path) -> None:
+    """Another container calls it `kafka`; a web page is refused all the same."""
+    (control_port,) = free_ports(1)
+    environment = variables(tmp_path, KWIRE_CONTROL_PORT=str(control_port))
+    with running(environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"kwire control on http://0.0.0.0:{control_port}\n"
+        ready, words = wait_ready(process)
+        assert ready == f"kwire ready on 127.0.0.1:{port_of(environment)}\n"
+        assert all(word in words for word in WORDS)
+        control = Controlled(process, port_of(environment), control_port)
+        headers = {"Host": f"kafka:{control_port}"}
+        status, state = control.request("POST", "/v1/state", headers=headers)
+        assert (status, state["nodes"][0]["is_running"]) == (200, True)
+        page = {**headers, "Origin": f"http://kafka:{control_port}"}
+        assert control.request("POST", "/v1/state", headers=page)[0] == 403
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"KWIRE_CONTROL_PORT": "http"}, "KWIRE_CONTROL_PORT=http: expected a port"),
+        (
+            {"KWIRE_CONTROL_PORT": "9100", "KAFKA_PROCESS_ROLES": "controller"},
+            "KWIRE_CONTROL_PORT is set, but tests can control brokers only",
+        ),
+    ],
+    ids=["no port", "no broker"],
+)
+def test_control_port_that_cannot_be_served_ends_the_container(
+    tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
+    environment = {**variables(tmp_path), **changes}
+    if "KAFKA_PROCESS_ROLES" in changes:
+        environment["KAFKA_LISTENERS"] = environment["KAFKA_LISTENERS"].partition(",")[2]
+    result = finish(environment, "run")
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"kwire: {reason}"), result.stderr

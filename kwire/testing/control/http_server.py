@@ -2,9 +2,10 @@
 
 ``POST /v1/VERB`` takes a JSON object of arguments and returns JSON: 200 with the result; 400 for
 wrong arguments and 409 for a failure, both with ``{"error": reason}``. ``GET /v1/openapi.json``
-describes all verbs. Rules: it listens on the loopback address only; requests for another host, as
-after DNS rebinding, and requests from a web page are rejected, because the verbs destroy data. The
-standard library's server answers each connection in a thread, and the verbs run in the node's loop.
+describes all verbs. Rules: it listens on the loopback address, except inside a container, whose
+user decides who reaches the port. Requests from a web page are rejected, because the verbs destroy
+data; on the loopback address also requests for another host, as after DNS rebinding. The standard
+library's server answers each connection in a thread, and the verbs run in the node's loop.
 """
 
 import json
@@ -75,7 +76,8 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
 
     def _check_origin(self) -> None:
         host = self.headers.get("Host", "")
-        if host.rpartition(":")[0] not in _OWN_HOSTS and host not in _OWN_HOSTS:
+        is_own = host.rpartition(":")[0] in _OWN_HOSTS or host in _OWN_HOSTS
+        if self.server.host == HOST and not is_own:
             raise BadRequest(403, f"this server answers only for {HOST}, not for {host}")
         if "Origin" in self.headers or self.headers.get("Sec-Fetch-Site", "none") != "none":
             raise BadRequest(403, "this server rejects requests of web pages")
@@ -109,8 +111,11 @@ class _Server(ThreadingHTTPServer, Generic[T]):
 
     daemon_threads = True
 
-    def __init__(self, port: int, title: str, verbs: Mapping[str, Verb[T]], target: T) -> None:
-        super().__init__((HOST, port), _Handler)
+    def __init__(
+        self, host: str, port: int, title: str, verbs: Mapping[str, Verb[T]], target: T
+    ) -> None:
+        super().__init__((host, port), _Handler)
+        self.host = host
         self.verbs = verbs
         self.target = target
         self.document = openapi(title, version("kwire"), verbs)
@@ -134,10 +139,11 @@ async def serve_verbs(
     title: str,
     verbs: Mapping[str, Verb[T]],
     target: T,
+    host: str = HOST,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the verbs of a broker until cancelled; report the port. Raises OSError."""
-    server = _Server(port, title, verbs, target)
+    server = _Server(host, port, title, verbs, target)
     thread = threading.Thread(
         target=server.serve_forever, args=(_POLL_S,), name="kwire control", daemon=True
     )

@@ -44,7 +44,7 @@ def serve_with_control(
     *,
     cluster_id: str | None,
     release: Release | None,
-    control_port: int,
+    control: Address,
     ready: Ready,
     control_ready: Ready,
 ) -> None:
@@ -65,7 +65,7 @@ def serve_with_control(
             cluster_id=cluster_id,
             release=release,
         )
-        _run(partial(_open_node, node, time), time, signals, control_port, ready, control_ready)
+        _run(partial(_open_node, node, time), time, signals, control, ready, control_ready)
 
 
 def cluster_with_control(
@@ -75,7 +75,7 @@ def cluster_with_control(
     signals: StopSignals,
     *,
     release: Release | None,
-    control_port: int,
+    control: Address,
     ready: Ready,
     control_ready: Ready,
 ) -> None:
@@ -86,18 +86,18 @@ def cluster_with_control(
     if signals.received is None:
         time = MockTime()
         opened = partial(open_nodes, count, settings, port=port, clock=time, release=release)
-        _run(opened, time, signals, control_port, ready, control_ready)
+        _run(opened, time, signals, control, ready, control_ready)
 
 
 def _run(
     open_cluster: Callable[[], AbstractAsyncContextManager[LocalCluster]],
     time: MockTime,
     signals: StopSignals,
-    control_port: int,
+    control: Address,
     ready: Ready,
     control_ready: Ready,
 ) -> None:
-    serve = partial(_serve, open_cluster, signals, control_port, ready, control_ready)
+    serve = partial(_serve, open_cluster, signals, control, ready, control_ready)
     try:
         trio.run(serve, clock=time.of_trio)
     except BaseExceptionGroup as group:
@@ -131,27 +131,33 @@ async def _open_node(node: LocalNode, time: MockTime) -> AsyncIterator[LocalClus
 async def _serve(
     open_cluster: Callable[[], AbstractAsyncContextManager[LocalCluster]],
     signals: StopSignals,
-    control_port: int,
+    control: Address,
     ready: Ready,
     control_ready: Ready,
 ) -> None:
     async with open_cluster() as cluster, trio.open_nursery() as nursery:
         verbs: dict[str, Verb[LocalCluster]] = verb_table((*FAULT_VERBS, *BROKER_VERBS))
-        bound = await begin_control(nursery, control_port, verbs, cluster)
-        control_ready([Address("127.0.0.1", bound)])
+        bound = await begin_control(nursery, control, verbs, cluster)
+        control_ready([Address(control.host, bound)])
         ready(cluster.addresses)
         await signals.wait()
         nursery.cancel_scope.cancel()
 
 
 async def begin_control(
-    nursery: trio.Nursery, port: int, verbs: "dict[str, Verb[LocalCluster]]", target: LocalCluster
+    nursery: trio.Nursery,
+    address: Address,
+    verbs: "dict[str, Verb[LocalCluster]]",
+    target: LocalCluster,
 ) -> int:
     """Start the server of the verbs; return its port, or raise BrokerError if it is taken."""
     try:
-        bound: int = await nursery.start(serve_verbs, port, TITLE, verbs, target)
+        bound: int = await nursery.start(
+            serve_verbs, address.port, TITLE, verbs, target, address.host
+        )
     except OSError as error:
         raise BrokerError(
-            f"cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --control-port"
+            f"cannot listen on {address.host}:{address.port}: {error.strerror}; "
+            "choose another --control-port"
         ) from error
     return bound
