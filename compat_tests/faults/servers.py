@@ -33,8 +33,12 @@ def serving(kind: str, target: str, *options: str) -> Iterator[Faulty]:
     command = [sys.executable, "-m", "kwire", *words, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    lines = [process.stdout.readline().split()[-1] for _ in range(2)]
-    yield Faulty(address=lines[1], control=lines[0])
-    process.terminate()
-    assert process.wait(30) == 0
-    process.stdout.close()
+    try:
+        lines = [process.stdout.readline().split()[-1] for _ in range(2)]
+        yield Faulty(address=lines[1], control=lines[0])
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
