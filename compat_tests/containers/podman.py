@@ -64,7 +64,9 @@ class Podman:
     def configure(self) -> None:
         self.folder.joinpath("containers.conf").write_text(
             '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
-            "exit_command_delay = 1\n"  # Or each command in a container leaves a process for 300 s.
+            # Each command in a container leaves a process for that time, by default 300 s. One
+            # second is too short for Node's library, which then asks for the exit code in vain.
+            "exit_command_delay = 20\n"
             '[network]\nnetwork_backend = "netavark"\n'
             '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
         )
