@@ -118,7 +118,9 @@ class LoginRequests(LoginRequired):
             answer = conversation.answer(frame, self.rules.clock.now_ms())
         except Rejected as rejected:
             self._count(failed=True)
-            return Slow(partial(self._reject, rejected))
+            # Without the exception, whose frames refer to the connection: such a cycle would stay
+            # until the next full collection.
+            return Slow(partial(self._reject, str(rejected), rejected.answer))
         except Unready as unready:
             return Slow(partial(self._answer_later, unready, frame))
         if answer is None:
@@ -132,9 +134,9 @@ class LoginRequests(LoginRequired):
         await unready.prepare()
         return await finish_answer(self.answer_now(frame))
 
-    async def _reject(self, rejected: Rejected) -> None:
+    async def _reject(self, reason: str, answer: Sequence[bytes | memoryview]) -> None:
         await trio.sleep(self.rules.failure_delay_s)
-        raise Disconnect(str(rejected), rejected.answer) from rejected
+        raise Disconnect(reason, answer)
 
     def _renewal(self, frame: memoryview, expires_at: float) -> Conversation | None:
         """Return the login that a frame starts; None for a request of a valid session."""

@@ -1,16 +1,19 @@
 """Logins on a whole node: its settings, its users in the metadata, and what a user may do then."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from kwire.codec.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
+from kwire.net.log_in import LoginRequests
 from kwire.node.server import Server
 from kwire.security.scram import BY_NAME, salt_password
 from kwire.security.scram_arguments import parse_credential
@@ -117,3 +120,20 @@ async def test_users_in_the_metadata_log_in(tmp_path: Path) -> None:
             assert (await alice.call(MetadataRequest(topics=None), 12)).brokers
             async with await TrioWireClient.connect(*address) as client:
                 assert (await log_in(client, "alice", "secret")).error_code == 58
+
+
+async def test_failed_logins_leave_nothing_for_the_garbage_collector(tmp_path: Path) -> None:
+    """A full collection comes once the memory has doubled, so wrong passwords would fill it."""
+    async with serve(tmp_path) as server:
+        address = server.core.net.address("LOGIN")
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                async with await TrioWireClient.connect(*address) as client:
+                    assert (await log_in(client, "alice", "wrong")).error_code
+            await trio.sleep(0.5)
+            remaining = [each for each in gc.get_objects() if isinstance(each, LoginRequests)]
+            assert len(remaining) < 5  # The search for idle connections may hold one.
+        finally:
+            gc.enable()
