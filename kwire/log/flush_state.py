@@ -21,6 +21,10 @@ CLOSED_MAX: Final = 8
 """The number of closed segments that keep their indexes in memory until a flush writes them."""
 
 
+SEGMENTS_AT_ONCE: Final = 64
+"""The number of segments that one part of a flush covers; their files stay open meanwhile."""
+
+
 class FlushState:
     """The durability of one log."""
 
@@ -95,6 +99,21 @@ class FlushState:
         return self.unsynced.files.get(name) or running.get(name)
 
     # -- flushes
+
+    @property
+    def is_one_flush(self) -> bool:
+        """True if one flush can sync everything without pinning too many files."""
+        segments = self._segments
+        return len(segments) - segments.index_of(self.recovery_point) <= SEGMENTS_AT_ONCE
+
+    def start_part(self, end_offset: int | None = None) -> Flush | None:
+        """Do the same as :meth:`start`, but cover at most :data:`SEGMENTS_AT_ONCE` segments."""
+        segments = self._segments
+        if not self.is_one_flush:
+            first = segments.index_of(self.recovery_point)
+            part_end = segments[first + SEGMENTS_AT_ONCE].base_offset
+            end_offset = part_end if end_offset is None else min(end_offset, part_end)
+        return self.start(end_offset)
 
     def start(self, end_offset: int | None = None) -> Flush | None:
         """Return a flush of everything written (below ``end_offset``); None if nothing is unsynced.

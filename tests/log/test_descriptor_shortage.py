@@ -315,6 +315,37 @@ async def test_clean_stop_with_more_unsynced_logs_than_descriptors(autojump_cloc
             assert [value for _, value in content(log)] == [b"v"]
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_log_with_more_unsynced_segments_than_descriptors_is_flushed(
+    autojump_clock, is_stopped: bool
+) -> None:
+    """Invariant 90: a recovery leaves all segments of a log to be synced."""
+    config = LogConfig(segment_bytes=100)
+    killed = SimDisk()
+    log = create_in(killed, config)
+    for _ in range(300):
+        append(log, [b"v"])
+    assert len(log.segments) == 300
+    disk = FewDescriptors(root=killed.root, limit=100)
+    logs = manager(disk)
+    await logs.open(lambda _: config)
+    opened = logs.get("t", 0)
+    assert opened is not None
+    if is_stopped:
+        await logs.close()
+        assert ".kafka_cleanshutdown" in disk.files
+    else:
+        await logs.flush(opened, indexes=True)
+        assert opened.flush_state.recovery_point == opened.flush_state.indexed_end + 1 == 300
+    survivor = reopen(disk.power_loss(Random(1)), config)
+    assert [value for _, value in content(survivor)] == [b"v"] * 300
+
+
+def create_in(disk: SimDisk, config: LogConfig) -> PartitionLog:
+    disk.make_directory("t-0")
+    return create(disk, "t-0", TopicPartition("t", 0), now_ms=0, config=config)
+
+
 @pytest.mark.parametrize("call", ["scandir", "read"])
 async def test_start_goes_on_without_an_unreadable_directory(
     tmp_path, monkeypatch, autojump_clock, call: str

@@ -301,6 +301,8 @@ class DirectoryService:
                 if log in self.deleted_logs:
                     self.retire(log.partition, unique(), names.DELETE_DIRECTORY)
                     continue
+                if not log.flush_state.is_one_flush:
+                    await self.flusher.flush(log)
                 log.finish()
                 flush = log.flush_state.start()
                 if flush is not None:

@@ -75,7 +75,7 @@ class LogFlusher:
             if await busy.wait_turn(log):
                 continue
             try:
-                flush = state.start(end_offset) if self.directory.holds(log) else None
+                flush = state.start_part(end_offset) if self.directory.holds(log) else None
             except KafkaStorageError:
                 self._retry_timed(log)
                 raise
