@@ -26,7 +26,7 @@ from kwire.log.formats.file_plan import Plan, planning
 from kwire.log.log_segments import following_base
 from kwire.log.partition_log import PartitionLog, create, remove_files
 from kwire.log.segments import warming
-from kwire.log.segments.segment import Segment, WrongIndex, is_refuted, plan_cut
+from kwire.log.segments.segment import Segment, WrongIndex, plan_cut, take_largest_timestamp
 from kwire.records.header import (
     HEADER,
     HEADER_SIZE,
@@ -254,7 +254,9 @@ def _open_clean(
         elif not (
             _has_indexes(segment, files.sizes)
             and (yield from _has_sane_txn_index(segment, files.sizes))
-        ) or (segment is log.segments.active and _has_wrong_end(segment)):
+        ) or (segment is log.segments.active and not take_largest_timestamp(segment)):
+            # The first append would rebuild wrong indexes in one step. Those of closed segments
+            # are checked when their age is looked up.
             yield from _rebuild(log, segment)
         yield
     log.end_offset = log.flush_state.recovery_point = log.writer.written_offset = end_offset
@@ -568,16 +570,6 @@ def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> Generator[None
         and (yield from _has_sane_txn_index(segment, sizes))
         and segment.indexes.have_sane_ends(segment.size)
     )
-
-
-def _has_wrong_end(segment: Segment) -> bool:
-    """Return whether the last entry of the time index is wrong.
-
-    This is checked before the first append, which would rebuild the indexes in one step. For closed
-    segments it is checked when their age is looked up.
-    """
-    largest, relative = segment.indexes.last_timestamp()
-    return is_refuted(segment, largest, segment.base_offset + relative)
 
 
 def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> Generator[None, None, bool]:

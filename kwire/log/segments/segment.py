@@ -331,13 +331,8 @@ class Segment:
 
     def largest_timestamp(self, *, wait: bool = True) -> int:
         """Return the largest timestamp, or -1 without any; for ``wait`` see :meth:`reindex`."""
-        if self.max_timestamp == UNKNOWN_TIMESTAMP:
-            largest, relative = self.indexes.last_timestamp(wait=wait)
-            largest_offset = self.base_offset + relative
-            if is_refuted(self, largest, largest_offset, wait=wait):
-                self.reindex(wait=wait)
-            else:
-                self.max_timestamp, self.max_timestamp_offset = largest, largest_offset
+        if self.max_timestamp == UNKNOWN_TIMESTAMP and not take_largest_timestamp(self, wait=wait):
+            self.reindex(wait=wait)
         return self.max_timestamp
 
     def load_first_timestamp(self) -> int:
@@ -362,6 +357,19 @@ class Segment:
         if damaged and damaged.position <= position:
             return damaged.end_position, None
         return position, self.base_offset + relative
+
+
+def take_largest_timestamp(segment: Segment, *, wait: bool = True) -> bool:
+    """Take the largest timestamp from the time index; return False if batches refute it.
+
+    If ``wait`` is false, raise :class:`WouldWait` instead of waiting for the disk.
+    """
+    largest, relative = segment.indexes.last_timestamp(wait=wait)
+    largest_offset = segment.base_offset + relative
+    if is_refuted(segment, largest, largest_offset, wait=wait):
+        return False
+    segment.max_timestamp, segment.max_timestamp_offset = largest, largest_offset
+    return True
 
 
 def is_refuted(segment: Segment, largest: int, largest_offset: int, *, wait: bool = True) -> bool:
