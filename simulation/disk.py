@@ -19,7 +19,8 @@ from typing import Final, TypeVar
 import attrs
 
 from kwire.log.descriptors import Descriptors
-from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
+from kwire.log.directory_lock import AlreadyLocked
+from kwire.log.disk import TEMPORARY, Entry, File, Lock, Space
 from kwire.log.disk_health import (
     FAILED_SYNC,
     RESERVE,

@@ -1,8 +1,8 @@
 """The file protocols that the log uses, and the real disk.
 
-Rules of this file: only this file of the package calls the operating system. Paths are relative to
-the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its ``slow`` and
-``failed`` apply to all partitions in it.
+Rules of this file: only this file and :mod:`kwire.log.directory_lock` call the operating system.
+Paths are relative to the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so
+its ``slow`` and ``failed`` apply to all partitions in it.
 
 A file is opened when it is used and may be closed between two uses (see
 :mod:`kwire.log.descriptors`), unless it is pinned. Another thread may call its methods only while
@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import IO, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kwire.log.descriptors import Descriptors, files_limit, raise_descriptor_limit
+from kwire.log.directory_lock import DirectoryLock
 from kwire.log.disk_health import (
     FAILED_SYNC,
     RESERVE,
@@ -38,6 +39,7 @@ _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 """Linux: makes a read fail with EAGAIN instead of waiting for the disk."""
 _DONTNEED: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
 T = TypeVar("T")
+_Item: TypeAlias = "os.DirEntry[str]"
 
 
 class Entry(NamedTuple):
@@ -164,7 +166,7 @@ class Disk(Protocol):
     def sync_directory(self, path: str = "") -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a directory; raises :class:`AlreadyLocked` if another broker holds the lock."""
+        """Lock a directory; raises :class:`.AlreadyLocked` if another broker holds the lock."""
 
     def space(self) -> Space: ...
 
@@ -199,10 +201,6 @@ def pin_all(files: Iterable[File]) -> None:
         for file in pinned:
             file.unpin()
         raise
-
-
-class AlreadyLocked(OSError):
-    """Another broker is using this directory."""
 
 
 class RealFile:
@@ -359,6 +357,20 @@ class RealFile:
         return self._fd
 
 
+def _entry(item: _Item) -> Entry | None:
+    """Return the entry, or None if it has been removed meanwhile."""
+    try:
+        stat = item.stat()
+    except FileNotFoundError:
+        return None
+    return Entry(item.name, stat.st_size, item.is_dir(), stat.st_mtime_ns // 1_000_000)
+
+
+def _folder(item: _Item) -> str | None:
+    """Return the name of a directory, with no system call except for a symbolic link."""
+    return item.name if item.is_dir() else None
+
+
 class RealDisk(DiskHealth):
     """A directory of the file system."""
 
@@ -385,20 +397,16 @@ class RealDisk(DiskHealth):
         return list(self.listing(path))
 
     def listing(self, path: str) -> Iterator[Entry]:
-        for item in self._scan(path):
-            with suppress(FileNotFoundError):
-                stat = item.stat()
-                yield Entry(item.name, stat.st_size, item.is_dir(), stat.st_mtime_ns // 1_000_000)
+        return self._scan(path, _entry)
 
     def folders(self) -> Iterator[str]:
-        for item in self._scan(""):
-            if item.is_dir():  # This needs no system call, unlike the size of a file.
-                yield item.name
+        return self._scan("", _folder)
 
-    def _scan(self, path: str) -> Iterator["os.DirEntry[str]"]:
+    def _scan(self, path: str, look_at: Callable[[_Item], T | None]) -> Iterator[T]:
+        """Yield what ``look_at`` returns for each entry, except None."""
         try:
             with os.scandir(self._full(path)) as items:
-                yield from items
+                yield from (entry for item in items if (entry := look_at(item)) is not None)
         except OSError as error:
             self.judge(error)
             raise
@@ -489,7 +497,7 @@ class RealDisk(DiskHealth):
             os.close(fd)
 
     def lock(self, path: str) -> Lock:
-        return RealLock(self._full(path))
+        return DirectoryLock(self._full(path))
 
     def space(self) -> Space:
         usage = shutil.disk_usage(self.root)
@@ -613,44 +621,6 @@ class _Failing:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             self._disk.judge(error, by_sync=self._by_sync)
-
-
-_LOCKED: Final = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
-"""Error numbers that mean that another process holds the lock; others mean that locks do not work.
-"""
-
-
-class RealLock:
-    """Kafka's lock: a POSIX record lock, plus ``flock`` to separate two brokers in one process."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
-        try:
-            _lock(self._file.fileno())
-        except OSError as error:
-            self._file.close()
-            if error.errno not in _LOCKED:
-                raise
-            raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
-
-    def release(self) -> None:
-        """Release the lock and remove its file, which a killed process would leave behind."""
-        with suppress(OSError):
-            os.unlink(self._path)
-        self._file.close()
-
-
-def _lock(fd: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-    else:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class _Fallocate(Protocol):

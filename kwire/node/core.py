@@ -23,7 +23,7 @@ from kwire.configs.listeners import has_sasl
 from kwire.errors import CorruptMessage, KafkaError, raise_for_code
 from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.disk import AlreadyLocked
+from kwire.log.directory_lock import AlreadyLocked
 from kwire.log.manager import LogManager
 from kwire.metrics import Metrics
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers

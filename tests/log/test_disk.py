@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from kwire.log.descriptors import Descriptors, raise_descriptor_limit
-from kwire.log.disk import AlreadyLocked, Disk, File, RealDisk
+from kwire.log.directory_lock import AlreadyLocked
+from kwire.log.disk import Disk, File, RealDisk
 from simulation.disk import Killed, SimDisk, SimFile
 from simulation.inodes import PAGE
 

@@ -4,9 +4,9 @@ import pytest
 
 from kwire.errors import OffsetOutOfRange
 from kwire.log.config import LogConfig
+from kwire.log.directories.retention_plan import Deletion, plan
 from kwire.log.formats import names
 from kwire.log.partition_log import Elsewhere, PartitionLog, create
-from kwire.log.retention_plan import Deletion, plan
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, content

@@ -10,7 +10,8 @@ import trio.testing
 from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.disk import AlreadyLocked, RealDisk
+from kwire.log.directory_lock import AlreadyLocked
+from kwire.log.disk import RealDisk
 from kwire.log.manager import LogManager, delete_unassigned, find_duplicates, retire_strays
 from kwire.types import DirectoryId, TopicPartition
 from simulation.disk import SimDisk

@@ -3,8 +3,8 @@
 import pytest
 
 from kwire.log.config import LogConfig
+from kwire.log.directories.retention_plan import Deletion, plan
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.retention_plan import Deletion, plan
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append

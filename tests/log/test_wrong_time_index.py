@@ -2,8 +2,8 @@
 
 import pytest
 
-from kwire.log import retention_plan
 from kwire.log.config import LogConfig
+from kwire.log.directories import retention_plan
 from kwire.log.formats import names, time_index
 from kwire.log.partition_log import PartitionLog, create
 from kwire.types import TopicPartition

@@ -214,7 +214,7 @@ MUTATIONS = (
     Mutation(
         name="two-brokers-in-one-directory",
         invariants=(92,),
-        path="kwire/log/disk.py",
+        path="kwire/log/directory_lock.py",
         old="        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         new="        fcntl.flock(fd, fcntl.LOCK_UN)",
         test="tests/log/test_disk.py",

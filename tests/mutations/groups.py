@@ -124,7 +124,7 @@ MUTATIONS = (
     Mutation(
         name="call-every-failed-lock-another-broker",
         invariants=(92,),
-        path="kwire/log/disk.py",
+        path="kwire/log/directory_lock.py",
         old="            if error.errno not in _LOCKED:\n                raise\n",
         new="",
         test="tests/server/test_running.py"

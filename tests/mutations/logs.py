@@ -14,7 +14,7 @@ MUTATIONS = (
     Mutation(
         name="retention-deletes-what-is-not-copied-yet",
         invariants=(86,),
-        path="kwire/log/retention_plan.py",
+        path="kwire/log/directories/retention_plan.py",
         old="limit = high_watermark if copied_end is None else min(high_watermark, copied_end)",
         new="limit = high_watermark",
         test="tests/log/test_local_start.py",
@@ -478,7 +478,7 @@ MUTATIONS = (
     Mutation(
         name="retention-goes-past-the-high-watermark",
         invariants=(86,),
-        path="kwire/log/retention_plan.py",
+        path="kwire/log/directories/retention_plan.py",
         old="count = max(count, min(free, aged_count))",
         new="count = max(count, aged_count)",
         test="tests/log/test_retention_plan.py",
@@ -578,7 +578,7 @@ MUTATIONS = (
     Mutation(
         name="records-of-the-future-are-too-old",
         invariants=(107,),
-        path="kwire/log/retention_plan.py",
+        path="kwire/log/directories/retention_plan.py",
         old="        if now_ms - youngest <= retention_ms:",
         new="        if 0 <= now_ms - youngest <= retention_ms:",
         test="tests/log/test_wall_clock.py",

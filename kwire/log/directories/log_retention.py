@@ -1,10 +1,10 @@
 """The deletion of old segments in one directory, every ``log.retention.check.interval.ms``.
 
-:mod:`kwire.log.retention_plan` chooses the segments. Rules: between two segments, the log may be
-deleted, truncated or appended to. A deleted segment's files are renamed, and removed after
-``file.delete.delay.ms``. A segment that the disk refuses to rename stays in the log until the next
-check. While segments of a log are deleted, no compaction of the log starts; a running compaction is
-not interrupted but postpones the deletion.
+:mod:`kwire.log.directories.retention_plan` chooses the segments. Rules: between two segments, the
+log may be deleted, truncated or appended to. A deleted segment's files are renamed, and removed
+after ``file.delete.delay.ms``. A segment that the disk refuses to rename stays in the log until the
+next check. While segments of a log are deleted, no compaction of the log starts; a running
+compaction is not interrupted but postpones the deletion.
 """
 
 import logging
@@ -16,8 +16,8 @@ import trio
 from kwire.clock import Clock, SteadyWall
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log import retention_plan
 from kwire.log.cold_lookups import preparation, run_all
+from kwire.log.directories import retention_plan
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher

@@ -1,0 +1,47 @@
+"""The lock that lets one broker use a log directory; a broker of Apache Kafka respects it too."""
+
+import errno
+import os
+from contextlib import suppress
+from typing import IO, Final
+
+_LOCKED: Final = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+"""Error numbers that mean that another process holds the lock; others mean that locks do not work.
+"""
+
+
+class AlreadyLocked(OSError):
+    """Another broker is using this directory."""
+
+
+class DirectoryLock:
+    """Kafka's lock: a POSIX record lock, plus ``flock`` to separate two brokers in one process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
+        try:
+            _lock(self._file.fileno())
+        except OSError as error:
+            self._file.close()
+            if error.errno not in _LOCKED:
+                raise
+            raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
+
+    def release(self) -> None:
+        """Release the lock and remove its file, which a killed process would leave behind."""
+        with suppress(OSError):
+            os.unlink(self._path)
+        self._file.close()
+
+
+def _lock(fd: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    else:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
