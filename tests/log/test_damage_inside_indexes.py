@@ -177,3 +177,20 @@ def bytes_of_old_indexes_read(interval: int, monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(SimDisk, "read", lambda d, path: count(path, read_path(d, path)))
         start(disk.after_kill(), log, clean=False)
     return sum(sizes)
+
+
+def test_damaged_base_offsets_hide_no_other_batch() -> None:
+    """Rebuilt indexes leave out a batch whose offsets a segment cannot have."""
+    disk, log = make_log(LogConfig(segment_bytes=20_000, index_interval_bytes=200))
+    segment = log.segments[0]
+    batches = list(segment.scan())
+    log.close()
+    for position, damaged in batches[20:40]:
+        survivor = disk.after_kill()
+        survivor.rot(segment.file.path, position, 0x80)
+        opened = start(survivor, log, clean=True)
+        for at, batch in batches:
+            if batch != damaged:
+                with opened.read(batch.base_offset, 1, end_offset=log.end_offset) as region:
+                    assert region.position == at
+        survivor.rot(segment.file.path, position, 0x80)

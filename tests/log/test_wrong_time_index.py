@@ -4,11 +4,18 @@ import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.directories import retention_plan
-from kwire.log.formats import names, time_index
+from kwire.log.formats import names, offset_index, time_index
 from kwire.log.partition_log import PartitionLog, create
+from kwire.records.header import HEADER_SIZE
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
-from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
+from tests.support.log.batches import (
+    TIME_MS,
+    append,
+    max_timestamp,
+    offset_for_timestamp,
+    old_format_segment,
+)
 from tests.support.log.restart import reopen
 
 COUNT = 40
@@ -18,6 +25,8 @@ LAST_MS = TIMES[-1]
 NEXT_MS = LAST_MS + 10_000
 ENTRY = time_index.ENTRY
 FIRST_INDEX = "t-0/" + "0" * 20 + names.TIME_INDEX
+FIRST_OFFSETS = "t-0/" + "0" * 20 + names.INDEX
+FIRST_LOG = "t-0/" + "0" * 20 + names.LOG
 
 
 def closed_log(times: list[int] = TIMES, *, has_next: bool = True) -> SimDisk:
@@ -114,13 +123,39 @@ def test_index_with_an_old_largest_timestamp_is_right() -> None:
     assert not any(kind == "write" for kind, _ in disk.calls), "the index has been rebuilt"
 
 
-@pytest.mark.parametrize("position", range(27, 43))
-def test_damaged_batch_does_not_spoil_a_right_index(position: int) -> None:
-    """A bit of the last batch's timestamps is flipped: its checksum acquits the index."""
+@pytest.mark.parametrize("mask", [0x01, 0x80])
+@pytest.mark.parametrize("position", range(HEADER_SIZE))
+def test_damaged_batch_does_not_spoil_a_right_index(position: int, mask: int) -> None:
+    """The last batch's header is damaged: its checksum or the batch before acquits the index."""
     disk = closed_log()
-    size = len(disk.read(FIRST_INDEX.replace(names.TIME_INDEX, names.LOG))) // COUNT
-    disk.rot(FIRST_INDEX.replace(names.TIME_INDEX, names.LOG), (COUNT - 1) * size + position)
+    size = len(disk.read(FIRST_LOG)) // COUNT
+    disk.rot(FIRST_LOG, (COUNT - 1) * size + position, mask)
     index = disk.read(FIRST_INDEX)
+    log = open_again(disk, clean=True)
+    assert log.segments[0].largest_timestamp() == LAST_MS
+    assert disk.read(FIRST_INDEX) == index
+
+
+def test_damaged_batch_does_not_hide_a_wrong_index() -> None:
+    """The batches after it still show that the time index lacks its last entry."""
+    disk = closed_log()
+    index = change_last(disk, "missing")
+    _, position = offset_index.ENTRY.unpack(disk.read(FIRST_OFFSETS)[-offset_index.ENTRY_SIZE :])
+    size = len(disk.read(FIRST_LOG)) // COUNT
+    assert position + size < (COUNT - 1) * size, "the damaged batch is the last one"
+    disk.rot(FIRST_LOG, position + size + HEADER_SIZE)
+    log = open_again(disk, clean=True)
+    assert log.segments[0].largest_timestamp() == LAST_MS
+    assert disk.read(FIRST_INDEX) == index
+
+
+def test_index_of_old_messages_is_kept() -> None:
+    """Their headers have none of the fields that could refute it."""
+    disk = closed_log()
+    disk.write(FIRST_LOG, old_format_segment().replace(b"v", b"\0"))
+    index = ENTRY.pack(LAST_MS, 1_000)
+    disk.write(FIRST_INDEX, index)
+    disk.write(FIRST_OFFSETS, b"")
     log = open_again(disk, clean=True)
     assert log.segments[0].largest_timestamp() == LAST_MS
     assert disk.read(FIRST_INDEX) == index

@@ -375,10 +375,10 @@ def take_largest_timestamp(segment: Segment, *, wait: bool = True) -> bool:
 def is_refuted(segment: Segment, largest: int, largest_offset: int, *, wait: bool = True) -> bool:
     """Return whether batches refute that a segment's largest timestamp is ``largest``.
 
-    Two places are looked at: the batch at ``largest_offset``, which must have this timestamp, and
-    the batches after the last entry of the offset index, which must not have a larger one. Damaged
-    batches and those of old formats refute nothing. If ``wait`` is false, raise :class:`WouldWait`
-    instead of waiting for the disk.
+    Two places are looked at: the batch with ``largest_offset``, which must have this timestamp, and
+    the batches after the last entry of the offset index, which must not have a larger one or end
+    before ``largest_offset``. Damaged batches and those of old formats refute nothing. If ``wait``
+    is false, raise :class:`WouldWait` instead of waiting for the disk.
     """
     if segment.damage:
         return False
@@ -387,16 +387,24 @@ def is_refuted(segment: Segment, largest: int, largest_offset: int, *, wait: boo
             start = segment.floor(largest_offset, wait=wait)
             for position, header in segment.scan_from_entry(*start, wait=wait):
                 if header.last_offset >= largest_offset:
-                    if header.max_timestamp != largest:
-                        return _is_intact(segment, position, header, wait=wait)
+                    is_other = header.base_offset <= largest_offset and (
+                        header.max_timestamp != largest
+                    )
+                    if is_other and _is_intact(segment, position, header, wait=wait):
+                        return True
                     break
-        end, end_offset = 0, segment.base_offset
+        last, end_offset = None, segment.base_offset
         start = segment.floor(segment.last_offset_max, wait=wait)
         for position, header in segment.scan_from_entry(*start, wait=wait):
-            if header.max_timestamp > largest:
-                return _is_intact(segment, position, header, wait=wait)
-            end, end_offset = position + header.size, header.next_offset
-        return largest >= 0 and end == segment.written and largest_offset >= end_offset
+            if not header.can_follow(end_offset):
+                return False  # The checksum does not cover the base offset.
+            if header.max_timestamp > largest and _is_intact(segment, position, header, wait=wait):
+                return True
+            last, end_offset = (position, header), header.next_offset
+        if last is not None and largest >= 0 and largest_offset >= end_offset:
+            position, header = last
+            is_whole = position + header.size == segment.written
+            return is_whole and _is_intact(segment, position, header, wait=wait)
     return False
 
 
@@ -513,10 +521,15 @@ class Repair:
 def _noting_batches(
     segment: Segment, batches: Iterator[tuple[int, BatchHeader]]
 ) -> Generator[None, None, None]:
-    """Account for batches that are already in the segment's file."""
+    """Account for batches that are already in the segment's file.
+
+    A batch whose offsets are damaged has no place in an index: they may not even fit.
+    """
     for count, (position, header) in enumerate(batches, 1):
         segment.size = position
-        segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
+        last = header.last_offset
+        if segment.base_offset <= header.base_offset <= last <= segment.last_offset_max:
+            segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
         if not count % STEP_BATCHES:
             yield
 
