@@ -67,7 +67,7 @@ def test_missing_file_locks_are_not_reported_as_another_broker(
     def lock(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("kwire.log.disk._lock", lock)
+    monkeypatch.setattr("kwire.log.directory_lock._lock", lock)
     with pytest.raises(CannotOpenError) as caught:
         run(tmp_path)
     assert reason in str(caught.value)
