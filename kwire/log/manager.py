@@ -392,6 +392,38 @@ def _retire_unwritten(logs: LogManager) -> None:
             _retire(service, partition, logs.unique(), names.DELETE_DIRECTORY)
 
 
+def retire_outdated(
+    logs: LogManager, directory_of: Callable[[TopicPartition], bytes | None]
+) -> list[TopicPartition]:
+    """Rename outdated logs of partitions in several directories to ``-stray``.
+
+    While a directory was missing, its replicas began anew in another one, where the metadata have
+    them now. ``directory_of`` returns the id of that directory. If another log may have newer
+    records, all logs stay. Return the partitions.
+    """
+    retired = []
+    for partition in find_duplicates(logs.directories):
+        holders = [s for s in logs.services.values() if partition in s.directory.logs]
+        place = directory_of(partition)
+        current = next((s for s in holders if s.directory.directory_id == place), None)
+        newest = max(_progress(service, partition) for service in holders)
+        if current is None or _progress(current, partition) < newest:
+            continue
+        for service in holders:
+            if service is not current:
+                text = "retiring outdated log partition=%s directory=%s current=%s"
+                logger.warning(text, partition, service.directory.name, current.directory.name)
+                _retire(service, partition, logs.unique(), names.STRAY_DIRECTORY)
+        retired.append(partition)
+    return retired
+
+
+def _progress(service: DirectoryService, partition: TopicPartition) -> tuple[int, int]:
+    """Return the last leader epoch and the end offset of a log: a newer log has larger ones."""
+    log = service.directory.logs[partition]
+    return (-1 if log.epochs.latest is None else log.epochs.latest), log.end_offset
+
+
 def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:
     """Return the partitions that are in several directories, with the directories' names."""
     names_of: dict[TopicPartition, list[str]] = {}

@@ -14,7 +14,12 @@ from kwire.handlers.shared.context import BrokerServices
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.move_rules import MoveRules
-from kwire.log.manager import delete_unassigned, find_duplicates, retire_strays
+from kwire.log.manager import (
+    delete_unassigned,
+    find_duplicates,
+    retire_outdated,
+    retire_strays,
+)
 from kwire.log.partition_log import PartitionLog
 from kwire.node import build
 from kwire.node.core import Core
@@ -290,6 +295,7 @@ class BrokerHalf:
         self.has_opened_logs = True
         retire_strays(core.logs, self._is_known)
         delete_unassigned(core.logs, self._is_assigned)
+        retire_outdated(core.logs, self._assigned_directory)
         for partition, paths in find_duplicates(core.logs.directories).items():
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "
@@ -386,3 +392,8 @@ class BrokerHalf:
         if topic is None or topic_id not in (topic.id, ZERO_UUID):
             return False
         return self.core.config.node_id in topic.partitions[partition.partition].replicas
+
+    def _assigned_directory(self, partition: TopicPartition) -> bytes | None:
+        """Return the id of the log directory that the metadata have for this broker's replica."""
+        state = self.core.publisher.image.partition(*partition)
+        return None if state is None else state.directory(self.core.config.node_id)

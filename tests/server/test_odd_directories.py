@@ -10,7 +10,8 @@ import pytest
 from kwire.configs.declare import ConfigError
 from kwire.log.disk import RealDisk
 from kwire.storage_format.directories import CannotOpenError
-from tests.support.server.nodes import config, create, new_node, running
+from tests.support.log.batches import append
+from tests.support.server.nodes import config, create, new_node, parts_of, running
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +95,18 @@ def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, root: Path, number: i
         return original(disk, path)
 
     monkeypatch.setattr(RealDisk, call, failing)
+
+
+async def test_equal_copy_of_a_partition_is_set_aside(tmp_path: Path) -> None:
+    """A directory was missing while its replica was copied anew from an idle leader."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    settings = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": str(tmp_path / "m")}
+    async with running(tmp_path, **settings) as server:
+        await create(server, "t")
+        append(parts_of(server).replicas.partitions.get("t", 0).log, [b"value"])
+    source, target = paths if (paths[0] / "t-0").exists() else reversed(paths)
+    shutil.copytree(source / "t-0", target / "t-0")
+    async with running(tmp_path, **settings) as server:
+        log = parts_of(server).replicas.partitions.get("t", 0).log
+        assert (log.end_offset, str(log.disk)) == (1, str(source))
+    assert len(list(target.glob("t-0.*-stray/*.log"))) == 1, "nothing is removed"

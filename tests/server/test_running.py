@@ -138,18 +138,24 @@ def test_broker_with_an_id_in_use_ends_with_one_line(
 
 
 def test_partition_in_two_log_directories_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    """Apache Kafka does not start either: it cannot know which copy has all records."""
+    """Apache Kafka does not start either: it cannot know which copy has all records.
+
+    The metadata name the directory with the older copy.
+    """
     first, other = tmp_path / "first", tmp_path / "other"
     both = f"{first},{other}"
 
-    async def make_topic() -> None:
+    async def write() -> None:
         async with running(tmp_path, log_dirs=both) as server:
-            assert await create(server, "t", partitions=2) == 0
+            await create(server, "t", partitions=2)
             append(parts_of(server).replicas.partitions.get("t", 0).log, [b"value"])
 
-    trio.run(make_topic)
+    trio.run(write)
     source, target = (first, other) if (first / "t-0").exists() else (other, first)
-    shutil.copytree(source / "t-0", target / "t-0")
+    shutil.copytree(source / "t-0", tmp_path / "older")
+    trio.run(write)
+    shutil.move(source / "t-0", target / "t-0")
+    shutil.move(tmp_path / "older", source / "t-0")
 
     async def start() -> None:
         async with running(tmp_path, log_dirs=both):
