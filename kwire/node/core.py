@@ -52,6 +52,7 @@ from kwire.storage_format.directories import (
     examine,
     identify,
     is_of_a_failing_disk,
+    is_single_voter,
     refusal,
 )
 from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
@@ -425,7 +426,12 @@ def _make_quorum(
     try:
         return RaftService(
             raft,
-            DiskStorage(metadata.disk, now_ms=clock.now_ms(), config=build.metadata_log(config)),
+            DiskStorage(
+                metadata.disk,
+                now_ms=clock.now_ms(),
+                config=build.metadata_log(config),
+                is_alone=is_single_voter(config),
+            ),
             clock=clock,
             random=source_of_delays(environment.random),
             configured=build.configured_voters(config),

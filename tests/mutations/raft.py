@@ -172,7 +172,7 @@ MUTATIONS = (
         name="pages-of-a-failed-fsync-count-as-synced-after-a-start",
         invariants=(42,),
         path="kwire/raftmeta/storage/disk_storage.py",
-        old="        self._write_again(self._synced_end or 0)\n",
+        old="        _write_again(self._log, self._synced_end or 0)\n",
         new="",
         test="tests/raftmeta/storage/test_synced_damage.py::"
         "test_pages_of_a_failed_fsync_are_written_again_at_a_start",

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kwire.configs.declare import ConfigError
 from kwire.log.disk import RealDisk
 from kwire.storage_format.directories import CannotOpenError
 from tests.support.log.batches import append
-from tests.support.server.nodes import config, create, new_node, parts_of, running
+from tests.support.server.nodes import config, create, new_node, parts_of, running, topics
 
 pytestmark = pytest.mark.slow
 
@@ -110,3 +111,53 @@ async def test_equal_copy_of_a_partition_is_set_aside(tmp_path: Path) -> None:
         log = parts_of(server).replicas.partitions.get("t", 0).log
         assert (log.end_offset, str(log.disk)) == (1, str(source))
     assert len(list(target.glob("t-0.*-stray/*.log"))) == 1, "nothing is removed"
+
+
+def remove_log(metadata: Path) -> None:
+    for path in metadata.glob("*.log"):
+        path.unlink()
+
+
+def empty_log(metadata: Path) -> None:
+    """Leave an empty segment."""
+    for path in metadata.glob("*.log"):
+        path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+@pytest.mark.parametrize(
+    ("lose", "reason"),
+    [
+        (remove_log, "the files of the metadata log are missing; restore the directory"),
+        (empty_log, r"the metadata log ends at offset \d+, but it had|end of a segment lost"),
+    ],
+)
+async def test_lone_node_without_its_metadata_log_is_refused(
+    tmp_path: Path, lose: Callable[[Path], None], reason: str, has_snapshot: bool
+) -> None:
+    """Kafka starts without a word, with the metadata of the snapshot or with none.
+
+    The error tells how an operator can begin with the snapshot.
+    """
+    bytes_between = "3000" if has_snapshot else "100000000"
+    settings = {"metadata_log_max_record_bytes_between_snapshots": bytes_between}
+    async with running(tmp_path, **settings) as server:
+        for number in range(30):
+            await create(server, f"t{number}")
+    metadata = tmp_path / "__cluster_metadata-0"
+    snapshots = [path for path in metadata.glob("*.checkpoint") if not is_first(path)]
+    assert bool(snapshots) == has_snapshot
+    lose(metadata)
+    for _ in range(2):  # The second start is not easier than the first.
+        with pytest.raises(CannotOpenError, match=reason):
+            new_node(config(tmp_path, **settings))
+    if has_snapshot:
+        (metadata / "quorum-state").unlink()
+        (metadata / "synced-end-offset").unlink()
+        async with running(tmp_path, **settings) as server:
+            assert "t0" in await topics(server)
+
+
+def is_first(path: Path) -> bool:
+    """Return whether a snapshot is the one that the formatting of the directory writes."""
+    return path.name.startswith("0" * 20)

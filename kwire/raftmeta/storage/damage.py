@@ -20,6 +20,11 @@ REMEDY: Final = (
     "if other voters have the log, remove this node from the voters, format its metadata directory "
     "anew and let it join again; a lone node needs the directory from a backup"
 )
+LOST_REMEDY: Final = (
+    "restore the directory from a backup; only if no other voter has the log, deleting "
+    "quorum-state and synced-end-offset lets the node begin with the newest snapshot, without any "
+    "later change"
+)
 _FIELDS: Final = struct.Struct(">qi4xbI2xi")
 """Base offset, length, magic, CRC and last offset delta; a fetch may have thousands of batches."""
 

@@ -11,6 +11,8 @@ snapshots ``<end offset>-<epoch>.checkpoint``. Rules:
   been only in the page cache.
 * A call that failed for lack of a descriptor can be repeated, except a truncation and the
   installation of a snapshot.
+* The log of a lone voter never ends before its snapshots or its synced end, and has a segment
+  beside quorum-state. If that is not so, the log was lost, and nobody has a copy: it is refused.
 
 ``synced-end-offset`` holds the end of the synced log, and its epoch, at the last start, at a clean
 stop, or up to about 1000 offsets ago; it is lowered before a truncation. A crash causes no damage
@@ -39,7 +41,7 @@ from kwire.raftmeta.raft.log_state import LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
-from kwire.raftmeta.storage.damage import REMEDY, first_damaged
+from kwire.raftmeta.storage.damage import LOST_REMEDY, REMEDY, first_damaged
 from kwire.raftmeta.storage.names import METADATA_DIRECTORY, checkpoint_name
 from kwire.raftmeta.storage.storage import Bytes, configured_history, replay
 from kwire.records.header import headers
@@ -58,15 +60,27 @@ class DiskStorage:
 
     blocks = True
 
-    def __init__(self, disk: Disk, *, now_ms: int, config: LogConfig | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        now_ms: int,
+        config: LogConfig | None = None,
+        is_alone: bool = False,
+    ) -> None:
+        """Open the log; raise CorruptMessage if it is damaged.
+
+        ``is_alone``: this node is the only voter, so a lost log is refused too.
+        """
         self._disk = disk
+        self._is_alone = is_alone
         self._directory = METADATA_DIRECTORY
         self._election: tuple[ElectionState, bytes] | None = None
         self._flush: Flush | None = None
         self._partial: str | None = None
         disk.make_directory(self._directory)
         self._snapshots = self._find_snapshots()
-        self._synced_end = self._load_synced_end()
+        self._synced_end = _load_synced_end(disk, self._directory)
         self._log = self._open(now_ms, config or LogConfig())
 
     # Opening --------------------------------------------------------------------------------
@@ -87,6 +101,8 @@ class DiskStorage:
             text = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}"
             self._disk.replace(f"{self._directory}/partition.metadata", text.encode(), sync=True)
         newest = max(self._snapshots, default=SnapshotId(0, 0))
+        if self._is_alone and quorum_state.QUORUM_STATE in names and not any(map(_is_log, names)):
+            raise CorruptMessage(f"the files of the metadata log are missing; {LOST_REMEDY}")
         synced_end = self._synced_end
         if synced_end is not None:
             synced_end = max(synced_end, newest.end_offset)
@@ -104,6 +120,13 @@ class DiskStorage:
         except CorruptMessage as error:
             raise CorruptMessage(f"{error}; {REMEDY}") from error
         log.writer.uses_reserve = True
+        needed = max(newest.end_offset, self._synced_end or 0)
+        if self._is_alone and quorum_state.QUORUM_STATE in names and log.end_offset < needed:
+            log.segments.release()
+            raise CorruptMessage(
+                f"the metadata log ends at offset {log.end_offset}, but it had {needed} records; "
+                f"{LOST_REMEDY}"
+            )
         last_epoch = log.epochs.latest
         parted = last_epoch is not None and newest.epoch > last_epoch
         if parted or newest.end_offset > log.end_offset:
@@ -154,43 +177,11 @@ class DiskStorage:
 
     def _keep_what_was_found(self) -> None:
         """Sync what a killed process may have left unsynced; the next answers depend on it."""
-        self._write_again(self._synced_end or 0)
+        _write_again(self._log, self._synced_end or 0)
         self._log.flush_state.flush()
         self._disk.sync_directory(self._directory)
         self._disk.sync_directory()  # This makes the directory's own entry durable.
         self._note_synced_end(self._log.end_offset)
-
-    def _write_again(self, offset: int) -> None:
-        """Rewrite and sync everything not known to be synced.
-
-        The kernel reports a failed fsync only once and then considers the pages clean: another
-        fsync would not write what the previous process could not make durable.
-        """
-        for segment in self._log.segments:
-            batch = segment.locate(offset)
-            if batch is None:
-                continue
-            for position in range(batch[0], segment.size, _READ_BYTES):
-                size = min(_READ_BYTES, segment.size - position)
-                segment.file.write([segment.file.read(position, size)], position)
-            segment.file.sync()
-
-    def _load_synced_end(self) -> int | None:
-        """Return the end offset below which the log is known to be synced; None if unknown.
-
-        Another program may have used the directory meanwhile, truncated the log below that offset
-        and continued in another epoch, which it stores durably before the records. In that case the
-        stored epochs take precedence.
-        """
-        try:
-            end_offset, epoch = map(int, self._disk.read(self._path(SYNCED)).split())
-        except (FileNotFoundError, ValueError):
-            return None
-        with suppress(FileNotFoundError, ValueError):
-            stored_epochs = epochs.from_text(self._disk.read(self._path(names.EPOCHS_FILE)))
-            if stored_epochs.at(end_offset - 1) not in (None, epoch):
-                return None
-        return end_offset
 
     def _note_synced_end(self, end_offset: int | None) -> None:
         if end_offset == self._synced_end:
@@ -236,6 +227,8 @@ class DiskStorage:
         self._log.advance_log_start(start_offset)
         self._log.roll(0)  # So that the next snapshot can drop everything before this one.
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
+        if behind == len(self._log.segments) - 1:  # A power loss must not leave no segment.
+            self._disk.sync_directory(self._directory)
         for _ in range(behind):
             for path in self._log.drop_segments(1):
                 self._disk.remove(path)
@@ -349,6 +342,44 @@ class DiskStorage:
         finally:
             self.end_sync()  # Unpins the files if the sync has failed.
             self._log.segments.release()
+
+
+def _load_synced_end(disk: Disk, directory: str) -> int | None:
+    """Return the end offset below which the log is known to be synced; None if unknown.
+
+    Another program may have used the directory meanwhile, truncated the log below that offset
+    and continued in another epoch, which it stores durably before the records. In that case the
+    stored epochs take precedence.
+    """
+    try:
+        end_offset, epoch = map(int, disk.read(f"{directory}/{SYNCED}").split())
+    except (FileNotFoundError, ValueError):
+        return None
+    with suppress(FileNotFoundError, ValueError):
+        stored_epochs = epochs.from_text(disk.read(f"{directory}/{names.EPOCHS_FILE}"))
+        if stored_epochs.at(end_offset - 1) not in (None, epoch):
+            return None
+    return end_offset
+
+
+def _write_again(log: PartitionLog, offset: int) -> None:
+    """Rewrite and sync everything not known to be synced.
+
+    The kernel reports a failed fsync only once and then considers the pages clean: another
+    fsync would not write what the previous process could not make durable.
+    """
+    for segment in log.segments:
+        batch = segment.locate(offset)
+        if batch is None:
+            continue
+        for position in range(batch[0], segment.size, _READ_BYTES):
+            size = min(_READ_BYTES, segment.size - position)
+            segment.file.write([segment.file.read(position, size)], position)
+        segment.file.sync()
+
+
+def _is_log(name: str) -> bool:
+    return name.endswith(names.LOG) and names.stem_offset(name) is not None
 
 
 def _from(records: Bytes, offset: int) -> Bytes:
