@@ -18,7 +18,10 @@ from kwire.log.log_writer import LogWriter
 from kwire.log.segments.segment import Segment
 
 CLOSED_MAX: Final = 8
-"""The number of closed segments that keep their indexes in memory until a flush writes them."""
+"""The number of closed segments that keep their indexes in memory until a flush writes them.
+
+Those of compacted logs all do.
+"""
 
 
 SEGMENTS_AT_ONCE: Final = 64
@@ -107,19 +110,33 @@ class FlushState:
         return len(segments) - segments.index_of(self.recovery_point) <= SEGMENTS_AT_ONCE
 
     def start_part(self, end_offset: int | None = None) -> Flush | None:
-        """Do the same as :meth:`start`, but cover at most :data:`SEGMENTS_AT_ONCE` segments."""
-        segments = self._segments
-        if not self.is_one_flush:
-            first = segments.index_of(self.recovery_point)
-            part_end = segments[first + SEGMENTS_AT_ONCE].base_offset
-            end_offset = part_end if end_offset is None else min(end_offset, part_end)
-        return self.start(end_offset)
+        """Return a flush as :meth:`start` does, but of at most :data:`SEGMENTS_AT_ONCE` segments.
 
-    def start(self, end_offset: int | None = None) -> Flush | None:
+        It may go beyond ``end_offset``. Indexes of later segments stay in memory, because at a
+        start a segment with an index counts as synced. A cut counts as unsynced until everything is
+        synced: after a recovery nobody knows where it was.
+        """
+        if self.is_one_flush:
+            return self.start(end_offset)
+        segments, unsynced = self._segments, self.unsynced
+        part_end = segments[segments.index_of(self.recovery_point) + SEGMENTS_AT_ONCE].base_offset
+        closed, has_cut = unsynced.closed, unsynced.has_cut
+        unsynced.closed = [segment for segment in closed if segment.base_offset < part_end]
+        try:
+            flush = self.start(part_end, part_end)
+        except BaseException:
+            unsynced.closed = closed
+            raise
+        self.unsynced.closed = [segment for segment in closed if segment.base_offset >= part_end]
+        self.unsynced.has_cut = has_cut
+        return flush
+
+    def start(self, end_offset: int | None = None, indexed_end: int | None = None) -> Flush | None:
         """Return a flush of everything written (below ``end_offset``); None if nothing is unsynced.
 
-        Run it in any thread, then pass it to :meth:`end`. Raises KafkaStorageError if the files
-        cannot be opened.
+        ``indexed_end``: the offset below which it completes the indexes, by default all closed
+        segments. Run it in any thread, then pass it to :meth:`end`. Raises KafkaStorageError if the
+        files cannot be opened.
         """
         assert self.running is None, "a flush is running"
         written_offset = self._writer.written_offset
@@ -133,8 +150,9 @@ class FlushState:
         first = segments.index_of(self.recovery_point - unsynced.has_cut)
         to_sync = [s for s in segments[first:] if s.base_offset <= end_offset]
         to_sync += [s for s in unsynced.closed if s not in to_sync]
-        closed_end = self._closed_end
-        indexed_end = segments.active.base_offset if closed_end is None else closed_end
+        if indexed_end is None:
+            closed_end = self._closed_end
+            indexed_end = segments.active.base_offset if closed_end is None else closed_end
         disk, directory = segments.disk, segments.directory
         with storage_errors(self._changes):
             flush = Flush(disk, directory, to_sync, unsynced, end_offset, indexed_end)
@@ -175,16 +193,28 @@ class FlushState:
         self.unsynced.has_new_names = True
         return segment
 
-    def on_segment_closed(self, segment: Segment) -> None:
+    def on_segment_closed(self, segment: Segment, *, is_compacted: bool = False) -> None:
         """Let the next flush write a closed segment's indexes.
 
         The flush's thread can wait for the file system; an append should not.
         """
         closed = self.unsynced.closed
+        if is_compacted:
+            self.keep_indexes(segment)
+            return
         closed.append(segment)
         if len(closed) > CLOSED_MAX:
             self.write_indexes(closed[0])
             del closed[0]
+
+    def keep_indexes(self, segment: Segment) -> None:
+        """Keep a closed segment's indexes in memory until a flush has synced its records.
+
+        At a start, a segment with an index counts as synced. In a compacted log, a lost end of such
+        a segment would then be taken for a gap of compaction.
+        """
+        segment.forget_positions()
+        self.unsynced.closed.append(segment)
 
     def write_indexes(self, segment: Segment) -> None:
         """Write a closed segment's indexes now; the next flush syncs them.

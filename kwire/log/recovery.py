@@ -303,7 +303,10 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             segment.file.truncate(segment.size)
             break
     for segment in log.segments[first:-1]:
-        log.flush_state.write_indexes(segment)
+        if log.config.cleanup_compact:
+            log.flush_state.keep_indexes(segment)
+        else:
+            log.flush_state.write_indexes(segment)
         yield
     log.end_offset = log.writer.written_offset = end_offset
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, base_offset)

@@ -8,6 +8,7 @@ import trio
 
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.flush_state import CLOSED_MAX, SEGMENTS_AT_ONCE
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
@@ -140,21 +141,62 @@ def leftover_files(disk: SimDisk, log: PartitionLog) -> Iterator[str]:
             yield entry.name
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_power_loss_after_rolls_leaves_the_front_of_the_log(is_compacted: bool) -> None:
-    """Invariant 83: also of a compacted log, where a lost segment looks like compaction's gap."""
-    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+def roll_often(config: LogConfig, count: int) -> tuple[SimDisk, PartitionLog]:
+    """Return a disk and its log: a synced segment, and ``count`` that are not."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk, config)
     append(log, [b"synced"])
     log.flush_state.flush()
-    for number in range(6):
-        append(log, [b"%d" % number * (PAGE - 100)])
-    assert len(log.segments) == 7
+    for number in range(count):
+        append(log, [b"%02d" % number * (PAGE // 2 - 50)])
+    assert len(log.segments) == count + 1
+    return disk, log
+
+
+def check_front(disk: SimDisk, log: PartitionLog, recovery_point: int, seeds: int) -> None:
+    """Check that a power loss leaves the first records of the log, and none behind a hole."""
     before = content(log)
-    for seed in range(300):
-        again = reopen(disk.power_loss(Random(seed)), config, recovery_point=1)
+    for seed in range(seeds):
+        survivor = disk.power_loss(Random(seed))
+        again = reopen(survivor, log.config, recovery_point=recovery_point, high_watermark=1)
         after = content(again)
         assert after == before[: len(after)]
         assert again.end_offset == len(after)
+
+
+@pytest.mark.parametrize("count", [6, 2 * CLOSED_MAX])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_power_loss_after_rolls_leaves_the_front_of_the_log(is_compacted: bool, count: int) -> None:
+    """Invariant 83: also of a compacted log, where a lost segment looks like compaction's gap."""
+    disk, log = roll_often(LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted), count)
+    check_front(disk, log, recovery_point=1, seeds=1800 // count)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_power_loss_after_a_recovery_leaves_the_front_of_the_log(is_compacted: bool) -> None:
+    """Invariant 83: a recovery syncs nothing, so its indexes must not say that it did."""
+    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+    killed = roll_often(config, 6)[0].after_kill()
+    check_front(killed, reopen(killed, config, recovery_point=1), recovery_point=1, seeds=100)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_power_loss_between_parts_of_a_flush_leaves_the_front_of_the_log(
+    is_compacted: bool,
+) -> None:
+    """Invariants 83 and 85: cuts count as unsynced until the last part."""
+    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+    killed = roll_often(config, SEGMENTS_AT_ONCE + 10)[0].after_kill()
+    log = reopen(killed, config, recovery_point=1)
+    state = log.flush_state
+    for is_last in (False, True):
+        assert state.cut_unsynced
+        flush = state.start_part()
+        assert flush is not None
+        flush.run()
+        state.end(flush)
+        point = state.stored_recovery_point(log.end_offset)
+        check_front(killed, log, point, seeds=1 if is_last else 25)
+    assert not state.cut_unsynced
+    assert state.recovery_point == log.end_offset

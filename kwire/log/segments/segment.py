@@ -238,6 +238,10 @@ class Segment:
         self.repair = self.limits = None
         self.space.reset()
         self.indexes.drop()
+        self.forget_positions()
+
+    def forget_positions(self) -> None:
+        """Free the positions of the newest batches; lookups use the indexes instead."""
         self._recent_next, self._recent_position = array("q"), array("q")
 
     def reindex(self, *, wait: bool = True) -> None:
