@@ -1,6 +1,7 @@
 """A process killed, or a machine without power, between any two steps of a roll."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import DiskThreads
-from simulation.disk import PAGE, SimDisk
+from simulation.disk import PAGE, Killed, SimDisk
 from simulation.log.sim import Model, batches_of, contents, judge
 from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS, append, content
@@ -200,3 +201,25 @@ def test_power_loss_between_parts_of_a_flush_leaves_the_front_of_the_log(
         check_front(killed, log, point, seeds=1 if is_last else 25)
     assert not state.cut_unsynced
     assert state.recovery_point == log.end_offset
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+async def test_power_loss_during_a_clean_stop_leaves_the_front_of_the_log(
+    is_compacted: bool,
+) -> None:
+    """Invariant 83: the stop writes the indexes of segments that have just been closed."""
+    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+    for changes in count():
+        disk = roll_often(config, 3)[0].after_kill()
+        logs = manager(disk)
+        await logs.open(lambda _: config)
+        log = logs.get("t", 0)
+        assert log is not None
+        disk.changes_left = changes
+        try:
+            await logs.close()
+        except* Killed:
+            pass
+        check_front(disk, log, recovery_point=1, seeds=5)
+        if disk.changes_left:
+            break

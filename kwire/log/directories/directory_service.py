@@ -301,10 +301,12 @@ class DirectoryService:
                 if log in self.deleted_logs:
                     self.retire(log.partition, unique(), names.DELETE_DIRECTORY)
                     continue
-                if not log.flush_state.is_one_flush:
+                state = log.flush_state
+                if not state.is_one_flush or (log.config.cleanup_compact and state.unsynced.closed):
+                    # `finish` writes the indexes, and a start takes segments with them for synced.
                     await self.flusher.flush(log)
                 log.finish()
-                flush = log.flush_state.start()
+                flush = state.start()
                 if flush is not None:
                     flushes.append((log, flush))
                 await trio.lowlevel.checkpoint()
