@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -201,3 +202,12 @@ def test_control_port_that_cannot_be_served_ends_the_container(
     result = finish(environment, "run")
     assert result.returncode == 1
     assert result.stderr.startswith(f"kwire: {reason}"), result.stderr
+
+
+def test_control_port_in_use_ends_the_container_with_a_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = finish(variables(tmp_path, KWIRE_CONTROL_PORT=str(port)), "run")
+    assert result.returncode == 2
+    reason = "Address already in use; choose another control port"
+    assert result.stderr.endswith(f" cannot listen on 0.0.0.0:{port}: {reason}\n")

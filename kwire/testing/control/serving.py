@@ -158,6 +158,6 @@ async def begin_control(
     except OSError as error:
         raise BrokerError(
             f"cannot listen on {address.host}:{address.port}: {error.strerror}; "
-            "choose another --control-port"
+            "choose another control port"
         ) from error
     return bound
