@@ -228,10 +228,14 @@ def _check_distinct(config: BrokerConfig, disks: Disks) -> None:
 
 
 def holds_logs(path: str, disks: Disks) -> bool:
-    """Return whether a directory holds log segments of any partition."""
+    """Return whether a directory holds log segments of any partition.
+
+    Folders that cannot be a partition's are not looked into: only root may read the `lost+found` of
+    a new file system.
+    """
     disk = disks.open(path)
     try:
-        folders = [entry.name for entry in disk.entries() if entry.is_directory]
+        folders = [name for name in disk.folders() if "-" in name]
         return any(_LOG_FILE.fullmatch(e.name) for folder in folders for e in disk.entries(folder))
     except FileNotFoundError:
         return False

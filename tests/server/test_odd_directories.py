@@ -3,13 +3,13 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kwire.configs.declare import ConfigError
-from kwire.log.disk import RealDisk
+from kwire.log.disk import Entry, RealDisk
 from kwire.storage_format.directories import CannotOpenError
 from tests.support.log.batches import append
 from tests.support.server.nodes import config, create, new_node, parts_of, running, topics
@@ -84,6 +84,23 @@ async def test_directory_that_cannot_be_used_is_refused_with_a_remedy(
     fail_calls(monkeypatch, "lock", tmp_path / name, number)
     with pytest.raises(CannotOpenError, match=rf"data directory {tmp_path / name}: .*; .*log.dirs"):
         new_node(config(tmp_path, **settings))
+
+
+async def test_new_node_starts_in_the_root_of_a_new_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only root may read its folder `lost+found`."""
+    (tmp_path / "data" / "lost+found").mkdir(parents=True)
+    listing = RealDisk.listing
+
+    def list_as_a_user(disk: RealDisk, path: str) -> Iterator[Entry]:
+        if path == "lost+found":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return listing(disk, path)
+
+    monkeypatch.setattr(RealDisk, "listing", list_as_a_user)
+    async with running(tmp_path / "data") as server:
+        await create(server, "t")
 
 
 def fail_calls(monkeypatch: pytest.MonkeyPatch, call: str, root: Path, number: int) -> None:
