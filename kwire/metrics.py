@@ -163,6 +163,13 @@ DAMAGED_RANGES: Final = gauge(
 RESTORED_RANGES: Final = gauge(
     "kwire_log_restored_ranges", "Damaged stretches repaired from other replicas since the start."
 )
+WRONG_INDEXES: Final = gauge(
+    "kwire_log_wrong_indexes",
+    "Index files that the scrub has found wrong since the start, counted in each pass.",
+)
+REBUILT_INDEXES: Final = gauge(
+    "kwire_log_rebuilt_indexes", "Index files that the scrub has rebuilt since the start."
+)
 UNCLEANABLE_PARTITIONS: Final = gauge(
     "kafka_log_logcleanermanager_uncleanable_partitions_count",
     "Partitions that are not compacted until a restart, because their log could not be read.",

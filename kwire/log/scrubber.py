@@ -103,6 +103,13 @@ class LogScrubber:
         segments = [segment for scrub in self.scrubs for segment in scrub.damaged_segments()]
         return len(segments), sum(len(segment.damage) for segment in segments)
 
+    def index_counts(self) -> tuple[int, int]:
+        """Return the numbers of index files found wrong since the start, and of those rebuilt."""
+        repairs = [scrub.indexes for scrub in self.scrubs]
+        return sum(each.wrong_count for each in repairs), sum(
+            each.rebuilt_count for each in repairs
+        )
+
 
 def make_scrubber(
     services: Iterable[DirectoryService],

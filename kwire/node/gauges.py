@@ -174,6 +174,8 @@ def add_scrub_gauges(metrics: m.Metrics, scrubbing: "Scrubbing | None") -> None:
     register(m.DAMAGED_SEGMENTS, lambda scrubber: scrubber.damage_counts()[0])
     register(m.DAMAGED_RANGES, lambda scrubber: scrubber.damage_counts()[1])
     register(m.RESTORED_RANGES, lambda scrubber: scrubber.restored_count)
+    register(m.WRONG_INDEXES, lambda scrubber: scrubber.index_counts()[0])
+    register(m.REBUILT_INDEXES, lambda scrubber: scrubber.index_counts()[1])
     metrics.register_label_function(m.SCRUB_LAST_PASS, last_passes)
 
 

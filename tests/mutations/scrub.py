@@ -5,6 +5,10 @@ from tests.mutations.table import Mutation
 CHECK = "kwire/log/scrub/segment_check.py"
 CHECKS = "tests/log/scrub/test_segment_check.py"
 SCRUBS = "tests/log/scrub/test_scrub.py"
+INDEXES = "kwire/log/inspection/index_check.py"
+INDEX_CHECKS = "tests/log/scrub/test_index_check.py"
+INDEX_REPAIR = "kwire/log/directories/index_repair.py"
+INDEX_REPAIRS = "tests/log/scrub/test_index_repair.py"
 READS = "tests/log/test_known_damage.py"
 REPAIRS = "tests/replica/test_damage_repair.py"
 PREFIXES = "tests/log/compaction/test_prefix_copy.py"
@@ -49,6 +53,54 @@ MUTATIONS = (
         old="if self._has_known_epoch(header) or not self._is_epoch_known:",
         new="if self._has_known_epoch(header):",
         test=CHECKS,
+    ),
+    Mutation(
+        name="scrub-believes-each-offset-of-an-index",
+        invariants=(79,),
+        path=INDEXES,
+        old="if self._base + entry[1][0] < header.base_offset:",
+        new="if False:",
+        test=INDEX_CHECKS,
+    ),
+    Mutation(
+        name="scrub-believes-the-last-timestamp-of-an-index",
+        invariants=(79,),
+        path=INDEXES,
+        old="self._last_time != self.largest:",
+        new="False:",
+        test=INDEX_CHECKS,
+    ),
+    Mutation(
+        name="scrub-misses-aborted-transactions-without-an-entry",
+        invariants=(19,),
+        path=INDEXES,
+        old="if is_missing and",
+        new="if False and",
+        test=INDEX_CHECKS,
+    ),
+    Mutation(
+        name="scrub-condemns-indexes-for-a-damaged-batch",
+        invariants=(79,),
+        path=CHECK,
+        old="            self.indexes = None\n            yield",
+        new="            yield",
+        test=INDEX_CHECKS,
+    ),
+    Mutation(
+        name="rebuilt-list-of-aborted-transactions-outlives-a-cut",
+        invariants=(19,),
+        path=INDEX_REPAIR,
+        old="if log.clean_state.removal_count == removal_count and self._is_here(log, segment):",
+        new="if True:",
+        test=INDEX_REPAIRS,
+    ),
+    Mutation(
+        name="list-of-aborted-transactions-forgets-those-that-began-before",
+        invariants=(19,),
+        path=INDEX_REPAIR,
+        old="if not is_first and segment.base_offset not in log.snapshots.offsets:",
+        new="is_first = True\n        if False:",
+        test=INDEX_REPAIRS,
     ),
     Mutation(
         name="known-damage-is-returned",

@@ -114,7 +114,7 @@ async def test_wrong_index_of_a_cold_segment_is_rebuilt_by_a_thread(
     building = Repair.building
 
     def record(self: Repair, file: File | None = None) -> Generator[None, None, None]:
-        if self.built is None:
+        if not self.is_complete:
             are_on_loop.append(threading.current_thread() is threading.main_thread())
         return building(self, file)
 

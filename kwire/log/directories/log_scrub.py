@@ -5,6 +5,7 @@ everything that cuts, removes, moves or compacts the log, and is repeated afterw
 used only if nothing was removed from the log meanwhile. A repair overwrites damaged bytes in place,
 with bytes that the caller has verified; so positions and indexes stay valid, and a crash leaves at
 worst the damage that was there before. The log is claimed meanwhile.
+Wrong index files are rebuilt by :mod:`kwire.log.directories.index_repair`.
 """
 
 import logging
@@ -19,6 +20,7 @@ from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.log.directories.busy_logs import BusyLogs
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.index_repair import IndexRepair
 from kwire.log.directories.segment_checker import SegmentChecker
 from kwire.log.directories.worker_process import WorkerEnded
 from kwire.log.disk import Disk, File
@@ -54,6 +56,7 @@ class LogScrub:
     busy: BusyLogs
     random_below: Callable[[int], int]
     bytes_per_second: float
+    indexes: IndexRepair = attrs.field(init=False)
     on_damaged: OnDamaged = attrs.field(init=False, default=_ignore)
     """Called after a check that found damage, also if the damage was known."""
     byte_count: int = attrs.field(init=False, default=0)
@@ -66,6 +69,9 @@ class LogScrub:
     """The number of times that the worker has ended in this pass."""
     _damaged: dict[PartitionLog, dict[Segment, None]] = attrs.field(init=False, factory=dict)
     """The segments in which damage was found, by log."""
+
+    def __attrs_post_init__(self) -> None:
+        self.indexes = IndexRepair(self.directory, self.in_thread)
 
     # -- a pass
 
@@ -123,6 +129,7 @@ class LogScrub:
                 if report is not None and not scope.cancel_called:
                     if self._is_unchanged(log, segment, removal_count, report):
                         self._note(log, segment, report)
+                        await self.indexes.repair(log, segment, report.wrong)
                     return True
             await trio.sleep(RETRY_SECONDS)
             if not self.directory.holds(log) or segment not in _closed_at(log, segment):
@@ -306,6 +313,8 @@ def _job(log: PartitionLog, segment: Segment, bytes_per_second: float) -> Segmen
         size=segment.size,
         epochs=tuple(entries),
         bytes_per_second=bytes_per_second,
+        # Until its indexes are on the disk, nothing reads their files.
+        index_interval=None if segment.has_indexes else segment.interval,
     )
 
 

@@ -3,20 +3,19 @@
 It only reads, and holds one batch and the indexes of one segment in memory. Rules: a damaged batch
 does not hide the batches after it, unless its length is impossible. An index is compared with the
 batches that it points to. A torn end left by a crash, which recovery would cut off, is reported
-too. An index entry may name a later batch than the one at its position, as in Kafka up to 4.0.
+too. The rules for index entries are in :mod:`kwire.log.inspection.index_check`.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from itertools import pairwise
-from operator import attrgetter, itemgetter
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias, TypeVar
+from typing import IO, Final
 
 import attrs
 
 from kwire.errors import CorruptMessage
 from kwire.log import epochs
 from kwire.log.formats import checkpoints, names, offset_index, time_index, txn_index
+from kwire.log.inspection.index_check import IndexCheck, WrongEntry
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import HEADER_SIZE, LENGTH_END, BatchHeader, crc_ok, parse
@@ -25,12 +24,15 @@ from kwire.records.iterate import BadRecords, unpacked_records
 READ_BYTES: Final = 1 << 20
 PAYLOAD_MAX: Final = 256 << 20
 """The largest decompressed payload that is checked, in bytes."""
-T = TypeVar("T")
-# Any: offsets and timestamps, or pairs of them, which can be ordered.
-Ordered: TypeAlias = Any
+WRONG_CRC: Final = "wrong CRC"
 NO_EPOCHS: Final = (b"", b"0\n0\n")
 """The content of the leader epochs file of a log without batches."""
-INDEX_SUFFIXES: Final = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+INDEX_ENTRIES: Final = {
+    names.INDEX: offset_index.ENTRY_SIZE,
+    names.TIME_INDEX: time_index.ENTRY_SIZE,
+    names.TXN_INDEX: txn_index.ENTRY_SIZE,
+}
+"""The sizes of the entries of the index files, by suffix."""
 
 
 @attrs.frozen(repr=False)
@@ -42,7 +44,7 @@ class Damage:
     offset: int | None = None
     """The base offset of the batch, or the offset that an index entry names."""
     position: int | None = None
-    """The position of the batch in its file, in bytes."""
+    """The position of the batch or the index entry in its file, in bytes."""
 
     def __str__(self) -> str:
         where = [
@@ -84,25 +86,30 @@ class Check:
         """Check all files of one partition's directory."""
         files = _files(directory)
         end_offset = 0
-        for path in filter(_is_segment, files):
+        segments = list(filter(_is_segment, files))
+        for path in segments:
             base_offset = int(path.stem)
             if base_offset < end_offset:
                 reason = f"the segment before ends at {end_offset}, behind this one's first offset"
                 yield Damage(path, reason, base_offset)
-            end_offset = yield from self._segment(path, end_offset)
+            is_closed = path is not segments[-1]
+            end_offset = yield from self._segment(path, end_offset, is_closed=is_closed)
         for path in files:
             if (problem := _small_file_problem(path)) is not None:
                 yield Damage(path, problem)
 
-    def _segment(self, path: Path, end_offset: int) -> Generator[Damage, None, int]:
+    def _segment(
+        self, path: Path, end_offset: int, *, is_closed: bool = False
+    ) -> Generator[Damage, None, int]:
         """Check a segment and its indexes; the log before it ends at ``end_offset``.
+
+        ``is_closed``: another segment follows, so the indexes are complete.
 
         Return the offset after the segment's last batch.
         """
         self.segment_count += 1
         base_offset = int(path.stem)
-        indexes = _Indexes(path, base_offset)
-        yield from indexes.damage
+        indexes = _Indexes(path, base_offset, is_closed=is_closed)
         end_offset = max(end_offset, base_offset)
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -121,12 +128,14 @@ class Check:
                     yield Damage(path, reason, header.base_offset, position)
                 if (problem := _records_problem(header, data)) is not None:
                     yield Damage(path, problem, header.base_offset, position)
-                yield from indexes.compare(position, header)
+                is_damaged = problem == WRONG_CRC
+                yield from indexes.compare(position, header, data, is_damaged=is_damaged)
                 end_offset = max(end_offset, header.next_offset)
             self.byte_count += batches.end
             if batches.problem is not None:
                 yield batches.problem
-            yield from indexes.finish(end_offset)
+            else:
+                yield from indexes.finish(end_offset)
         return end_offset
 
 
@@ -177,7 +186,7 @@ class _Batches:
 def _records_problem(header: BatchHeader, data: bytes) -> str | None:
     """Return what is wrong with the content of one batch; None if it is valid."""
     if not crc_ok(data, 0, header):
-        return "wrong CRC"
+        return WRONG_CRC
     try:
         payload = decompress(header.compression, memoryview(data)[HEADER_SIZE:], PAYLOAD_MAX)
         previous = header.base_offset - 1
@@ -193,90 +202,55 @@ def _records_problem(header: BatchHeader, data: bytes) -> str | None:
 class _Indexes:
     """The index files of one segment, which are compared with its batches as these are read."""
 
-    def __init__(self, log: Path, base_offset: int) -> None:
-        self.damage: list[Damage] = []
-        """The damage of the files themselves."""
-        self._paths = {suffix: log.with_suffix(suffix) for suffix in INDEX_SUFFIXES}
-        offsets = offset_index.entries(
-            self._load(names.INDEX, offset_index.ENTRY_SIZE), base_offset
-        )
-        times = time_index.entries(self._load(names.TIME_INDEX, time_index.ENTRY_SIZE), base_offset)
-        aborted = txn_index.entries(self._load(names.TXN_INDEX, txn_index.ENTRY_SIZE))
-        self._offsets = iter(self._ascending(names.INDEX, offsets, itemgetter(0, 1)))
-        self._times = iter(self._ascending(names.TIME_INDEX, times, itemgetter(0, 1)))
-        self._aborted = iter(self._ascending(names.TXN_INDEX, aborted, attrgetter("last_offset")))
-        self._offset = next(self._offsets, None)
-        self._time = next(self._times, None)
-        self._marker = next(self._aborted, None)
-        self._largest = -1
-        if log.with_suffix(names.ABORTED).exists() and not self._paths[names.TXN_INDEX].exists():
-            self._note(names.TXN_INDEX, "the file is missing")
+    def __init__(self, log: Path, base_offset: int, *, is_closed: bool) -> None:
+        self._paths = {suffix: log.with_suffix(suffix) for suffix in INDEX_ENTRIES}
+        files = {
+            suffix: data for suffix in INDEX_ENTRIES if (data := self._load(suffix)) is not None
+        }
+        # kwire writes the files of a closed segment together, at the flush after the roll.
+        is_complete = is_closed and names.TIME_INDEX in files
+        self._check = IndexCheck(base_offset, files, is_complete=is_complete)
+        self._last_position = 0
+        if log.with_suffix(names.ABORTED).exists() and names.TXN_INDEX not in files:
+            self._check.findings.append(WrongEntry(names.TXN_INDEX, 0, None, "the file is missing"))
 
-    def compare(self, position: int, header: BatchHeader) -> Iterator[Damage]:
+    def compare(
+        self, position: int, header: BatchHeader, data: bytes, *, is_damaged: bool
+    ) -> Iterator[Damage]:
         """Compare a batch with the index entries that concern it."""
-        while self._offset is not None and self._offset[1] <= position:
-            offset, at = self._offset
-            self._offset = next(self._offsets, None)
-            if at != position:
-                yield self._at(names.INDEX, f"no batch begins at position {at}", offset)
-            elif offset < header.base_offset:
-                reason = f"the batch at position {at} begins at offset {header.base_offset}"
-                yield self._at(names.INDEX, reason, offset)
-        self._largest = max(self._largest, header.max_timestamp)
-        while self._time is not None and self._time[1] <= header.last_offset:
-            timestamp, offset = self._time
-            self._time = next(self._times, None)
-            if timestamp > self._largest:
-                reason = f"timestamp {timestamp}, but the largest one so far is {self._largest}"
-                yield self._at(names.TIME_INDEX, reason, offset)
-        while self._marker is not None and self._marker.last_offset <= header.last_offset:
-            marker = self._marker
-            self._marker = next(self._aborted, None)
-            if not header.is_control or marker.last_offset < header.base_offset:
-                reason = "no marker of a transaction is at this offset"
-                yield self._at(names.TXN_INDEX, reason, marker.last_offset)
-            elif marker.producer_id != header.producer_id:
-                reason = f"producer {marker.producer_id}, the marker's is {header.producer_id}"
-                yield self._at(names.TXN_INDEX, reason, marker.last_offset)
+        self._last_position = position
+        if is_damaged:
+            self._check.skip(position)
+        else:
+            self._check.compare(position, header, lambda position, size: data)
+        yield from self._take()
 
     def finish(self, end_offset: int) -> Iterator[Damage]:
         """Report entries after the last batch."""
-        if self._offset is not None:
-            reason = f"no batch begins at position {self._offset[1]}"
-            yield self._at(names.INDEX, reason, self._offset[0])
-        if self._time is not None and self._time[1] >= end_offset:
-            yield self._at(names.TIME_INDEX, f"the log ends at {end_offset}", self._time[1])
-        if self._marker is not None:
-            reason = f"the segment ends at {end_offset}"
-            yield self._at(names.TXN_INDEX, reason, self._marker.last_offset)
+        self._check.finish(self._last_position, end_offset)
+        yield from self._take()
 
-    def _load(self, suffix: str, entry_bytes: int) -> bytes:
-        """Return the content of an index file; empty if the file does not exist.
+    def _take(self) -> Iterator[Damage]:
+        findings = self._check.findings
+        for wrong in findings:
+            position = None if wrong.offset is None else wrong.position
+            yield Damage(self._paths[wrong.suffix], wrong.reason, wrong.offset, position)
+        findings.clear()
+
+    def _load(self, suffix: str) -> bytes | None:
+        """Return the content of an index file; None if the file does not exist.
 
         Apache Kafka reserves zeros after the entries while a segment is active.
         """
         try:
             data = self._paths[suffix].read_bytes()
         except FileNotFoundError:
-            return b""
-        if len(data) % entry_bytes:
-            self._note(suffix, f"{len(data)} bytes are not a whole number of entries")
+            return None
+        size, entry_bytes = len(data), INDEX_ENTRIES[suffix]
+        if size % entry_bytes:
+            return data
         used = len(data.rstrip(b"\0"))
         return data[: -(-used // entry_bytes) * entry_bytes]
-
-    def _ascending(self, suffix: str, entries: list[T], key: Callable[[T], Ordered]) -> list[T]:
-        """Return the entries, or none if they do not ascend and so cannot be compared."""
-        keys = [key(entry) for entry in entries]
-        if all(before < after for before, after in pairwise(keys)):
-            return entries
-        self._note(suffix, "entries are out of order")
-        return []
-
-    def _note(self, suffix: str, reason: str) -> None:
-        self.damage.append(Damage(self._paths[suffix], reason))
-
-    def _at(self, suffix: str, reason: str, offset: int) -> Damage:
-        return Damage(self._paths[suffix], reason, offset)
 
 
 def _small_file_problem(path: Path) -> str | None:

@@ -6,6 +6,7 @@ process.
 
 import attrs
 
+from kwire.log.inspection.index_check import WrongEntry
 from kwire.log.segments.damage import DamagedRange
 
 
@@ -24,6 +25,8 @@ class SegmentJob:
     """The log's leader epochs with their start offsets, oldest first, that concern the segment."""
     bytes_per_second: float
     """The largest number of bytes read per second; infinite without a limit."""
+    index_interval: int | None = None
+    """The bytes between two entries of the offset index; None if no index files are compared."""
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -33,3 +36,5 @@ class SegmentReport:
     size: int
     """The number of bytes read."""
     damage: tuple[DamagedRange, ...]
+    wrong: tuple[WrongEntry, ...] = ()
+    """The first wrong entry of each index file; none in a segment with damaged batches."""

@@ -11,6 +11,9 @@ checked by their own checksum.
 
 A leader epoch that differs from the log's list of epochs counts as damage, unless an intact
 neighbour's epoch differs too and the epochs still increase: then the list may be wrong.
+
+The index files are compared with the batches meanwhile (:mod:`kwire.log.inspection.index_check`).
+A segment with damaged batches or messages of an old format does not show whether they are right.
 """
 
 import zlib
@@ -20,6 +23,7 @@ from typing import Final
 
 from kwire.log.disk import Disk, File
 from kwire.log.formats import names, offset_index
+from kwire.log.inspection.index_check import IndexCheck, WrongEntry
 from kwire.log.scrub.job import SegmentJob, SegmentReport
 from kwire.log.segments.damage import DamagedRange
 from kwire.records.crc import crc32c
@@ -49,10 +53,42 @@ def check_segment(disk: Disk, job: SegmentJob, pace: Pace) -> SegmentReport:
     path = f"{job.directory}/{names.stem(job.base_offset)}"
     file = disk.open(path + names.LOG)
     try:
-        check = _Check(file, job, pace, lambda: _index_positions(disk, path, job))
-        return SegmentReport(size=job.size, damage=tuple(check.run()))
+        indexes = None
+        if job.index_interval is not None:
+            indexes = _read_indexes(disk, path, job.base_offset, job.index_interval, pace)
+        check = _Check(file, job, pace, lambda: _index_positions(disk, path, job), indexes)
+        damage = tuple(check.run())
+        wrong = () if check.indexes is None else tuple(check.indexes.findings)
+        return SegmentReport(size=job.size, damage=damage, wrong=wrong)
     finally:
         file.close()
+
+
+def _read_indexes(disk: Disk, path: str, base_offset: int, interval: int, pace: Pace) -> IndexCheck:
+    """Read the index files of a segment; one that is missing is reported as wrong."""
+    files: dict[str, bytes] = {}
+    missing: list[WrongEntry] = []
+    for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+        try:
+            files[suffix] = _read_stored(disk, path + suffix, pace)
+        except FileNotFoundError:
+            if suffix != names.TXN_INDEX:
+                missing.append(WrongEntry(suffix, 0, None, "the file is missing"))
+    check = IndexCheck(base_offset, files, only_first=True, is_complete=True, interval=interval)
+    check.findings += missing
+    return check
+
+
+def _read_stored(disk: Disk, path: str, pace: Pace) -> bytes:
+    file, data = disk.open(path), bytearray()
+    try:
+        size = file.size()
+        while len(data) < size and (piece := file.read_stored(len(data), READ_BYTES)):
+            data += piece
+            pace(len(piece))
+    finally:
+        file.close()
+    return bytes(data)
 
 
 def _index_positions(disk: Disk, path: str, job: SegmentJob) -> list[int]:
@@ -70,12 +106,19 @@ class _Check:
     """The progress of a check."""
 
     def __init__(
-        self, file: File, job: SegmentJob, pace: Pace, index_positions: Callable[[], list[int]]
+        self,
+        file: File,
+        job: SegmentJob,
+        pace: Pace,
+        index_positions: Callable[[], list[int]],
+        indexes: IndexCheck | None,
     ) -> None:
         self._file = file
         self._job = job
         self._pace = pace
         self._index_positions = index_positions
+        self.indexes = indexes
+        """The comparison of the index files; None if they cannot be judged."""
         self._buffer, self._start = b"", 0
         self._end_offset = job.base_offset
         """The offset after the last intact batch."""
@@ -86,27 +129,34 @@ class _Check:
 
     def run(self) -> Iterator[DamagedRange]:
         """Yield the damaged ranges in order."""
-        position, size = 0, self._job.size
+        position, size, last = 0, self._job.size, 0
         while position < size:
             header, problem = self._judge(position)
             if header is not None and problem is None:
-                self._pass(header)
+                self._pass(position, header)
+                last = position
                 position += header.size
                 continue
             begin, end_offset = position, self._job.end_offset
             position, header = self._next_intact(position, header)
             if header is not None:
                 end_offset = header.base_offset if header.magic == _MAGIC else self._end_offset
+            self.indexes = None
             yield DamagedRange(self._end_offset, end_offset, begin, position, problem or "")
+        if self.indexes is not None:
+            self.indexes.finish(last, self._end_offset)
 
-    def _pass(self, header: BatchHeader) -> None:
+    def _pass(self, position: int, header: BatchHeader) -> None:
         """Account for an intact batch."""
         if header.magic == _MAGIC:
             self._end_offset = header.next_offset
             self._last_epoch = header.leader_epoch
             self._is_epoch_known = self._has_known_epoch(header)
+            if self.indexes is not None:
+                self.indexes.compare(position, header, self._read)
         else:
             self._end_offset = header.base_offset + 1
+            self.indexes = None
 
     # -- one batch
 

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kwire.log.cold_lookups import ReadAt, WouldWait, reader
@@ -251,7 +251,7 @@ class Segment:
         an error the old indexes stay, and the next search that finds them wrong retries.
         """
         repair = self.repair = self.repair or Repair(self)
-        if repair.built is None:
+        if not repair.is_complete:
             if not wait:
                 raise WouldWait
             repair.build(self.file)
@@ -437,17 +437,20 @@ def plan_cut(segment: Segment, position: int, end_offset: int) -> SegmentCut:
 
 
 class Repair:
-    """The offset and time index of a segment, built in a thread to replace wrong ones."""
+    """The offset and time index of a segment, built in a thread to replace wrong ones.
+
+    Several threads may build them at the same time; the first result is used.
+    """
 
     __slots__ = (
+        "_builds",
         "_damage",
         "_end",
         "_files",
         "_interval",
         "_is_active",
-        "_is_stored",
+        "_numbers",
         "_start",
-        "built",
     )
 
     def __init__(self, segment: Segment) -> None:
@@ -455,10 +458,16 @@ class Repair:
         self._start, self._end = segment.base_offset, segment.written
         self._interval, self._damage = segment.interval, segment.damage
         self._is_active = segment.has_indexes
-        self._is_stored = False
-        self.built: Segment | None = None
-        """A copy of the segment, up to its end at the start of the repair, whose indexes are in
-        memory; None until they are built."""
+        self._numbers = count()
+        """A number for each build, so that no two threads write the same file."""
+        self._builds: list[tuple[Segment, dict[str, str]]] = []
+        """The results: a copy of the segment, up to its end at the start of the repair, whose
+        indexes are in memory, and the new files, by suffix; none if they are not on disk."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True once a thread has built the indexes."""
+        return bool(self._builds)
 
     def build(self, file: File | None = None) -> None:
         """Build the indexes, unless already built, from ``file`` or a newly opened log file."""
@@ -467,7 +476,7 @@ class Repair:
 
     def building(self, file: File | None = None) -> Generator[None, None, None]:
         """Do the same as :meth:`build` in steps of a few batches."""
-        if self.built is not None:
+        if self._builds:
             return
         files = self._files
         built = Segment(files.disk, files.directory, self._start, self._end)
@@ -482,15 +491,21 @@ class Repair:
                 own.unpin()
                 own.close()
         built.close_indexes()
+        written: dict[str, str] = {}
         if not self._is_active and not files.is_removed:
+            number = next(self._numbers)
             offsets, times, _ = built.indexes.data()
             with ignore_no_room():
                 for suffix, data in ((names.INDEX, offsets), (names.TIME_INDEX, times)):
-                    files.disk.write(self._temporary(suffix), data)
-                    files.disk.sync(self._temporary(suffix))
+                    path = self._temporary(suffix, number)
+                    files.disk.write(path, data)
+                    files.disk.sync(path)
+                    written[suffix] = path
                     yield
-                self._is_stored = True
-        self.built = built
+        result = built, written if len(written) == 2 else {}
+        self._builds.append(result)
+        if self._builds[0] is not result:
+            _remove(files.disk, written)
 
     def replace_indexes(self, segment: Segment) -> None:
         """Replace the segment's indexes: on disk by a rename, or in memory.
@@ -498,14 +513,12 @@ class Repair:
         In memory, the batches appended since the repair began are added. A removed segment gets its
         indexes in memory, because another segment may now use the names of its files.
         """
-        built = self.built
-        assert built is not None
-        if self._is_stored and segment.files.is_removed:
-            for suffix in (names.INDEX, names.TIME_INDEX):
-                segment.files.disk.remove(self._temporary(suffix))
-        elif self._is_stored and not segment.has_indexes:
-            for suffix in (names.INDEX, names.TIME_INDEX):
-                segment.files.disk.rename(self._temporary(suffix), segment.files.path(suffix))
+        built, written = self._builds[0]
+        if written and segment.files.is_removed:
+            self.discard()
+        elif written and not segment.has_indexes:
+            for suffix, path in written.items():
+                segment.files.disk.rename(path, segment.files.path(suffix))
             segment.max_timestamp = built.max_timestamp
             segment.max_timestamp_offset = built.max_timestamp_offset
             return
@@ -517,9 +530,19 @@ class Repair:
         for name in _INDEX_STATE:
             setattr(segment, name, getattr(built, name))
 
-    def _temporary(self, suffix: str) -> str:
+    def discard(self) -> None:
+        """Remove the new files, because they are not used."""
+        for _, written in self._builds:
+            _remove(self._files.disk, written)
+
+    def _temporary(self, suffix: str, number: int) -> str:
         """Return the path of a new index file before its rename; a cut changes the path."""
-        return self._files.unmarked_path(f"{suffix}.{self._end}{TEMPORARY}")
+        return self._files.unmarked_path(f"{suffix}.{self._end}.{number}{TEMPORARY}")
+
+
+def _remove(disk: Disk, files: dict[str, str]) -> None:
+    for path in files.values():
+        disk.remove(path)
 
 
 def _noting_batches(
@@ -529,12 +552,12 @@ def _noting_batches(
 
     A batch whose offsets are damaged has no place in an index: they may not even fit.
     """
-    for count, (position, header) in enumerate(batches, 1):
+    for number, (position, header) in enumerate(batches, 1):
         segment.size = position
         last = header.last_offset
         if segment.base_offset <= header.base_offset <= last <= segment.last_offset_max:
             segment.note(header.size, header.next_offset, header.max_timestamp, segment.interval)
-        if not count % STEP_BATCHES:
+        if not number % STEP_BATCHES:
             yield
 
 

@@ -17,7 +17,7 @@ from kwire.log.segments.segment import Segment
 from kwire.records.header import HEADER_SIZE
 
 
-def _shadow(segment: Segment) -> Segment:
+def shadow_of(segment: Segment) -> Segment:
     """Return a copy of the segment with its own files, without the index entries in memory."""
     files = segment.files
     shadow = Segment(files.disk, files.directory, segment.base_offset, segment.written)
@@ -40,7 +40,7 @@ def lookups(segment: Segment, *offsets: int) -> Job:
     If the segment's indexes are wrong, the job also builds their replacements.
     """
     repair = segment.repair
-    shadow = _shadow(segment)
+    shadow = shadow_of(segment)
     starts = [_start(segment, offset) for offset in offsets]
 
     def read() -> None:
@@ -64,7 +64,7 @@ def _scan_to(shadow: Segment, position: int, offset: int) -> None:
 
 def headers(segment: Segment, position: int, end: int) -> Job:
     """Return a job that reads the headers of the batches in a range of the file."""
-    shadow = _shadow(segment)
+    shadow = shadow_of(segment)
 
     def read() -> None:
         try:
@@ -78,7 +78,7 @@ def headers(segment: Segment, position: int, end: int) -> Job:
 
 def end_before(segment: Segment, position: int) -> Job:
     """Return a job that reads the data :func:`kwire.log.segments.segment.end_before` needs."""
-    shadow, entry = _shadow(segment), None
+    shadow, entry = shadow_of(segment), None
     if segment.has_indexes:
         with suppress(WouldWait):
             entry = segment.indexes.at_position(position, wait=False)
@@ -113,7 +113,7 @@ def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: i
 
 
 def _lookup_of_listed(segment: Segment, start_offset: int) -> Job:
-    shadow, aborted = _shadow(segment), segment.indexes.aborted
+    shadow, aborted = shadow_of(segment), segment.indexes.aborted
     load = aborted.load_in_thread()
     end_in_memory = end_of_listed(aborted.entries(), start_offset) if load is None else None
 
@@ -149,7 +149,7 @@ def ages(segment: Segment) -> Job:
     """
     if segment.repair is not None:
         return segment.repair.build
-    shadow, base_offset = _shadow(segment), segment.base_offset
+    shadow, base_offset = shadow_of(segment), segment.base_offset
 
     def read() -> None:
         try:

@@ -1,6 +1,7 @@
 """Logs with closed segments, and the damage that a scrub should find in them."""
 
 import math
+from random import Random
 from typing import Any
 
 from kwire.log.config import LogConfig
@@ -12,7 +13,7 @@ from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
-from tests.support.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append, end_transaction
 
 DIRECTORY = "t-0"
 
@@ -35,6 +36,31 @@ def make_log(batch_count: int = 12, **config: Any) -> PartitionLog:
     log.flush_state.flush()
     log.high_watermark = log.end_offset
     return log
+
+
+def fill_with_transactions(log: PartitionLog, count: int) -> None:
+    """Append three segments of ``count`` batches of transactions, most of which are aborted.
+
+    Each roll comes in the middle of transactions. Timestamps go back at times.
+    """
+    random, sequences = Random(1), dict.fromkeys(range(4), 0)
+    for number in range(3 * count):
+        if number and not number % count:
+            log.roll(TIME_MS)
+        producer = random.randrange(4)
+        if number % 5 == 4 and log.producers.get(producer) is not None:
+            end_transaction(log, producer, commit=random.random() < 0.3)
+            continue
+        append(
+            log,
+            [b"v" * random.randrange(30)],
+            timestamp_ms=TIME_MS + number * 10 + random.randint(-30, 30),
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+            transactional=True,
+        )
+        sequences[producer] += 1
 
 
 def first_segment(log: PartitionLog) -> Segment:
