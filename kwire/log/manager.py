@@ -328,7 +328,7 @@ class LogManager:
             await self.services[disk].keep_starts([log for log in logs if log.disk is disk])
 
 
-def retire_strays(
+async def retire_strays(
     logs: LogManager, keep: Callable[[TopicPartition, bytes], bool]
 ) -> list[TopicPartition]:
     """Rename the logs that ``keep`` rejects to ``-stray``; return their partitions.
@@ -336,28 +336,30 @@ def retire_strays(
     Their topics are not in the metadata. They are never removed: if the metadata is wrong, the
     records are still there.
     """
-    return _retire_rejected(logs, keep, names.STRAY_DIRECTORY)
+    return await _retire_rejected(logs, keep, names.STRAY_DIRECTORY)
 
 
-def delete_unassigned(
+async def delete_unassigned(
     logs: LogManager, keep: Callable[[TopicPartition, bytes], bool]
 ) -> list[TopicPartition]:
     """Delete the logs that ``keep`` rejects; return their partitions.
 
     Their replicas were moved to other brokers while this broker was down.
     """
-    return _retire_rejected(logs, keep, names.DELETE_DIRECTORY)
+    return await _retire_rejected(logs, keep, names.DELETE_DIRECTORY)
 
 
-def _retire_rejected(
+async def _retire_rejected(
     logs: LogManager, keep: Callable[[TopicPartition, bytes], bool], suffix: str
 ) -> list[TopicPartition]:
-    rejected = []
+    """Retire the logs that ``keep`` rejects, in slices."""
+    rejected, slices = [], Slices(logs.clock.now)
     for service in logs.services.values():
         directory = service.directory
         held_logs = [*directory.logs.items(), *directory.futures.items()]
         for partition, log in held_logs:
-            if not keep(partition, log.topic_id):
+            await slices.pause()
+            if directory.holds(log) and not keep(partition, log.topic_id):
                 text = "retiring log without assignment partition=%s directory=%s mark=%s"
                 logger.warning(text, partition, directory.name, suffix)
                 _retire(service, partition, logs.unique(), suffix)
@@ -392,7 +394,7 @@ def _retire_unwritten(logs: LogManager) -> None:
             _retire(service, partition, logs.unique(), names.DELETE_DIRECTORY)
 
 
-def retire_outdated(
+async def retire_outdated(
     logs: LogManager, directory_of: Callable[[TopicPartition], bytes | None]
 ) -> list[TopicPartition]:
     """Rename outdated logs of partitions in several directories to ``-stray``.
@@ -401,8 +403,9 @@ def retire_outdated(
     them now. ``directory_of`` returns the id of that directory. If another log may have newer
     records, all logs stay. Return the partitions.
     """
-    retired = []
+    retired, slices = [], Slices(logs.clock.now)
     for partition in find_duplicates(logs.directories):
+        await slices.pause()
         holders = [s for s in logs.services.values() if partition in s.directory.logs]
         place = directory_of(partition)
         current = next((s for s in holders if s.directory.directory_id == place), None)
@@ -424,13 +427,17 @@ def _progress(service: DirectoryService, partition: TopicPartition) -> tuple[int
     return (-1 if log.epochs.latest is None else log.epochs.latest), log.end_offset
 
 
-def find_duplicates(directories: Iterable[LogDirectory]) -> Mapping[TopicPartition, list[str]]:
+def find_duplicates(directories: Sequence[LogDirectory]) -> Mapping[TopicPartition, list[str]]:
     """Return the partitions that are in several directories, with the directories' names."""
-    names_of: dict[TopicPartition, list[str]] = {}
-    for directory in directories:
-        for partition in directory.logs:
-            names_of.setdefault(partition, []).append(directory.name)
-    return {partition: paths for partition, paths in names_of.items() if len(paths) > 1}
+    others, duplicates = directories[1:], set[TopicPartition]()
+    partitions = set(directories[0].logs) if others else set()
+    for directory in others:
+        duplicates |= partitions.intersection(directory.logs)
+        partitions.update(directory.logs)
+    return {
+        partition: [each.name for each in directories if partition in each.logs]
+        for partition in sorted(duplicates)
+    }
 
 
 def _unread(directories: Sequence[LogDirectory]) -> list[str]:

@@ -293,9 +293,9 @@ class BrokerHalf:
         core = self.core
         await core.logs.open(self.log_config)
         self.has_opened_logs = True
-        retire_strays(core.logs, self._is_known)
-        delete_unassigned(core.logs, self._is_assigned)
-        retire_outdated(core.logs, self._assigned_directory)
+        await retire_strays(core.logs, self._is_known)
+        await delete_unassigned(core.logs, self._is_assigned)
+        await retire_outdated(core.logs, self._assigned_directory)
         for partition, paths in find_duplicates(core.logs.directories).items():
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "

@@ -34,7 +34,7 @@ async def test_timed_flush_skips_a_deleted_log(tmp_path, autojump_clock, how: st
         if how == "delete":
             await logs.delete("t", 0)
         else:
-            retire_strays(logs, lambda partition, topic_id: False)
+            await retire_strays(logs, lambda partition, topic_id: False)
         await trio.sleep(200)
         assert logs.directories[0].online
         assert not logs.statistics()["offline_directories"]

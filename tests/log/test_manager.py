@@ -164,7 +164,7 @@ async def test_stray_partitions_are_renamed(autojump_clock) -> None:
     async with running(disk) as logs:
         await create_log(logs, "t")
         await create_log(logs, "u")
-        assert retire_strays(logs, lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert await retire_strays(logs, lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
 
@@ -175,7 +175,7 @@ async def test_disk_that_breaks_while_a_stray_is_retired_fails_alone(autojump_cl
         for partition in range(2):
             await create_log(logs, "t", partition)
         first.fail_at("rename", OSError(errno.EIO, "broken"))
-        retire_strays(logs, lambda p, _: False)
+        await retire_strays(logs, lambda p, _: False)
         assert [directory.online for directory in logs.directories] == [False, True]
         assert any(entry.name.endswith("-stray") for entry in second.entries())
 
@@ -185,7 +185,9 @@ async def test_replica_that_moved_elsewhere_is_deleted_after_its_delay(autojump_
     async with running(disk) as logs:
         await create_log(logs, "t")
         await create_log(logs, "u")
-        assert delete_unassigned(logs, lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert await delete_unassigned(logs, lambda p, _: p.topic == "t") == [
+            TopicPartition("u", 0)
+        ]
         assert logs.get("u", 0) is None
         assert sum(e.name.endswith("-delete") for e in disk.entries()) == 1
         await trio.sleep(LogConfig().file_delete_delay_ms / 1000 + 1)

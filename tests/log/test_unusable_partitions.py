@@ -75,7 +75,7 @@ async def test_directories_that_are_no_partitions_are_ignored(autojump_clock) ->
         disk.write(name, b"not of the logs")
     async with running(disk) as logs:
         assert {str(p) for p in logs.directories[0].logs} == {"bare-0"}
-        assert {str(p) for p in retire_strays(logs, lambda _, __: False)} == {"bare-0"}
+        assert {str(p) for p in await retire_strays(logs, lambda _, __: False)} == {"bare-0"}
         (await create_log(logs, "backup", 1)).high_watermark = 0
     await logs.close()
     assert [e.name for e in disk.entries("__cluster_metadata-0")] == ["00000000000000000000.log"]

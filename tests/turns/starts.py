@@ -10,7 +10,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn, pack
-from kwire.log.manager import LogManager
+from kwire.log.manager import LogManager, delete_unassigned, find_duplicates, retire_strays
 from kwire.log.threads import DiskThreads
 from simulation.disk import SimDisk, SimFile
 from simulation.inodes import Directory, Inode
@@ -73,6 +73,38 @@ async def start_many(logs: Logs, size: int) -> None:
     assert all(log.high_watermark == 1 for log in directory.logs.values())
     assert disk.read(names.CLEANER_OFFSETS).startswith(f"0\n{size}\nmany 0 0\n".encode())
     again.abandon()
+
+
+async def open_many(logs: Logs, size: int) -> LogManager:
+    """Return the manager of two directories that share no log, each with half of the logs."""
+    disks = SimDisk(), SimDisk()
+    directories = [LogDirectory(disk, name) for disk, name in zip(disks, "ab", strict=True)]
+    manager = LogManager(directories, Clock(), threads=DiskThreads(logs.meter.in_thread))
+    for number in range(size):
+        disks[number % 2].make_directory(f"many-{number}")
+    with logs.meter.measuring():
+        await manager.open(lambda _: LogConfig())
+    await trio.lowlevel.checkpoint()
+    return manager
+
+
+@row("look at the logs of two directories for assignments and duplicates", "logs", 10_000)
+async def look_at_all(logs: Logs, size: int) -> None:
+    manager = await open_many(logs, size)
+    with logs.meter.measuring():
+        assert not await retire_strays(manager, lambda partition, topic_id: True)
+        assert not await delete_unassigned(manager, lambda partition, topic_id: True)
+        assert not find_duplicates(manager.directories)
+    manager.abandon()
+
+
+@row("retirement of logs without an assignment", "logs", 10_000)
+async def retire_many(logs: Logs, size: int) -> None:
+    manager = await open_many(logs, size)
+    with logs.meter.measuring():
+        retired = await retire_strays(manager, lambda partition, topic_id: False)
+    assert len(retired) == size
+    manager.abandon()
 
 
 async def create_long(logs: Logs, count: int) -> tuple[SimDisk, LogManager]:
