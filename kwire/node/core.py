@@ -177,8 +177,11 @@ def make_core(
         failed = _failures((*logs.directories, *logs.claimed))
         identity = identify(config, cluster_id, disks, random.randbytes, failed)
         for directory in (*logs.directories, *logs.claimed):
-            if directory.online:
+            if directory.name in identity.directories:
                 directory.directory_id = identity.directories[directory.name]
+            elif directory.online:  # It could be read when the start began.
+                directory.disk.fail(identity.failed[directory.name])
+                directory.note_failure()
         try:
             return _assemble(
                 config, identity, environment, features, metrics, logs, net, tls, endpoints

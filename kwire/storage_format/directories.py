@@ -101,6 +101,8 @@ class Identity(NamedTuple):
     cluster_id: str
     directories: Mapping[str, bytes]
     """Directory ids by path, in the configured order; without the failed directories."""
+    failed: Mapping[str, OSError] = _NO_FAILURES
+    """The directories whose identity cannot be read, with the reason."""
 
 
 class Findings(NamedTuple):
@@ -110,6 +112,8 @@ class Findings(NamedTuple):
     """None for a new cluster."""
     missing: Sequence[str]
     """The directories to be formatted."""
+    formatted: Mapping[str, MetaProperties]
+    """The identities of the other directories."""
     failed: Mapping[str, OSError]
     """The directories whose identity cannot be read, with the reason; the node runs without them.
     """
@@ -141,7 +145,8 @@ def examine(
                 f"{metadata} lost its metadata log {METADATA_TOPIC}-0, and no other node has a "
                 f"copy; {_RESTORE}"
             )
-        return Findings(check(config, formatted, configured_id), missing, failed)
+        cluster_id = check(config, formatted, configured_id)
+        return Findings(cluster_id, missing, formatted, failed)
     for path, error in failed.items():  # It may hold the data of a cluster.
         raise CannotOpenError(refusal(path, error)) from error
     if not is_single_voter(config):
@@ -157,7 +162,7 @@ def examine(
         )
     if configured_id is not None:
         check_cluster_id(configured_id)
-    return Findings(configured_id, missing, failed)
+    return Findings(configured_id, missing, formatted, failed)
 
 
 def identify(
@@ -168,14 +173,16 @@ def identify(
     known_failures: Mapping[str, OSError] = _NO_FAILURES,
 ) -> Identity:
     """Return the node's identity; format directories if allowed; raise as :func:`examine` does."""
-    cluster_id, missing, failed = examine(config, cluster_id, disks, known_failures)
-    cluster_id = cluster_id or uuid_text(random_uuid(random_bytes))
-    for path in missing:
+    findings = examine(config, cluster_id, disks, known_failures)
+    cluster_id = findings.cluster_id or uuid_text(random_uuid(random_bytes))
+    ids = {path: directory_id(path, meta) for path, meta in findings.formatted.items()}
+    for path in findings.missing:
         new_id = random_uuid(random_bytes)
         voters = standalone(config, new_id) if not config.voters else None
         format_directory(config, path, cluster_id, new_id, voters, disks=disks)
-    paths = [path for path in all_directories(config) if path not in failed]
-    return Identity(cluster_id, {path: directory_id(path, disks) for path in paths})
+        ids[path] = new_id
+    ordered = {path: ids[path] for path in all_directories(config) if path in ids}
+    return Identity(cluster_id, ordered, findings.failed)
 
 
 def _read_metas(
@@ -319,9 +326,9 @@ def _defect(data: bytes) -> str | None:
     return None
 
 
-def directory_id(path: str, disks: Disks) -> bytes:
-    meta = read_meta(path, disks)
-    if meta is None or meta.directory_id is None:
+def directory_id(path: str, meta: MetaProperties) -> bytes:
+    """Return a directory's id; raises CannotOpenError if it has none."""
+    if meta.directory_id is None:
         raise CannotOpenError(f"{path}/{names.META_PROPERTIES} has no directory.id; {_RESTORE}")
     return meta.directory_id
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -21,13 +22,14 @@ from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.log_move import LogMove
 from kwire.log.formats.names import META_PROPERTIES
+from kwire.node import core
 from kwire.node.broker import BrokerHalf
 from kwire.node.run import leaves
 from kwire.node.server import Server
 from kwire.raftmeta.controller.partitions import UNCLEAN
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
-from kwire.storage_format.directories import CannotOpenError, format_node
+from kwire.storage_format.directories import CannotOpenError, Identity, format_node, identify
 from kwire.testing.wire import TrioWireClient
 from kwire.types import NO_LEADER, uuid_text
 from tests.support.handlers.broker import one_batch
@@ -119,6 +121,25 @@ def empty(directory: Path) -> None:
 def make_readable(directory: Path) -> None:
     (directory / META_PROPERTIES).unlink()
     (directory / "kept").rename(directory / META_PROPERTIES)
+
+
+async def test_node_starts_without_a_directory_that_fails_during_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its identity could be read before the directories were locked."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    metadata = tmp_path / "metadata"
+    settings = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": str(metadata)}
+    async with running(tmp_path, **settings):
+        pass
+
+    def identify_later(*arguments: Any) -> Identity:
+        make_unreadable(paths[0])
+        return identify(*arguments)
+
+    monkeypatch.setattr(core, "identify", identify_later)
+    async with running(tmp_path, **settings) as server:
+        assert [each.online for each in server.core.logs.directories] == [False, True]
 
 
 @pytest.mark.parametrize(
