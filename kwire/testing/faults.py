@@ -6,7 +6,7 @@ fault has not happened as often as the test wanted, that is an error at the end 
 the test did not test what it claims to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Final, Literal, NamedTuple, TypedDict, Unpack
 
@@ -151,7 +151,8 @@ class Faults:
         has an error code for each.
         """
         if error not in _BY_NAME:
-            raise BrokerError(f"{error} is not one of Kafka's errors, such as REQUEST_TIMED_OUT")
+            hint = _hint(error, _BY_NAME) or ", such as REQUEST_TIMED_OUT"
+            raise BrokerError(f"{error} is not one of Kafka's errors{hint}")
         return self._add(Fault(action="fail", api=api, error=_BY_NAME[error], **conditions))
 
     def delay(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
@@ -191,8 +192,11 @@ class Faults:
         return self._add(Fault(action="corrupt", api=api, **conditions))
 
     def _add(self, fault: Fault) -> Fault:
-        if fault.api not in BY_NAME:
-            raise BrokerError(f"{fault.api} is not one of Kafka's APIs, such as Produce or Fetch")
+        check_api(fault.api)
+        if fault.nth < 1:
+            raise BrokerError(f"nth={fault.nth}: requests are counted from 1")
+        if fault.times is not None and fault.times < 1:
+            raise BrokerError(f"times={fault.times}: a fault happens once or more; None is always")
         fault.id = next(self._ids)
         self.faults.append(fault)
         return fault
@@ -234,6 +238,21 @@ class Faults:
         self.clear()
         if unused:
             raise BrokerError(f"faults that did not happen: {'; '.join(unused)}")
+
+
+def check_api(api: str) -> None:
+    """Raise BrokerError unless Kafka has an API with this name."""
+    if api not in BY_NAME:
+        hint = _hint(api, BY_NAME) or ", such as Produce or Fetch"
+        raise BrokerError(f"{api} is not one of Kafka's APIs{hint}")
+
+
+def _hint(name: str, names: Collection[str]) -> str:
+    """Return a question with the most similar of ``names``; empty if none is similar."""
+    import difflib
+
+    nearest = difflib.get_close_matches(name, sorted(names), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def _time(seconds: float) -> float:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.testing.errors import BrokerError
+from kwire.testing.faults import check_api
 
 REQUESTS_MAX: Final = 10_000
 SHOWN_MAX: Final = 20
@@ -63,7 +64,9 @@ class RequestLog:
         self._requests.clear()
 
     def of(self, api: str | None = None, *, client_id: str | None = None) -> list[ReceivedRequest]:
-        """Return the requests of one API or client, or all of them."""
+        """Return the requests of one API or client, or all of them; raise BrokerError on a typo."""
+        if api is not None:
+            check_api(api)
         return [
             request
             for request in list(self._requests)  # A copy: the broker's thread adds more.

@@ -262,10 +262,23 @@ def test_a_fault_that_does_not_happen_does_not_hide_the_tests_own_error() -> Non
 
 
 def test_a_wrong_name_is_a_clear_error(broker: Broker) -> None:
-    with pytest.raises(BrokerError, match="Produse is not one of Kafka's APIs"):
+    apis = "is not one of Kafka's APIs"
+    with pytest.raises(BrokerError, match=rf"^Produse {apis}; did you mean Produce\?$"):
         broker.faults.drop("Produse")
-    with pytest.raises(BrokerError, match="NOT_LEADER is not one of Kafka's errors"):
-        broker.faults.fail("Produce", "NOT_LEADER")
+    with pytest.raises(BrokerError, match=f"^xyz {apis}, such as Produce or Fetch$"):
+        broker.faults.drop("xyz")
+    errors = r"is not one of Kafka's errors; did you mean NOT_COORDINATOR\?"
+    with pytest.raises(BrokerError, match=f"^NOT_CORDINATOR {errors}$"):
+        broker.faults.fail("Produce", "NOT_CORDINATOR")
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_fault_that_can_never_happen_is_rejected(broker: Broker, count: int) -> None:
+    with pytest.raises(BrokerError, match=f"times={count}: a fault happens once or more"):
+        broker.faults.drop("Produce", times=count)
+    with pytest.raises(BrokerError, match=f"nth={count}: requests are counted from 1"):
+        broker.faults.drop("Produce", nth=count)
+    assert not broker.faults.faults
 
 
 def test_a_fault_counts_only_what_matches_all_its_conditions() -> None:

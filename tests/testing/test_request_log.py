@@ -79,3 +79,11 @@ def test_message_is_short_although_there_are_many_requests() -> None:
 def test_count_without_a_number_is_a_clear_error() -> None:
     with pytest.raises(BrokerError, match="needs exactly, at_least or at_most"):
         log_of(*LOG).assert_count("Produce")
+
+
+def test_misspelt_api_is_an_error_rather_than_no_requests() -> None:
+    for ask in (log_of(*LOG).count, log_of(*LOG).of):
+        with pytest.raises(BrokerError, match=r"Produc is .*; did you mean Produce\?"):
+            ask("Produc")
+    with pytest.raises(BrokerError, match="Produc is not one of Kafka's APIs"):
+        log_of(*LOG).assert_count("Produc", 0)
