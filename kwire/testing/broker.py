@@ -122,6 +122,11 @@ class _Threaded:
         """The number of lines that the broker has logged in total."""
         return self._nodes.log.count
 
+    def end_pauses(self) -> None:
+        """Resume every paused node, as the fixtures do at the end of each test."""
+        if any(node.pause.is_on for node in self._nodes.nodes.values()):
+            self._loop.call(self._nodes.resume)
+
     # Topics ---------------------------------------------------------------------------------
     def create_topic(
         self, name: str, partitions: int = 1, *, replication_factor: int = -1, **settings: object

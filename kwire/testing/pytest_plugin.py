@@ -70,9 +70,13 @@ class Brokers:
         for broker in self._counts:
             self._counts[broker] = (broker.log_line_count, broker.requests.total)
 
-    def check_faults(self, *, has_failed: bool) -> None:
-        """Remove the test's faults; raise BrokerError if one has not happened."""
+    def end_test(self, *, has_failed: bool) -> None:
+        """Resume paused brokers and remove faults; raise BrokerError if one has not happened.
+
+        A shared broker that stays paused would make later tests wait for no visible reason.
+        """
         for broker in self._counts:
+            broker.end_pauses()
             if has_failed:
                 broker.faults.clear()
             else:
@@ -115,7 +119,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         yield
         has_failed = False
     finally:
-        item.config.stash[_BROKERS].check_faults(has_failed=has_failed)
+        item.config.stash[_BROKERS].end_test(has_failed=has_failed)
 
 
 @pytest.hookimpl(wrapper=True)
