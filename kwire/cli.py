@@ -288,7 +288,7 @@ def serve(options: argparse.Namespace) -> None:
 
         properties, more, upkeep = serve_properties(options, directory), "", None
         try:
-            if options.secure is None and options.config is None:
+            if options.secure is None:
                 check_open(properties)
             if options.control_port is not None:
                 parse = partial(parse_config, file=options.config, overrides=options.override)

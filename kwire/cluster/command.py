@@ -12,13 +12,12 @@ from kwire.cluster.folders import BadRequestError, CannotStartError, open_cluste
 from kwire.cluster.layout import HOST, folder_of
 from kwire.cluster.nodes import ClusterNode
 from kwire.cluster.supervisor import Supervisor
+from kwire.secure.location import CLUSTER_FOLDER
 
 if TYPE_CHECKING:
     from kwire.node.run import StopSignals
     from kwire.secure.folder import SecureFolder
 
-SECURE_FOLDER: Final = "secure"
-"""The name of the folder with the files of a protected cluster."""
 PORT_MAX: Final = 65535
 NODES: Final = 3
 """The number of nodes in a new cluster, unless the options give another."""
@@ -84,7 +83,7 @@ class WithClientFiles:
 
 def _secure_folder(options: Namespace, directory: Path) -> "SecureFolder | None":
     """Return the files of a protected cluster: one with `--secure`, now or at an earlier start."""
-    path = Path(options.secure).absolute() if options.secure else directory / SECURE_FOLDER
+    path = Path(options.secure).absolute() if options.secure else directory / CLUSTER_FOLDER
     if options.secure is None and not path.is_dir():
         return None
     from kwire.clock import SystemClock

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kwire.secure.folder import SecureFolder
-from kwire.secure.location import data_directories, default_folder
+from kwire.secure.location import data_directories, default_folder, is_of_cluster
 from kwire.secure.settings import Passwords, listener_hosts, node_settings
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
     node_settings(properties, _NO_PASSWORDS, folder.server, folder.authority)
     close_to_others(data_directories(properties))
     folder.fill(hosts, SystemClock().now_ms())
-    upkeep = Upkeep(folder, hosts, writes_client_files=not options.supervised)
+    # The client files of a cluster list all nodes; this node knows only its own address.
+    is_alone = not options.supervised and not is_of_cluster(folder.path)
+    upkeep = Upkeep(folder, hosts, writes_client_files=is_alone)
     return Protected(
         node_settings(properties, folder.passwords, folder.server, folder.authority),
         upkeep,

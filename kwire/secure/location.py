@@ -8,6 +8,9 @@ from kwire.configs.declare import ConfigError
 
 ADMIN: Final = "admin"
 """The user of the client files."""
+CLUSTER_FOLDER: Final = "secure"
+"""The name of the folder with the files of a protected cluster, in the folder of its nodes."""
+_OWN_PROTECTION: Final = ("sasl.", "ssl.", "listener.name.")
 
 
 def data_directories(properties: Mapping[str, str]) -> list[Path]:
@@ -18,15 +21,26 @@ def data_directories(properties: Mapping[str, str]) -> list[Path]:
 
 
 def default_folder(properties: Mapping[str, str]) -> Path:
-    """Return the folder beside the first data directory."""
+    """Return the folder beside the first data directory, or that of the node's `kwire cluster`."""
     first = data_directories(properties)[0]
+    of_cluster = first.absolute().parent.parent / CLUSTER_FOLDER
+    if of_cluster.is_dir() and is_of_cluster(of_cluster):
+        return of_cluster
     return first.with_name(f"{first.name}-secure")
 
 
+def is_of_cluster(folder: Path) -> bool:
+    """Return whether a folder of `--secure` belongs to all nodes of a `kwire cluster`."""
+    return folder.name == CLUSTER_FOLDER and folder.with_name("cluster.json").is_file()
+
+
 def check_open(properties: Mapping[str, str]) -> None:
-    """Reject starting a node without `--secure` that was started with it; raise ConfigError."""
+    """Reject starting a node without `--secure` that was started with it; raise ConfigError.
+
+    A node whose own settings protect it may start.
+    """
     folder = default_folder(properties)
-    if folder.is_dir():
+    if folder.is_dir() and not any(name.startswith(_OWN_PROTECTION) for name in properties):
         raise ConfigError(
             f"this node was protected, and its files are in {folder}: start it with --secure, or "
             "move that folder away to serve everybody"

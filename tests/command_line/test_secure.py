@@ -4,12 +4,14 @@ import json
 import re
 import socket
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from kwire.cluster.ports import free_ports
 from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.secure.folder import SecureFolder
 from kwire.testing.wire import Closed, WireClient
 from tests.support.command_line.process import Node, run, serve
 
@@ -111,6 +113,33 @@ def test_protected_node_does_not_start_open_for_tests_either(tmp_path: Path) -> 
     result = run(tmp_path, "serve", "--port", "0", "--control-port", "0")
     assert result.returncode == 1
     assert re.fullmatch(r"kwire: this node was protected, .*\n", result.stderr)
+
+
+def test_node_of_a_protected_cluster_uses_the_files_of_the_cluster(tmp_path: Path) -> None:
+    """`kwire serve` restarts one node with the file that `kwire cluster` wrote."""
+    cluster = tmp_path / "kwire-cluster"
+    cluster.mkdir()
+    (cluster / "cluster.json").touch()
+    folder = SecureFolder(cluster / "secure")
+    folder.fill(["127.0.0.1"], time.time_ns() // 1_000_000)
+    folder.write_client_files("127.0.0.1:1,127.0.0.1:2")
+    port, controller_port = free_ports(2)
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"process.roles=broker,controller\nnode.id=1\nlog.dirs={cluster}/node-1/data\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}\n"
+    )
+    result = run(tmp_path, "serve", "--config", str(file))
+    assert result.returncode == 1
+    assert f"this node was protected, and its files are in {cluster}/secure" in result.stderr
+    with serve(tmp_path, "--config", str(file), "--secure") as node:
+        assert f"{cluster}/secure/client.json" in greeting(node)
+        assert not is_served_in_the_clear(node)
+        assert node.stop() == 0
+    assert client_settings(folder.path)["bootstrap.servers"] == "127.0.0.1:1,127.0.0.1:2"
+    assert not (cluster / "node-1" / "data-secure").exists()
 
 
 def test_cluster_for_tests_is_not_open_where_protection_was_asked_for(tmp_path: Path) -> None:
