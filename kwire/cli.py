@@ -509,7 +509,10 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
 def serve_properties(options: argparse.Namespace, directory: Path | None) -> dict[str, str]:
     """Return the properties of the file, or :data:`ALONE`, changed by the options."""
     properties = dict(ALONE) if options.config is None else read_properties(options.config)
-    properties |= parse_overrides(options)
+    overrides = parse_overrides(options)
+    if options.config is None and "log.dir" in overrides:
+        del properties["log.dirs"]  # It would take precedence.
+    properties |= overrides
     if options.port is not None:
         properties.update(listeners_on(properties, options.port))
     if directory is not None:

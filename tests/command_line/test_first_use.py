@@ -498,3 +498,10 @@ def test_dump_ends_when_its_reader_closes_the_pipe(tmp_path: Path, stopped_node:
     )
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == ""
+
+
+def test_log_dir_of_the_command_line_replaces_the_default_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    line = refusal(tmp_path, "--port", "0", "--override", f"log.dir={tmp_path}/file")
+    assert line.startswith(f"kwire: cannot use the data directory {tmp_path}/file: ")
+    assert not (tmp_path / "kwire-data").exists()
