@@ -35,6 +35,8 @@ Resp = TypeVar("Resp")
 SOFTWARE: Final = "kwire"
 RESPONSE_BYTES_MAX: Final = 256 << 20
 _RECEIVED_BYTES: Final = 64 << 10
+CLOSED: Final = "closed by the other node"
+"""The reason of a connection that ended without an error, as when a listener expects TLS."""
 UNACKNOWLEDGED_MS: Final = 5000
 """The longest time for which the other host may leave sent data unacknowledged.
 
@@ -128,7 +130,10 @@ class NodeClient:
                 raise
             if rest is not None:  # a bug, or the call was cancelled at the same moment
                 raise rest from None
-            raise ConnectionLost(f"{self.host}:{self.port}: {ends.exceptions[0]}") from group
+            # A node that refuses a login hangs up at once; the refusal is the reason to report.
+            reasons = [str(end) for end in ends.exceptions]
+            reason = next((each for each in reasons if each != CLOSED), CLOSED)
+            raise ConnectionLost(f"{self.host}:{self.port}: {reason}") from group
         finally:
             self.lost = True
             while self._in_flight:
@@ -268,7 +273,7 @@ class NodeClient:
                 await wait_readable(sock.fileno())
                 continue
             if not count:
-                raise Disconnect("closed by the other node")
+                raise Disconnect(CLOSED)
             while (frame := framer.take()) is not None:
                 self._on_response(frame)
             if count < most:  # Otherwise more may have arrived, which TLS may already hold.
