@@ -26,6 +26,11 @@ class ClientFile(NamedTuple):
 
 def parse_client(properties: Mapping[str, str], server: str | None) -> ClientFile:
     """Return how to reach a cluster; ``server`` overrides the file's; raises ConfigError."""
+    if any(name.startswith(("{", '"')) for name in properties):
+        raise ConfigError(
+            "the file is JSON, such as client.json for librdkafka; give a properties file to "
+            "--config, such as the client.properties beside it"
+        )
     setting = "--bootstrap-server" if server else "bootstrap.servers"
     text = server or properties.get("bootstrap.servers") or DEFAULT_SERVER
     servers = tuple(parse_address(setting, part) for part in text.split(",") if part.strip())

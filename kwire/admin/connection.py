@@ -14,7 +14,7 @@ import trio
 from kwire.admin.client_file import ClientFile
 from kwire.codec.schema import Request
 from kwire.errors import UnsupportedVersion
-from kwire.net.client import ConnectionLost, NodeClient
+from kwire.net.client import CLOSED, ConnectionLost, NodeClient
 from kwire.node.run import leaves
 from kwire.types import in_address
 
@@ -54,8 +54,10 @@ def run(file: ClientFile, act: Callable[[Connection], Awaitable[T]]) -> T:
 
 
 async def _run(file: ClientFile, act: Callable[[Connection], Awaitable[T]]) -> T:
-    reasons = []
+    reasons: dict[str, list[str]] = {}
+    """The addresses that cannot be used, by reason."""
     for host, port in file.servers:
+        address = f"{in_address(host)}:{port}"
         client = NodeClient(host, port, "kwire", tls=_tls(file), login=_login(file))
         outcome: list[T] = []
         try:
@@ -63,7 +65,7 @@ async def _run(file: ClientFile, act: Callable[[Connection], Awaitable[T]]) -> T
                 with trio.move_on_after(CONNECT_S) as limit:
                     await nursery.start(client.run)
                 if limit.cancelled_caught:
-                    reasons.append(f"{in_address(host)}:{port}: no answer in {CONNECT_S:g} s")
+                    reasons.setdefault(f"no answer in {CONNECT_S:g} s", []).append(address)
                 else:
                     outcome.append(await act(Connection(client)))
                 nursery.cancel_scope.cancel()
@@ -72,12 +74,14 @@ async def _run(file: ClientFile, act: Callable[[Connection], Awaitable[T]]) -> T
             for error in errors:
                 if not isinstance(error, ConnectionLost):
                     raise error from None
-            reasons.append(str(errors[0]))
+            reason = str(errors[0]).removeprefix(f"{host}:{port}").removeprefix(": ") or CLOSED
+            if reason == CLOSED and file.tls is None:
+                reason += ", as by a listener that requires TLS or a login"
+            reasons.setdefault(reason, []).append(address)
         if outcome:
             return outcome[0]
-    raise AdminError(
-        f"cannot use {'; '.join(reasons)}; check the addresses and the settings in --config"
-    )
+    words = "; ".join(f"{', '.join(addresses)}: {why}" for why, addresses in reasons.items())
+    raise AdminError(f"cannot use {words}; check the addresses and the settings in --config")
 
 
 def _tls(file: ClientFile) -> "ClientTls | None":

@@ -4,6 +4,7 @@ import pytest
 
 from kwire.admin.client_file import parse_client
 from kwire.configs.declare import ConfigError
+from kwire.configs.properties import parse_properties
 from kwire.configs.sasl import Account
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -45,3 +46,11 @@ def test_wrong_file_is_explained_without_its_password(change: dict[str, str], me
     with pytest.raises(ConfigError, match=message) as caught:
         parse_client({**LOGIN, "security.protocol": "SASL_SSL", **change}, None)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"bootstrap.servers": "a:1"}', '{\n  "bootstrap.servers": "a:1"\n}']
+)
+def test_file_for_librdkafka_is_not_taken_for_an_empty_one(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"the file is JSON, .* give a properties file"):
+        parse_client(parse_properties(text), None)

@@ -145,6 +145,34 @@ def test_cluster_that_is_not_there_is_named(
     assert error.count("\n") == 1
 
 
+def test_reason_that_all_servers_share_is_given_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Broker(secure=True) as broker:
+        server = broker.bootstrap_servers
+        (tmp_path / "none.properties").write_text(
+            f"bootstrap.servers={server},{server}\nsecurity.protocol=SSL\n"
+        )
+        with pytest.raises(SystemExit):
+            cli.main(["users", "list", "--config", str(tmp_path / "none.properties")])
+    error = capsys.readouterr().err
+    assert error.startswith(f"kwire: cannot use {server}, {server}: ")
+    assert error.count("certificate verify failed") == 1
+
+
+def test_client_without_settings_learns_that_the_listener_may_be_protected(
+    commands: Commands, tmp_path: Path
+) -> None:
+    (server,) = [
+        line
+        for line in commands.config.read_text().splitlines()
+        if line.startswith("bootstrap.servers=")
+    ]
+    (tmp_path / "bare.properties").write_text(server)
+    error = commands.error("users", "list", config=tmp_path / "bare.properties")
+    assert "as by a listener that requires TLS or a login; check the addresses" in error
+
+
 def test_untrusted_broker_is_refused(commands: Commands, tmp_path: Path) -> None:
     """The password is not sent: the handshake comes first."""
     text = commands.config.read_text()
