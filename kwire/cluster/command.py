@@ -1,5 +1,6 @@
 """The command `kwire cluster`: opens the folder, then runs its nodes."""
 
+import logging
 import sys
 import time
 from argparse import Namespace
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kwire.node.run import StopSignals
     from kwire.secure.folder import SecureFolder
 
+logger = logging.getLogger(__name__)
 PORT_MAX: Final = 65535
 NODES: Final = 3
 """The number of nodes in a new cluster, unless the options give another."""
@@ -33,6 +35,7 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
         port=options.port,
         cluster_id=options.cluster_id,
     )
+    _warn_of(options.override)
     secure = _secure_folder(options, directory)
     nodes = [
         _node(folder_of(directory, member.id), member.id, _node_options(options, place, secure))
@@ -52,6 +55,21 @@ def run_cluster(options: Namespace, directory: Path, signals: "StopSignals") -> 
         supervisor.run()
     finally:
         signals.notify(None)
+
+
+def _warn_of(overrides: Sequence[str]) -> None:
+    """Log what is odd about the settings of the command line; the nodes' own logs are files."""
+    if not overrides:
+        return
+    from kwire.configs.checks import warnings
+    from kwire.configs.declare import BadValue
+
+    pairs = [override.split("=", 1) for override in overrides if "=" in override]
+    try:
+        for warning in warnings({name.strip(): text.strip() for name, text in pairs}):
+            logger.warning("%s", warning)
+    except BadValue:
+        pass  # The first node reports it, and does not start.
 
 
 def _node(folder: Path, node: int, options: list[str]) -> ClusterNode:

@@ -243,6 +243,14 @@ def test_port_in_use_is_one_line_and_makes_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_misspelt_setting_of_the_command_line_is_shown(tmp_path: Path) -> None:
+    arguments = ("--override", "num.partitons=3", "--override", "num.partitions=0")
+    result = run(tmp_path, "cluster", "--port", "0", *arguments)
+    warning, error = result.stderr.splitlines()
+    assert warning.endswith("unknown setting ignored name=num.partitons nearest=num.partitions")
+    assert error.startswith("kwire: node 1: --override num.partitions: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
