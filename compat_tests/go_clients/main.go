@@ -1,10 +1,11 @@
 // Command go_clients runs what users of Go's Kafka clients do against a broker or a cluster:
 //
 //	go_clients ADDRESS[,ADDRESS]... [SCENARIO]...
-//	go_clients scenarios|operations
+//	go_clients scenarios|operations|attempts
 //
 // It prints "PASS name" or "FAIL name: reason" for each scenario, in which every client library
 // creates topics of its own, so that scenarios may run in any order and on a broker that is in use.
+// With "attempts" it tries the logins that it reads from standard input (attempts.go).
 package main
 
 import (
@@ -140,6 +141,9 @@ func main() {
 		return
 	case "operations":
 		printOperations()
+		return
+	case "attempts":
+		makeAttempts()
 		return
 	}
 	failed := false

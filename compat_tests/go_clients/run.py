@@ -5,8 +5,9 @@
 The program beside this file is compiled once per content into the cache; it needs Go, and the Go
 module proxy the first time. kafka-go always uses old protocol versions, sarama and franz-go those
 of the configured release of Kafka. Some scenarios log in as the user of
-:mod:`compat_tests.harness.logins`. In addition to the scenarios, the list names every operation of
-the libraries' admin clients that no scenario calls.
+:mod:`compat_tests.harness.logins`; those over TLS are in :mod:`compat_tests.security`, which uses
+the same program. In addition to the scenarios, the list names every operation of the libraries'
+admin clients that no scenario calls.
 """
 
 from __future__ import annotations
