@@ -37,6 +37,8 @@ TITLES: Final = {
     "streams": "Kafka Streams 4.3.1, exactly once",
     "spark": "Spark 4.0, its Kafka source and sink",
     "pipeline": "The pipeline",
+    "security": "Logins, users and access tokens, also over TLS",
+    "tls": "TLS",
     "readme": "The examples of the README, of test-brokers.md, and in `examples/`",
     "durability": "Kills and restarts",
     "interchange": "Data directories of kwire in Apache Kafka, and the reverse",
