@@ -137,7 +137,7 @@ class LogManager:
         for service in self.services.values():
             await service.load(config_of)
         await self.moves.finish_switches()
-        _retire_unwritten(self)
+        await _retire_unwritten(self)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the tasks of all directories until cancelled."""
@@ -378,12 +378,14 @@ def _retire(
         logger.error("cannot retire partition=%s error=%s", partition, error)
 
 
-def _retire_unwritten(logs: LogManager) -> None:
+async def _retire_unwritten(logs: LogManager) -> None:
     """Retire empty logs of partitions whose records are in another directory.
 
     The log's creation here may have failed before it was created in the other directory.
     """
+    slices = Slices(logs.clock.now)
     for partition in find_duplicates(logs.directories):
+        await slices.pause()
         holders = [s for s in logs.services.values() if partition in s.directory.logs]
         written = [s for s in holders if s.directory.logs[partition].end_offset]
         for service in holders:
@@ -427,17 +429,14 @@ def _progress(service: DirectoryService, partition: TopicPartition) -> tuple[int
     return (-1 if log.epochs.latest is None else log.epochs.latest), log.end_offset
 
 
-def find_duplicates(directories: Sequence[LogDirectory]) -> Mapping[TopicPartition, list[str]]:
-    """Return the partitions that are in several directories, with the directories' names."""
+def find_duplicates(directories: Sequence[LogDirectory]) -> list[TopicPartition]:
+    """Return the partitions that are in several directories."""
     others, duplicates = directories[1:], set[TopicPartition]()
     partitions = set(directories[0].logs) if others else set()
     for directory in others:
         duplicates |= partitions.intersection(directory.logs)
         partitions.update(directory.logs)
-    return {
-        partition: [each.name for each in directories if partition in each.logs]
-        for partition in sorted(duplicates)
-    }
+    return sorted(duplicates)
 
 
 def _unread(directories: Sequence[LogDirectory]) -> list[str]:

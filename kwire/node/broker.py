@@ -296,7 +296,8 @@ class BrokerHalf:
         await retire_strays(core.logs, self._is_known)
         await delete_unassigned(core.logs, self._is_assigned)
         await retire_outdated(core.logs, self._assigned_directory)
-        for partition, paths in find_duplicates(core.logs.directories).items():
+        for partition in find_duplicates(core.logs.directories):
+            paths = [each.name for each in core.logs.directories if partition in each.logs]
             raise CannotOpenError(
                 f"partition {partition} is in several log directories: {', '.join(paths)}; move "
                 "all but one of its directories elsewhere (keep the one with the newest records)"

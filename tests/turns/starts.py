@@ -10,7 +10,13 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
 from kwire.log.formats.txn_index import AbortedTxn, pack
-from kwire.log.manager import LogManager, delete_unassigned, find_duplicates, retire_strays
+from kwire.log.manager import (
+    LogManager,
+    delete_unassigned,
+    find_duplicates,
+    retire_outdated,
+    retire_strays,
+)
 from kwire.log.threads import DiskThreads
 from simulation.disk import SimDisk, SimFile
 from simulation.inodes import Directory, Inode
@@ -24,6 +30,7 @@ STARTED: Final = Scene("starts of logs", logs_of_a_directory)
 row = STARTED.operation
 SMALL_SEGMENTS: Final = LogConfig(segment_bytes=100)
 """Each batch begins a segment."""
+IDS: Final = bytes(15) + b"a", bytes(15) + b"b"
 READ_MAX: Final = 256 * 1024
 """The most bytes of one read on the event loop: about 0.1 ms from the page cache."""
 
@@ -104,6 +111,33 @@ async def retire_many(logs: Logs, size: int) -> None:
     with logs.meter.measuring():
         retired = await retire_strays(manager, lambda partition, topic_id: False)
     assert len(retired) == size
+    manager.abandon()
+
+
+@row("retirement of logs that another directory has too, half of them empty", "logs", 10_000)
+async def retire_doubled(logs: Logs, size: int) -> None:
+    disks = SimDisk(), SimDisk()
+    before = manager_of(logs, disks[0])
+    await before.open(lambda _: LogConfig())
+    fill(before.create("many", ID, 0, LogConfig()), 1)
+    await before.close()
+    first = disks[0].root.directory("many-0")
+    for number in range(size):
+        disks[0].root.names[f"many-{number}"] = copy_of(first)
+        if number % 2:
+            disks[1].root.names[f"many-{number}"] = copy_of(first)
+        else:
+            disks[1].make_directory(f"many-{number}")
+    directories = [
+        LogDirectory(disk, name, directory_id=each)
+        for disk, name, each in zip(disks, "ab", IDS, strict=True)
+    ]
+    manager = LogManager(directories, Clock(), threads=DiskThreads(logs.meter.in_thread))
+    with logs.meter.measuring():
+        await manager.open(lambda _: LogConfig())
+        retired = await retire_outdated(manager, lambda _: IDS[0])
+    assert len(retired) == size // 2
+    assert not directories[1].logs
     manager.abandon()
 
 
