@@ -3,9 +3,10 @@
 import trio
 
 from kwire.log.config import LogConfig, ScrubSettings
+from kwire.log.formats import names
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from simulation.log.thread_workers import ThreadChecker
-from tests.support.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append, end_transaction
 from tests.support.log.manager import ID
 from tests.support.turns.table import Scene
 from tests.turns.logs import Logs, fill, in_meter, logs_of_a_directory
@@ -41,6 +42,23 @@ async def scrub_logs(logs: Logs, size: int) -> None:
     scrubber = await scrub(logs, 50.0)
     assert scrubber.byte_count > 0
     assert scrubber.scrubs[0].last_pass_ms > 0
+
+
+@SCRUBS.operation("scrub of a log whose indexes are all wrong", "batches", 20_000)
+async def scrub_indexes(logs: Logs, size: int) -> None:
+    """Each tenth of the batches is a segment."""
+    log = logs.create("misled", index_interval_bytes=100)
+    for _ in range(10):
+        fill(log, size // 10, producer_id=5, producer_epoch=0, transactional=True)
+        append(log, [b"v"])
+        end_transaction(log, 5, commit=False)
+        log.roll(TIME_MS)
+    await logs.manager.flush(log, indexes=True)
+    for segment in log.segments[:-1]:
+        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+            logs.disk.write(segment.files.path(suffix), b"")
+    scrubber = await scrub(logs, 50.0)
+    assert scrubber.index_counts() == (30, 30)
 
 
 @SCRUBS.operation("scrub of a log with damage in every segment", "segments", 300)

@@ -417,12 +417,18 @@ async def test_process_checks_segments_on_a_real_disk(tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         data[65] ^= 1
         file.write_bytes(data)
+        await scrubbed.logs.flush(log, indexes=True)
+        index = tmp_path / log.segments[2].files.path(names.TIME_INDEX)
+        times = index.read_bytes()
+        index.write_bytes(bytes(len(times)))
         checker = ProcessChecker()
         with trio.fail_after(60):
             await scrubbed.scrub.run_pass(checker)
         await checker.close()
         assert [each.position for each in segment.damage] == [0]
         assert scrubbed.scrubber.damage_counts() == (1, 1)
+        assert scrubbed.scrubber.index_counts() == (1, 1)
+        assert index.read_bytes() == times
 
 
 def job(directory: str) -> SegmentJob:
