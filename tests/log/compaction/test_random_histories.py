@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kwire.log.compaction.job import ActiveProducers, CleaningJob
 from kwire.log.config import LogConfig
 from kwire.log.formats import names, txn_index
+from kwire.log.scrub.job import SegmentJob
+from kwire.log.scrub.segment_check import check_segment
 from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader, crc_ok
 from tests.support.log.compaction import DIRECTORY, NOW_MS, MadeLog, ReadBatch, path, transaction
@@ -234,6 +236,17 @@ class History:
             base_offset = source.base_offset
             assert source.size == len(self.log.disk.read(path(base_offset, names.LOG)))
             index, times = self.log.index(base_offset), self.log.times(base_offset)
+            job = SegmentJob(
+                directory=DIRECTORY,
+                base_offset=base_offset,
+                end_offset=1 << 40,
+                size=source.size,
+                epochs=((0, 0),),
+                bytes_per_second=1.0,
+                index_interval=CONFIG.index_interval_bytes,
+            )
+            report = check_segment(self.log.disk, job, lambda size: None)
+            assert (report.damage, report.wrong) == ((), ())
             rebuilt = Segment(self.log.disk, DIRECTORY, base_offset, source.size, CONFIG)
             rebuilt.reindex()
             assert (self.log.index(base_offset), self.log.times(base_offset)) == (index, times)

@@ -21,7 +21,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.scrub.job import SegmentJob, SegmentReport
 from kwire.log.scrubber import LogScrubber, make_scrubber
 from kwire.log.segments import warming
-from kwire.log.segments.segment import Segment
+from kwire.log.segments.segment import Repair, Segment
 from kwire.types import TopicPartition
 from simulation.disk import Killed, SimDisk
 from simulation.log.thread_workers import ThreadChecker
@@ -302,6 +302,22 @@ async def test_lookup_may_rebuild_the_same_index_meanwhile(autojump_clock) -> No
         await scrubbed.run_pass()
         assert scrubbed.disk.read(scrubbed.path(names.INDEX)) == data
         assert answers(scrubbed.log) == before
+        assert not scrubbed.leftovers()
+
+
+async def test_threads_that_build_the_same_indexes_share_no_file(autojump_clock) -> None:
+    """Invariant 79: one would write to the file that the other's result has become."""
+    async with running(SimDisk()) as scrubbed:
+        data, segment = scrubbed.damage(names.INDEX), scrubbed.segment
+        repair = Repair(segment)
+        slow = repair.building()
+        while not scrubbed.leftovers():
+            next(slow)
+        repair.build()
+        repair.replace_indexes(segment)
+        for _ in slow:
+            assert scrubbed.disk.read(scrubbed.path(names.INDEX)) == data
+        assert scrubbed.disk.read(scrubbed.path(names.INDEX)) == data
         assert not scrubbed.leftovers()
 
 
