@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kwire import __version__, cli_for_tests
+from kwire.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -261,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "check-log": check_log,
         "random-uuid": random_uuid,
         "control": partial(cli_for_tests.control, fail=fail),
-        "proxy": partial(cli_for_tests.proxy, fail=fail, log_to_stderr=log_to_stderr),
+        "proxy": partial(cli_for_tests.proxy, fail=fail),
         "container": container,
         "users": admin,
         "acls": admin,
@@ -318,30 +319,6 @@ def begin(log_level: str, name: str | None = None) -> None:
     log_to_stderr(log_level, name)
 
 
-def log_to_stderr(level: str, name: str | None = None) -> None:
-    """Send the log to standard error; ``name`` marks the lines, because others write there too."""
-    who = f"[{name}] " if name else ""
-    line = f"%(asctime)s %(levelname)s {who}%(name)s %(message)s"
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLine(line))
-    logging.basicConfig(level=level, handlers=[handler])
-
-
-class OneLine(logging.Formatter):
-    """Writes each message as one line of visible characters.
-
-    Clients choose the names of groups and members, which could otherwise forge lines of the log or
-    control the terminal of its reader.
-    """
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        if not record.message.isprintable():
-            record.message = "".join(
-                c if c.isprintable() else repr(c)[1:-1] for c in record.message
-            )
-        return super().formatMessage(record)
-
-
 def machine(options: argparse.Namespace) -> None:
     """Run the brokers of this machine, each in its own process, until a signal stops them."""
     from kwire.cluster.folders import BadRequestError, CannotStartError
@@ -362,7 +339,7 @@ def machine(options: argparse.Namespace) -> None:
 def cluster(options: argparse.Namespace) -> None:
     """Run the nodes of a cluster, each in its own process, until a signal stops them."""
     if options.control_port is not None:
-        return cli_for_tests.cluster(options, fail, log_to_stderr)
+        return cli_for_tests.cluster(options, fail)
     cli_for_tests.check_options(options, fail)
     log_to_stderr(options.log_level)
     from kwire.cluster.command import run_cluster

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from kwire.stderr_log import log_to_stderr
+
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.net.listener import Address
@@ -152,7 +154,7 @@ def serve(
         fail(error, BAD_DATA)
 
 
-def cluster(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str], None]) -> None:
+def cluster(options: argparse.Namespace, fail: Fail) -> None:
     """Run a cluster that tests control over HTTP, until a signal stops it."""
     others = (options.metrics_port, options.cluster_id, options.secure)
     if not options.ephemeral or options.restart or any(other is not None for other in others):
@@ -236,7 +238,7 @@ def control(options: argparse.Namespace, fail: Fail) -> None:
         fail(error, BAD_USAGE)
 
 
-def proxy(options: argparse.Namespace, fail: Fail, log_to_stderr: Callable[[str], None]) -> None:
+def proxy(options: argparse.Namespace, fail: Fail) -> None:
     """Run a proxy in front of a cluster until a signal stops it."""
     targets = [_address(text) for text in options.target.split(",")]
     listen = _address(options.listen)

@@ -1,5 +1,6 @@
 """The broker half of a node: partitions, groups, producer ids, the controller session."""
 
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -296,12 +297,7 @@ class BrokerHalf:
         await retire_strays(core.logs, self._is_known)
         await delete_unassigned(core.logs, self._is_assigned)
         await retire_outdated(core.logs, self._assigned_directory)
-        for partition in find_duplicates(core.logs.directories):
-            paths = [each.name for each in core.logs.directories if partition in each.logs]
-            raise CannotOpenError(
-                f"partition {partition} is in several log directories: {', '.join(paths)}; move "
-                "all but one of its directories elsewhere (keep the one with the newest records)"
-            )
+        refuse_duplicates(core.logs.directories)
         nursery.start_soon(self._end_without_directories)
         await nursery.start(core.logs.run)
         if self.scrubbing is not None:
@@ -398,3 +394,13 @@ class BrokerHalf:
         """Return the id of the log directory that the metadata have for this broker's replica."""
         state = self.core.publisher.image.partition(*partition)
         return None if state is None else state.directory(self.core.config.node_id)
+
+
+def refuse_duplicates(directories: Sequence[LogDirectory]) -> None:
+    """Raise CannotOpenError if a partition is in several directories."""
+    for partition in find_duplicates(directories):
+        paths = [each.name for each in directories if partition in each.logs]
+        raise CannotOpenError(
+            f"partition {partition} is in several log directories: {', '.join(paths)}; move "
+            "all but one of its directories elsewhere (keep the one with the newest records)"
+        )

@@ -21,7 +21,7 @@ from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.raft.voters import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.replica.partition import Partition
-from kwire.storage_format.directories import directory_id, format_directory
+from kwire.storage_format.directories import format_directory, read_meta
 from simulation.disk import SimDisk
 from simulation.inodes import Directory
 from simulation.raft.quorums import WALL_MS
@@ -139,7 +139,10 @@ class SimMachine:
 
     def directory_id(self, place: int) -> bytes:
         """Return the id of a log directory."""
-        return directory_id(data_path(place), SimDisks(self))
+        meta = read_meta(data_path(place), SimDisks(self))
+        assert meta is not None
+        assert meta.directory_id is not None
+        return meta.directory_id
 
     @property
     def is_outdated(self) -> bool:
