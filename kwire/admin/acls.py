@@ -15,6 +15,7 @@ from kwire.security.acls import (
     DENY,
     LITERAL,
     OPERATIONS,
+    OPERATIONS_OF,
     PREFIXED,
     RESOURCE_TYPES,
 )
@@ -55,6 +56,19 @@ class Selection(NamedTuple):
         return not (self.principal or self.operations or self.resource or self.host)
 
 
+def check_operations(resource: str, names: Sequence[str]) -> None:
+    """Raise AdminError if a type of resource does not have an operation.
+
+    A broker would accept the ACL, which could never apply.
+    """
+    possible = "All", *OPERATIONS_OF[resource]
+    for name in names:
+        if name.lower() not in (each.lower() for each in possible):
+            raise AdminError(
+                f"{name} is not an operation on a {resource}; choose from {', '.join(possible)}"
+            )
+
+
 def operation_codes(names: Sequence[str]) -> list[int]:
     """Return the codes of operations; raise AdminError for an unknown one."""
     by_name = {name.lower(): code for name, code in OPERATIONS.items()}
@@ -70,6 +84,8 @@ async def add_acls(connection: Connection, selection: Selection, *, deny: bool) 
         raise AdminError(
             "name one operation or more, and a resource: kwire acls add User:alice Read --topic T"
         )
+    operations = operation_codes(selection.operations)
+    check_operations(selection.resource, selection.operations)
     creations = [
         CreateAclsRequest.AclCreation(
             resource_type=RESOURCE_TYPES[selection.resource],
@@ -80,7 +96,7 @@ async def add_acls(connection: Connection, selection: Selection, *, deny: bool) 
             operation=operation,
             permission_type=DENY if deny else ALLOW,
         )
-        for operation in operation_codes(selection.operations)
+        for operation in operations
     ]
     answer = await connection.call(CreateAclsRequest(creations=creations))
     for result in answer.results:

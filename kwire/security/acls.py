@@ -4,7 +4,7 @@ An ACL allows or denies one operation on the resources of one pattern to one pri
 host. The names of resource types and operations are those that Kafka's tools print.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 ANY: Final = 1
@@ -50,6 +50,32 @@ OPERATIONS: Final[Mapping[str, int]] = {
     "DescribeTokens": 14,
     "TwoPhaseCommit": 15,
 }
+OPERATIONS_OF: Final[Mapping[str, Sequence[str]]] = {
+    "Topic": (
+        "Read",
+        "Write",
+        "Create",
+        "Delete",
+        "Alter",
+        "Describe",
+        "DescribeConfigs",
+        "AlterConfigs",
+    ),
+    "Group": ("Read", "Delete", "Describe", "DescribeConfigs", "AlterConfigs"),
+    "Cluster": (
+        "Create",
+        "Alter",
+        "Describe",
+        "ClusterAction",
+        "DescribeConfigs",
+        "AlterConfigs",
+        "IdempotentWrite",
+    ),
+    "TransactionalId": ("Write", "Describe", "TwoPhaseCommit"),
+    "DelegationToken": ("Describe",),
+    "User": ("CreateTokens", "DescribeTokens"),
+}
+"""The operations, beside ``All``, that exist for each type of resource."""
 
 
 class Acl(NamedTuple):

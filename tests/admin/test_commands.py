@@ -112,6 +112,10 @@ def test_acls_are_added_listed_and_removed(commands: Commands) -> None:
         (("acls", "add", "User:bob", "Read"), "name one operation or more, and a resource"),
         (("acls", "add", "bob", "Read", "--topic", "t"), "write User:bob"),
         (("acls", "list", "Fly"), "Fly is not an operation; choose from All, Read"),
+        (
+            ("acls", "add", "User:bob", "Write", "--group", "g"),
+            "Write is not an operation on a Group; choose from All, Read, Delete, Describe",
+        ),
         (("acls", "list", "--prefix"), "--prefix needs the name"),
         (("users", "add", "bob", "--password-file", "/no/file"), "cannot read /no/file: No such"),
         (("users", "add", "bob", "--password-file", "/dev/null"), "the password is empty"),
