@@ -47,6 +47,8 @@ class UnchangedModules(MetaPathFinder):
 
 
 sys.meta_path.insert(0, UnchangedModules())
+_SHARED: Final = ("kafka", "kafka_cluster", "kafka_secure")
+"""The fixtures with brokers that serve all tests of the session."""
 LINES_MAX: Final = 200
 """The most lines of a log, and of requests, in the report of a failed test."""
 
@@ -109,7 +111,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    _check_marker(item)
     item.config.stash[_BROKERS].begin_test()
+
+
+def _check_marker(item: pytest.Item) -> None:
+    """Fail a test whose own marker has no effect: the session's brokers are set up once."""
+    fixtures = getattr(item, "fixturenames", ())
+    shared = [name for name in _SHARED if name in fixtures]
+    has_marker = any(marker.name == "kafka_settings" for marker in item.own_markers)
+    if has_marker and shared and "kafka_fresh" not in fixtures:
+        pytest.fail(
+            f"the marker kafka_settings sets up the broker of kafka_fresh; {shared[0]} is shared "
+            "by all tests, and has the settings that the fixture kafka_settings returns",
+            pytrace=False,
+        )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -125,6 +125,26 @@ def test_a_fresh_broker_is_the_tests_own_with_its_settings(run: Run) -> None:
     result.assert_outcomes(passed=2)
 
 
+def test_settings_for_a_shared_broker_are_refused(run: Run) -> None:
+    result = run("""
+        import pytest
+
+        @pytest.mark.kafka_settings(num_partitions=5)
+        def test_with_settings(kafka):
+            pass
+
+        @pytest.mark.kafka_settings(num_partitions=5)
+        class TestOfSeveral:
+            def test_fresh(self, kafka_fresh):
+                pass
+
+            def test_shared(self, kafka):
+                pass
+    """)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines("the marker kafka_settings sets up the broker of kafka_fresh; *")
+
+
 def test_the_report_of_a_failed_test_has_the_log_since_its_begin(run: Run) -> None:
     result = run("""
         def test_before(kafka):
