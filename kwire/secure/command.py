@@ -55,18 +55,22 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
 def close_to_others(directories: Iterable[Path]) -> None:
     """Let no other user of the machine read what this process writes, or the data of earlier nodes.
 
-    The data have all records, and salted keys from which weak passwords can be guessed. Empty
-    directories keep their mode: only a formatted one is certainly kwire's.
+    The data have all records, and salted keys from which weak passwords can be guessed. An
+    unformatted directory with files keeps its mode, because it may not be meant for kwire.
     """
     os.umask(0o077)
     for directory in directories:
         try:
-            if (directory / "meta.properties").exists():
+            if directory.is_dir() and _is_for_data(directory):
                 directory.chmod(stat.S_IMODE(directory.stat().st_mode) & 0o700)
         except OSError as error:  # A mounted volume may belong to somebody else.
             logger.warning(
                 "directory not closed to other users path=%s reason=%s", directory, error.strerror
             )
+
+
+def _is_for_data(directory: Path) -> bool:
+    return (directory / "meta.properties").exists() or not any(directory.iterdir())
 
 
 def where(folder: SecureFolder) -> str:

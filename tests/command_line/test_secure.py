@@ -74,6 +74,15 @@ def test_other_users_of_the_machine_cannot_read_the_data(tmp_path: Path) -> None
     assert not [file for file in files if others_may_use(file)]
 
 
+def test_empty_data_directory_is_closed_to_others(tmp_path: Path) -> None:
+    data = tmp_path / "kwire-data"
+    data.mkdir(mode=0o755)
+    with serve(tmp_path, *ARGUMENTS) as node:
+        greeting(node)
+        assert not others_may_use(data)
+        assert node.stop() == 0
+
+
 def test_data_of_an_open_node_are_closed_to_others_when_it_is_protected(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0") as node:
         assert node.stop() == 0
