@@ -120,18 +120,17 @@ class _Server(ThreadingHTTPServer, Generic[T]):
         self.target = target
         self.document = openapi(title, version("kwire"), verbs)
         self.token = trio.lowlevel.current_trio_token()
-        self._client_count = 0
+        self._places = threading.BoundedSemaphore(CLIENTS_MAX)
 
     def process_request_thread(self, request: Json, client_address: Json) -> None:
         """Serve one connection, or close it if there are too many."""
-        self._client_count += 1
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
         try:
-            if self._client_count > CLIENTS_MAX:
-                self.shutdown_request(request)
-            else:
-                super().process_request_thread(request, client_address)
+            super().process_request_thread(request, client_address)
         finally:
-            self._client_count -= 1
+            self._places.release()
 
 
 async def serve_verbs(
