@@ -1,11 +1,14 @@
 """The log of `kwire serve`: each message is one line, whatever names clients choose."""
 
+import logging
+import sys
 from pathlib import Path
 
 import pytest
 
 from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.stderr_log import OneLine
 from kwire.testing.wire import WireClient
 from tests.support.command_line.cluster import eventually
 from tests.support.command_line.process import serve
@@ -37,3 +40,17 @@ def test_clients_cannot_forge_lines_of_the_log(tmp_path: Path) -> None:
     assert about
     for line in about:
         assert r"group=grüße\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J" in line
+
+
+def test_tracebacks_cannot_forge_lines_of_the_log() -> None:
+    formatter = OneLine("%(asctime)s %(levelname)s %(message)s")
+    try:
+        raise ValueError(GROUP)
+    except ValueError:
+        record = logging.LogRecord(
+            "kwire", logging.ERROR, __file__, 1, "failed", (), sys.exc_info()
+        )
+    first, *others = formatter.format(record).split("\n")
+    assert first.endswith(" ERROR failed")
+    assert any(r"forged\x1b[2J" in line for line in others)
+    assert all(line.startswith("  ") for line in others)
