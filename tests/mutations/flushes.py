@@ -1,0 +1,40 @@
+"""Mistakes in the order in which a log's records and indexes are synced."""
+
+from tests.mutations.table import Mutation
+
+ROLLS = "tests/log/test_roll_steps.py"
+
+MUTATIONS = (
+    Mutation(
+        name="recovery-of-a-compacted-log-writes-unsynced-indexes",
+        invariants=(83,),
+        path="kwire/log/recovery.py",
+        old="log.flush_state.keep_indexes(segment)",
+        new="log.flush_state.write_indexes(segment)",
+        test=f"{ROLLS}::test_power_loss_after_a_recovery_leaves_the_front_of_the_log",
+    ),
+    Mutation(
+        name="rolls-of-a-compacted-log-write-unsynced-indexes",
+        invariants=(83,),
+        path="kwire/log/flush_state.py",
+        old="        if is_compacted:\n",
+        new="        if False:\n",
+        test=f"{ROLLS}::test_power_loss_after_rolls_leaves_the_front_of_the_log",
+    ),
+    Mutation(
+        name="first-part-of-a-flush-ends-the-cut",
+        invariants=(83, 85),
+        path="kwire/log/flush_state.py",
+        old="        self.unsynced.has_cut = has_cut\n        return flush\n",
+        new="        return flush\n",
+        test=f"{ROLLS}::test_power_loss_between_parts_of_a_flush_leaves_the_front_of_the_log",
+    ),
+    Mutation(
+        name="clean-stop-writes-indexes-before-it-syncs-the-records",
+        invariants=(83,),
+        path="kwire/log/directories/directory_service.py",
+        old="                    await self.flusher.flush(log)\n                log.finish()",
+        new="                    pass\n                log.finish()",
+        test=f"{ROLLS}::test_power_loss_during_a_clean_stop_leaves_the_front_of_the_log",
+    ),
+)
