@@ -1,6 +1,7 @@
 """The names that `--secure` chooses. Loaded by every `kwire serve`, so it imports little."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,11 @@ def data_directories(properties: Mapping[str, str]) -> list[Path]:
 def default_folder(properties: Mapping[str, str]) -> Path:
     """Return the folder beside the first data directory, or that of the node's `kwire cluster`."""
     first = data_directories(properties)[0]
-    of_cluster = first.absolute().parent.parent / CLUSTER_FOLDER
-    if of_cluster.is_dir() and is_of_cluster(of_cluster):
-        return of_cluster
-    return first.with_name(f"{first.name}-secure")
+    with suppress(FileNotFoundError):  # Without a current directory, the start fails later.
+        of_cluster = first.absolute().parent.parent / CLUSTER_FOLDER
+        if of_cluster.is_dir() and is_of_cluster(of_cluster):
+            return of_cluster
+    return Path(f"{first}-secure")
 
 
 def is_of_cluster(folder: Path) -> bool:
