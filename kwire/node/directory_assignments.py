@@ -8,8 +8,7 @@ controller then removes the replica from the in-sync and eligible replicas, beca
 may replace one with records.
 
 A broker with a single directory has nothing to report until that directory replaces a lost one: a
-replica cannot lead while the metadata places it in a directory that its broker does not have. While
-its partition has no leader, the controller leaves it there, because the directory may come back.
+replica cannot lead while the metadata places it in a directory that its broker does not have.
 
 Rules: only differences from the metadata are sent, many partitions per request and one request at a
 time. An unanswered request is resent, with a growing delay. So is a partition that the controller
@@ -30,7 +29,7 @@ from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
 from kwire.replica.partition import Partition
-from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, is_directory, uuid_text
+from kwire.types import DirectoryId, TopicIdPartition, is_directory
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -82,17 +81,12 @@ class DirectoryAssignments:
     _rejected: dict[TopicIdPartition, Report] = attrs.field(factory=dict)
     """The rejected reports that wait to be sent again."""
     _has_pending: Signal = attrs.field(factory=Signal)
-    _missing: set[bytes] = attrs.field(factory=set)
-    """The missing directories that were logged."""
 
     def on_role_changed(self, partition: Partition) -> None:
         """Send the directory of a partition's log if the metadata have a different one."""
         key = partition.topic_id, partition.partition
         is_empty = self._is_lost(key) and partition.log.end_offset == 0
-        directory = self.directory_of(partition)
-        if partition.log.end_offset == 0:
-            self._log_missing(key, directory)
-        self.report(key, directory, is_empty=is_empty)
+        self.report(key, self.directory_of(partition), is_empty=is_empty)
 
     def report(self, key: TopicIdPartition, directory: bytes, *, is_empty: bool = False) -> None:
         """Send the directory of a replica if the metadata have a different one."""
@@ -126,22 +120,6 @@ class DirectoryAssignments:
         if directory == DirectoryId.LOST and is_directory(assigned):
             return False  # A heartbeat names the failed directory.
         return assigned != directory
-
-    def _log_missing(self, key: TopicIdPartition, directory: bytes) -> None:
-        """Log, once, a missing directory of replicas that have no leader until it is back."""
-        state = self._state(key)
-        if state is None or state.leader != NO_LEADER:
-            return
-        assigned = state.directory(self.node)
-        if assigned is None or not is_directory(assigned) or assigned == directory:
-            return
-        if assigned not in self._missing:
-            self._missing.add(assigned)
-            logger.error(
-                "log directory missing id=%s; add it to log.dirs again, or if its records are "
-                "lost, elect leaders with `kafka-leader-election.sh --election-type unclean`",
-                uuid_text(assigned),
-            )
 
     def _is_lost(self, key: TopicIdPartition) -> bool:
         """Return whether a replica was reported as lost, so its log may be in any directory."""

@@ -80,7 +80,7 @@ FIGURES: Final = {
     "Fetch in a session that names nothing": 2721,
     "Fetch that begins to wait": 2030,
     "Fetch that is woken": 2524,
-    "Fetch that is woken with 19 others": 1752,
+    "Fetch that is woken with 19 others": 1735,
     "Fetch of 20 partitions that begins to wait": 11148,
     "Fetch of 20 partitions that is woken": 6419,
     "Copy of a record to a follower": 9565,

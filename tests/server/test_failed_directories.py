@@ -1,14 +1,11 @@
 """Nodes whose log directories fail while they run, or come and go between runs."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
-import trio.testing
 
 from kwire import errors
 from kwire.codec.messages.assign_replicas_to_dirs import (
@@ -16,7 +13,6 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
 )
 from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
-from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
@@ -26,12 +22,11 @@ from kwire.node import core
 from kwire.node.broker import BrokerHalf
 from kwire.node.run import leaves
 from kwire.node.server import Server
-from kwire.raftmeta.controller.partitions import UNCLEAN
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
 from kwire.storage_format.directories import CannotOpenError, Identity, format_node, identify
 from kwire.testing.wire import TrioWireClient
-from kwire.types import NO_LEADER, uuid_text
+from kwire.types import NO_LEADER
 from tests.support.handlers.broker import one_batch
 from tests.support.server.nodes import config, create, new_node, parts_of, running
 
@@ -223,10 +218,17 @@ async def test_new_cluster_is_not_formatted_beside_an_unreadable_directory(tmp_p
     assert not (paths[0] / META_PROPERTIES).exists()
 
 
-async def test_partitions_of_a_directory_that_is_missing_have_no_leader_until_it_is_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def never_answered(half: BrokerHalf, request: AssignReplicasToDirsRequest) -> None:
+    await trio.sleep_forever()
+
+
+async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Empty logs in its place would look as if all records were lost. Kafka's lead."""
+    """Replicas of the removed directory have no leader before the controller gets a new place.
+
+    If the directory is back by then, so are their records.
+    """
     paths = [str(tmp_path / name) for name in ("a", "b")]
     metadata = str(tmp_path / "metadata")
     alone = {"log_dirs": paths[0], "metadata_log_dir": metadata}
@@ -240,106 +242,48 @@ async def test_partitions_of_a_directory_that_is_missing_have_no_leader_until_it
             codes = [await write(server, index, topic) for index in range(count)]
             assert codes == [errors.NONE] * count
         logs = parts_of(server).replicas.partitions
-        added = server.core.logs.directories[1]
-        assert all(logs.get("t", n).log.disk is not added.disk for n in range(4))
-        away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added.disk]
+        added = server.core.logs.directories[1].disk
+        assert all(logs.get("t", n).log.disk is not added for n in range(4))
+        away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added]
         assert 0 < len(away) < PARTITIONS
-        missing = uuid_text(added.directory_id)
-    reports = Reports()
-    for _ in range(2):
-        caplog.clear()
-        async with reports.record(), running(tmp_path, **alone) as server:
-            await reports.wait_answered()
-            codes = [await write(server, index, "u") for index in range(PARTITIONS)]
-            assert [n for n in range(PARTITIONS) if codes[n] != errors.NONE] == away
-            assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
-        (line,) = [line for line in caplog.messages if line.startswith("log directory missing")]
-        assert line.startswith(f"log directory missing id={missing}; add it to log.dirs again")
+    monkeypatch.setattr(BrokerHalf, "_assign_directories", never_answered)
+    async with running(tmp_path, **alone) as server:
+        assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
+        codes = [await write(server, index, "u") for index in range(PARTITIONS)]
+        assert [n for n in range(PARTITIONS) if codes[n] != errors.NONE] == away
+    monkeypatch.undo()
     async with running(tmp_path, **both) as server:
         logs = parts_of(server).replicas.partitions
-        assert [logs.get("t", n).log.end_offset for n in range(4)] == [4] * 4
-        ends = [1 if n in away else 3 for n in range(PARTITIONS)]
+        assert [logs.get("t", n).log.end_offset for n in range(4)] == [3] * 4
+        ends = [1 if n in away else 2 for n in range(PARTITIONS)]
         assert [logs.get("u", n).log.end_offset for n in range(PARTITIONS)] == ends
         codes = [await write(server, index, "u") for index in range(PARTITIONS)]
         assert codes == [errors.NONE] * PARTITIONS
 
 
-async def test_partitions_of_a_lost_directory_begin_anew_if_an_operator_elects_leaders(
-    tmp_path: Path,
+async def test_directories_are_reported_by_a_registered_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the directory is back later, its logs are set aside: the new ones have newer records."""
-    paths = [tmp_path / name for name in ("a", "b")]
-    metadata = str(tmp_path / "metadata")
-    alone = {"log_dirs": str(paths[0]), "metadata_log_dir": metadata}
-    both = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": metadata}
-    async with running(tmp_path, **both) as server:
-        await create(server, "t", partitions=PARTITIONS)
-        for index in range(PARTITIONS):
-            assert await write(server, index) == errors.NONE
-        away = [partition.partition for partition in server.core.logs.directories[1].logs]
-        assert 0 < len(away) < PARTITIONS
-    reports = Reports()
-    async with reports.record(), running(tmp_path, **alone) as server:
-        await reports.wait_answered()
-        async with await TrioWireClient.connect(*server.address) as client:
-            request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
-            response = await client.call(request, 2)
-        (topic,) = response.replica_election_results
-        elected = [each.partition_id for each in topic.partition_result if not each.error_code]
-        assert elected == sorted(away)
-        assert [await write(server, index) for index in range(PARTITIONS)] == [errors.NONE] * 8
-    async with running(tmp_path, **both) as server:
-        logs = parts_of(server).replicas.partitions
-        ends = [1 if n in away else 2 for n in range(PARTITIONS)]
-        assert [logs.get("t", n).log.end_offset for n in range(PARTITIONS)] == ends
-        assert [await write(server, index) for index in range(PARTITIONS)] == [errors.NONE] * 8
-    assert len(list(paths[1].glob("t-*-stray/*.log"))) == len(away), "nothing is removed"
-
-
-@attrs.define(eq=False)
-class Reports:
-    """The broker epochs in reports of directories; a context counts those sent meanwhile."""
-
-    epochs: list[int] = attrs.field(factory=list)
-    _answered: trio.Event = attrs.field(factory=trio.Event)
-
-    @asynccontextmanager
-    async def record(self) -> AsyncIterator[None]:
-        original = BrokerHalf._assign_directories
-
-        async def assign(
-            half: BrokerHalf, request: AssignReplicasToDirsRequest
-        ) -> AssignReplicasToDirsResponse:
-            self.epochs.append(request.broker_epoch)
-            response = await original(half, request)
-            self._answered.set()
-            return response
-
-        self._answered = trio.Event()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(BrokerHalf, "_assign_directories", assign)
-            yield
-
-    async def wait_answered(self) -> None:
-        """Wait until the controller has accepted a report, and what it decided is in force."""
-        with trio.fail_after(60):
-            await self._answered.wait()
-            await trio.testing.wait_all_tasks_blocked(0.1)
-
-
-async def test_directories_are_reported_by_a_registered_broker(tmp_path: Path) -> None:
     """A controller rejects the report of a broker that has no epoch yet, and answers it late."""
     paths = [str(tmp_path / name) for name in ("a", "b")]
     metadata = str(tmp_path / "metadata")
+    epochs, has_reported = [], trio.Event()
+    original = BrokerHalf._assign_directories
+
+    async def assign(
+        half: BrokerHalf, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        epochs.append(request.broker_epoch)
+        has_reported.set()
+        return await original(half, request)
+
     async with running(tmp_path, log_dirs=",".join(paths), metadata_log_dir=metadata) as server:
         await create(server, "t", partitions=PARTITIONS)
-    reports = Reports()
-    async with (
-        reports.record(),
-        running(tmp_path, log_dirs=paths[0], metadata_log_dir=metadata) as server,
-    ):
-        await reports.wait_answered()
-        assert set(reports.epochs) == {server.core.publisher.image.brokers[1].epoch}
+    monkeypatch.setattr(BrokerHalf, "_assign_directories", assign)
+    async with running(tmp_path, log_dirs=paths[0], metadata_log_dir=metadata) as server:
+        with trio.fail_after(60):
+            await has_reported.wait()
+        assert set(epochs) == {server.core.publisher.image.brokers[1].epoch}
 
 
 async def test_controller_learns_that_the_source_of_a_move_has_failed(

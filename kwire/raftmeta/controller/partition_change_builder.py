@@ -17,7 +17,7 @@ import attrs
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER
-from kwire.types import NO_LEADER, DirectoryId, is_directory
+from kwire.types import NO_LEADER, DirectoryId
 
 
 class Election(enum.Enum):
@@ -67,11 +67,6 @@ class PartitionChangeBuilder:
     """A broker that may have lost unflushed records and is therefore no longer eligible."""
     lost_log: int = NO_LEADER
     """A broker whose replica starts with an empty log, because its directory is gone."""
-    gives_up_missing: bool = False
-    """True if an operator gives up the records in missing directories.
-
-    Then a replica that has begun an empty log in another directory may lead as the last resort.
-    """
 
     def __attrs_post_init__(self) -> None:
         old = self.partition
@@ -110,20 +105,19 @@ class PartitionChangeBuilder:
 
     @property
     def _is_log_missed(self) -> bool:
-        """True if a replica has lost its log, whose records may still be elsewhere."""
-        return self.lost_log != NO_LEADER
+        """True if a replica has lost its log, and others may have records that it lacks."""
+        return self.lost_log != NO_LEADER and len(self.partition.replicas) > 1
 
     @property
     def _has_lost_last_known(self) -> bool:
-        """True if the last known leader has lost its log."""
+        """True if the last known leader has lost its log, so others may have more records."""
         return self._is_log_missed and self.partition.last_known_elr == (self.lost_log,)
 
     def _remove_lost_log(self) -> None:
         """Remove a replica that has lost its log from the ISR, even if it is the last member.
 
-        As leader it would delete all records from the other replicas, or hide those of a directory
-        that is only missing, so only an unclean election may choose it. This is the only case in
-        which an ISR is empty without ELR.
+        As leader it would delete all records from the other replicas, so only an unclean election
+        may choose it. This is the only case in which an ISR is empty without ELR.
         """
         if self._is_log_missed:
             self.isr = [replica for replica in self.isr if replica != self.lost_log]
@@ -165,10 +159,6 @@ class PartitionChangeBuilder:
             for replica in sorted(self.replicas, key=self._may_be_empty):
                 if self._may_lead(replica):
                     return Elected(replica, unclean=True)
-            for replica in self.replicas:
-                if self.gives_up_missing and self._is_missing(replica):
-                    self.directories[replica] = DirectoryId.UNASSIGNED
-                    return Elected(replica, unclean=True)
         return Elected(NO_LEADER)
 
     def _valid(self, replica: int) -> bool:
@@ -184,16 +174,6 @@ class PartitionChangeBuilder:
         directory = self.directories.get(replica)
         return self.acceptable(replica) and (
             directory is None or self.has_online(replica, directory)
-        )
-
-    def _is_missing(self, replica: int) -> bool:
-        """Return whether a live broker lacks the directory of its replica."""
-        directory = self.directories.get(replica)
-        return (
-            directory is not None
-            and is_directory(directory)
-            and self.acceptable(replica)
-            and not self.has_online(replica, directory)
         )
 
     def _last_known_leader_may(self) -> bool:

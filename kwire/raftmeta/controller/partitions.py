@@ -203,7 +203,6 @@ def _elect(
         return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
     change = state.change(topic.id, number)
     change.election = Election.PREFERRED if election_type == PREFERRED else Election.UNCLEAN
-    change.gives_up_missing = election_type == UNCLEAN
     record = change.build()
     if record is None and election_type == PREFERRED:
         return Outcome(errors.PreferredLeaderNotAvailable.code, _NO_PREFERRED)
@@ -359,7 +358,7 @@ def _assign_directory(
 ) -> list[PartitionChangeRecord]:
     """Return the record that moves a broker's replica to a directory; none if nothing changes."""
     partition = change.partition
-    if _is_known_empty(partition, broker.id) or _may_return(change, broker, directory):
+    if _is_known_empty(partition, broker.id):
         return []
     change.directories[broker.id] = directory
     if _has_lost_log(partition, broker, directory):
@@ -384,22 +383,6 @@ def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: byt
     if old is None or not is_directory(old) or broker.has_online(old):
         return False
     return broker.has_online(directory)
-
-
-def _may_return(change: PartitionChangeBuilder, broker: BrokerImage, directory: bytes) -> bool:
-    """Return whether the records in a missing directory are needed once it is back.
-
-    While there is no leader, the replica keeps its place there, so that it can lead again with its
-    log. An unclean election ends that. The broker reports the new directory again when the
-    replica's role changes.
-    """
-    partition = change.partition
-    return (
-        partition.leader == NO_LEADER
-        and not change.unclean
-        and is_directory(partition.directory(broker.id))
-        and _has_lost_log(partition, broker, directory)
-    )
 
 
 def _is_known_empty(partition: PartitionImage, broker: int) -> bool:

@@ -202,12 +202,11 @@ def test_broker_that_comes_back_without_a_directory_is_not_eligible_for_its_repl
     assert cluster.partition("t").leader == (2 if is_kept else -1), "1 has all records"
 
 
-@pytest.mark.parametrize("replicas", [[2, 1], [2]])
-@pytest.mark.parametrize("is_back", [False, True])
-def test_last_known_leader_leads_again_only_with_its_log(
-    replicas: list[int], is_back: bool
+@pytest.mark.parametrize(("replicas", "leader"), [([2, 1], -1), ([2], 2)])
+def test_last_known_leader_without_its_log_does_not_lead_where_others_have_records(
+    replicas: list[int], leader: int
 ) -> None:
-    """All replicas were killed, and the one that led last returns without its directory."""
+    """All replicas were killed, and the disk of the one that led last was replaced."""
     cluster = Cluster((1, 2))
     cluster.write(*feature_records({ELR: 1}))
     topic_id = cluster.topic("t", replicas)
@@ -222,14 +221,8 @@ def test_last_known_leader_leads_again_only_with_its_log(
     cluster.do(decide_heartbeat, beat(2, epoch))
     assert cluster.partition("t").leader == -1, "its replica is in the lost directory"
     cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
-    assert cluster.partition("t").leader == -1, "its log is empty"
-    if is_back:
-        cluster.state.sessions.forget(2)
-        returning = register(2, b"m", log_dirs=[directory(2), new_dir])
-        epoch = cluster.do(decide_register_broker, returning).broker_epoch
-        cluster.do(decide_heartbeat, beat(2, epoch))
-        assert cluster.partition("t").leader == 2
-        return
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.last_known_elr) == (leader, ())
     cluster.do(decide_elect_leaders, unclean_election())
     assert cluster.partition("t").leader == replicas[-1], "the one that may have records"
     cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
@@ -260,7 +253,7 @@ def test_replaced_disk_does_not_lead_without_elr_where_others_have_records() -> 
     cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
     new_dir = replace_disk(cluster, topic_id)
     partition = cluster.partition("t")
-    assert partition.leader == -1, "its log is empty"
+    assert (partition.leader, partition.isr) == (-1, ()), "its log is empty"
     cluster.do(decide_heartbeat, beat(2, 200))
     cluster.do(decide_rebalance_leaders, None)
     epoch = cluster.state.image.brokers[1].epoch
@@ -273,29 +266,10 @@ def test_replaced_disk_does_not_lead_without_elr_where_others_have_records() -> 
     assert cluster.partition("t").directory(1) == new_dir
 
 
-def test_only_replica_begins_anew_only_by_an_unclean_election() -> None:
-    """Its directory may be back at the next start: until then, no record counts as lost."""
+def test_replaced_disk_leads_where_no_other_replica_has_records() -> None:
     cluster = Cluster((1, 2))
-    topic_id = cluster.topic("t", [1])
-    new_dir = replace_disk(cluster, topic_id)
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.directory(1)) == (-1, directory(1))
-    cluster.do(decide_elect_leaders, unclean_election())
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.isr, partition.recovering) == (1, (1,), True)
-    epoch = cluster.state.image.brokers[1].epoch
-    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
-    assert cluster.partition("t").directory(1) == new_dir
-
-
-def test_only_replica_begins_anew_where_the_topic_allows_unclean_leaders() -> None:
-    cluster = Cluster((1, 2))
-    topic_id = cluster.topic("t", [1])
-    name = "unclean.leader.election.enable"
-    cluster.write(r.ConfigRecord(resource_type=TOPIC, resource_name="t", name=name, value="true"))
-    new_dir = replace_disk(cluster, topic_id)
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.directory(1)) == (1, new_dir)
+    new_dir = replace_disk(cluster, cluster.topic("t", [1]))
+    assert (cluster.partition("t").leader, cluster.partition("t").directory(1)) == (1, new_dir)
 
 
 @pytest.mark.parametrize("elr", [False, True])
