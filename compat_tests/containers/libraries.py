@@ -136,6 +136,19 @@ LIBRARIES = {
     "Node": node,
     "Go": go,
 }
+
+
+def start_module(library: str, environment: Mapping[str, str], image: str) -> subprocess.Popen[str]:
+    """Start a program of ``LIBRARIES``; it removes its container when its standard input ends."""
+    return subprocess.Popen(
+        [*LIBRARIES[library](), image],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 OBSERVED = {"lost-acknowledgement": 3, "cut-response": 3, "refused-heartbeat": 1}
 """Two records are sent in three requests; three are read, each once; one is read once."""
 

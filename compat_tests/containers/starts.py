@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from compat_tests.containers.libraries import LIBRARIES
+from compat_tests.containers.libraries import LIBRARIES, start_module
 from compat_tests.containers.podman import IMAGE, Podman, build_image, open_podman, serving
 from compat_tests.containers.round_trip import round_trip
 
@@ -50,13 +50,7 @@ def start(
     name: str, environment: Mapping[str, str], podman: Podman, topic: str
 ) -> tuple[float, float]:
     """Start one container; return the seconds until the module, and the node, were ready."""
-    process = subprocess.Popen(
-        [*LIBRARIES[name](), IMAGE],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start_module(name, environment, IMAGE)
     assert process.stdout is not None
     try:
         words = process.stdout.readline().split()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 
 import pytest
 
-from compat_tests.containers.libraries import LIBRARIES
+from compat_tests.containers.libraries import LIBRARIES, start_module
 from compat_tests.containers.podman import IMAGE, Podman
 from compat_tests.containers.round_trip import round_trip
 
@@ -21,13 +20,7 @@ SECONDS = 180
 def test_module_takes_kwire_for_kafka(
     library: str, docker: Mapping[str, str], podman: Podman, unique: Callable[[str], str]
 ) -> None:
-    process = subprocess.Popen(
-        [*LIBRARIES[library](), IMAGE],
-        env=docker,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start_module(library, docker, IMAGE)
     assert process.stdout is not None
     try:
         ready = re.fullmatch(r"ready (\S+) (?:PLAINTEXT://)?(\S+)\n", process.stdout.readline())
