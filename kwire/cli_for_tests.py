@@ -78,7 +78,8 @@ def add_proxy(commands: "argparse._SubParsersAction[P]", port: Port) -> P:
         help="let requests to any Kafka cluster go wrong, for tests",
         description="Pass the requests of clients on to the brokers of a cluster, and let those go "
         "wrong that a test wants, until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT`, "
-        "the address for clients. A broker with the id N gets the port PORT+1+N.",
+        "the address for clients. A broker with the id N gets the port PORT+1+N. While the cluster "
+        "cannot be reached, clients are disconnected, and a line of the log says why.",
         epilog="Exit codes: 0 clean shutdown, 1 bad usage, 2 an address is not available.",
     )
     proxy.add_argument(

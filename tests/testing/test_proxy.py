@@ -2,6 +2,8 @@
 
 import ssl
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -193,6 +195,41 @@ def test_a_target_that_comes_back_is_reached_by_the_same_port() -> None:
         broker.start()
         with WireClient(listed.host, listed.port) as client:
             assert produce(client, "orders") == 0
+
+
+def test_a_target_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    errors = tmp_path / "errors"
+    words = (f"--target=127.0.0.1:{port},127.0.0.1:1", "--listen=0")
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kwire", "proxy", *words],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        proxy_port = int(process.stdout.readline().rpartition(":")[2])
+        until_line(errors, f"target not reachable addresses=127.0.0.1:{port} (Connection refused)")
+        for _ in range(3):
+            with WireClient("127.0.0.1", proxy_port) as client, pytest.raises(Closed):
+                client.call(MetadataRequest(topics=[]), 12)
+        with Broker(port=port):
+            until_line(errors, f"target reachable address=127.0.0.1:{port}")
+            with WireClient("127.0.0.1", proxy_port) as client:
+                assert client.call(MetadataRequest(topics=[]), 12).brokers
+    finally:
+        process.kill()
+        process.communicate()
+    assert errors.read_text().count("target not reachable") == 1
+
+
+def until_line(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 30
+    while text not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text()
+        time.sleep(0.05)
 
 
 def test_a_log_in_passes_through_to_the_target() -> None:

@@ -5,7 +5,9 @@ after a restart of the proxy; with port 0, or if that port is unavailable, any f
 port stays open while the proxy runs. A broker with a new address keeps its port.
 """
 
+import errno
 import logging
+import os
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -18,22 +20,31 @@ from trio.abc import Stream
 from kwire.codec.frame import RequestHead
 from kwire.codec.primitives import MalformedError
 from kwire.net.listener import Address
+from kwire.node.run import leaves
 from kwire.testing.faults import Faults
 from kwire.testing.interception import Interception, Pause
 from kwire.testing.proxy.relay import Relay
 from kwire.testing.proxy.rewriting import Names, decode, names_in, rewrite
 from kwire.testing.releases import Release
 from kwire.testing.request_log import RequestLog
+from kwire.types import in_address
 
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 2000
 """The most connections at a time; further ones are closed at once."""
 CONNECT_S: Final = 10.0
+RETRY_S: Final = 1.0
+"""The delay before a start tries again to reach the target."""
 TOPICS_MAX: Final = 100_000
 BOOTSTRAP: Final = -1
 """The broker id that stands for connections to the proxy's first port."""
 _PORT_MAX: Final = 65535
+_SHORT: Final = (
+    *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT),
+    *(errno.EHOSTUNREACH, errno.ENETUNREACH),
+)
+"""Errors of connections that need no further explanation."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -59,12 +70,23 @@ class ProxiedCluster:
     _topics: dict[bytes, str] = attrs.field(factory=dict)
     _opening: dict[int, trio.Event] = attrs.field(factory=dict)
     """Set once the port of a broker is open, by the broker's id."""
+    _unreachable: set[int] = attrs.field(factory=set)
+    """The brokers whose last connection failed, which has been logged."""
     _connection_count: int = 0
 
     async def start(self, port: int) -> Address:
         """Listen for clients; return the address. Raises OSError."""
         self.addresses[BOOTSTRAP] = await self._listen(BOOTSTRAP, port)
         return self.bootstrap
+
+    async def watch_start(self) -> None:
+        """Log whether the target cannot be reached yet, and when it can, without a client."""
+        while True:
+            stream = await self._connect_to(BOOTSTRAP)
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
+                return
+            await trio.sleep(RETRY_S)
 
     @property
     def bootstrap(self) -> Address:
@@ -134,8 +156,7 @@ class ProxiedCluster:
         await trio.serve_listeners(serve, [listener])
 
     async def _serve(self, node: int, client: trio.SocketStream) -> None:
-        addresses = self.bootstrap_targets if node == BOOTSTRAP else [self.targets[node]]
-        stream = await self._connect_any(addresses)
+        stream = await self._connect_to(node)
         if stream is None:
             return
         interception = Interception(
@@ -144,14 +165,34 @@ class ProxiedCluster:
         async with stream:
             await Relay(client, stream, interception, self.rewrite).run()
 
-    async def _connect_any(self, addresses: Sequence[Address]) -> Stream | None:
-        """Return a connection to the first address that accepts one; None if none does."""
-        for address in addresses:
+    async def _connect_to(self, node: int) -> Stream | None:
+        """Return a connection to a broker, or to the first target that accepts one; None if none.
+
+        A log line says when a broker becomes unreachable, and when it is reachable again.
+        """
+        problems = []
+        for address in self.bootstrap_targets if node == BOOTSTRAP else [self.targets[node]]:
             try:
                 with trio.fail_after(CONNECT_S):
-                    return await self._connect(address)
+                    stream = await self._connect(address)
             except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
-                logger.info("broker not available target=%s:%d reason=%s", *address, error)
+                problems.append(f"{in_address(address.host)}:{address.port} ({_reason(error)})")
+            else:
+                if node in self._unreachable:
+                    self._unreachable.remove(node)
+                    logger.info(
+                        "target reachable address=%s:%d", in_address(address[0]), address[1]
+                    )
+                return stream
+        if node not in self._unreachable:
+            self._unreachable.add(node)
+            what = "--target" if node == BOOTSTRAP else "the address that the broker advertises"
+            logger.warning(
+                "target not reachable addresses=%s; clients are disconnected until it is: "
+                "start it, or correct %s",
+                ", ".join(problems),
+                what,
+            )
         return None
 
     async def _connect(self, target: Address) -> Stream:
@@ -160,6 +201,18 @@ class ProxiedCluster:
         stream = await trio.open_ssl_over_tcp_stream(*target, ssl_context=self.tls)
         await stream.do_handshake()
         return stream
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection failed: the error of its first attempt, in few words."""
+    if isinstance(error, trio.TooSlowError):
+        return f"no answer within {CONNECT_S:g} s"
+    cause: BaseException = error.__cause__ or error
+    if isinstance(cause, BaseExceptionGroup):
+        cause = next(leaves(cause))
+    if isinstance(cause, OSError) and cause.errno in _SHORT:
+        return os.strerror(cause.errno)  # The text of trio's errors repeats the address.
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 def _wall_ms() -> int:

@@ -75,6 +75,7 @@ def run_proxy(
                     bound = await nursery.start(serve_verbs, control_port, TITLE, verbs, proxy)
                     control_ready([Address("127.0.0.1", bound)])
                 ready([address])
+                nursery.start_soon(proxy.watch_start)
                 await signals.wait()
             except OSError as failure:
                 error = BrokerError(
