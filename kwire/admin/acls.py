@@ -125,7 +125,7 @@ async def list_acls(connection: Connection, selection: Selection) -> list[AclRow
 
 
 async def remove_acls(connection: Connection, selection: Selection) -> list[AclRow]:
-    """Remove the ACLs that match a selection, and return them; raise AdminError."""
+    """Remove the ACLs that match a selection, and return them; raise AdminError if none does."""
     filters = [
         _filter(DeleteAclsRequest.DeleteAclsFilter, selection, operation)
         for operation in operation_codes(selection.operations) or [ANY]
@@ -142,6 +142,8 @@ async def remove_acls(connection: Connection, selection: Selection) -> list[AclR
             _row(acl.resource_type, acl.resource_name, acl.pattern_type, acl)
             for acl in result.matching_acls
         ]
+    if not rows:
+        raise AdminError("no ACL matches; `kwire acls list` shows those that exist")
     return sorted(rows)
 
 

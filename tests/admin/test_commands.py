@@ -109,6 +109,8 @@ def test_acls_are_added_listed_and_removed(commands: Commands) -> None:
     ("arguments", "message"),
     [
         (("acls", "remove"), "this would remove every ACL; add --all"),
+        (("acls", "remove", "User:nobody"), "no ACL matches; `kwire acls list` shows those"),
+        (("users", "remove", "nobody"), "there is no user nobody"),
         (("acls", "add", "User:bob", "Read"), "name one operation or more, and a resource"),
         (("acls", "add", "bob", "Read", "--topic", "t"), "write User:bob"),
         (("acls", "list", "Fly"), "Fly is not an operation; choose from All, Read"),
