@@ -73,7 +73,9 @@ class NetworkChannel:
         elif node.id not in self._foreign:
             self._foreign.add(node.id)
             logger.error(
-                "another cluster's controller id=%d address=%s:%d own cluster=%s",
+                "another cluster's controller id=%d address=%s:%d own cluster=%s; name only "
+                "controllers of this cluster in controller.quorum.bootstrap.servers or "
+                "controller.quorum.voters, and format new nodes with its id",
                 node.id,
                 node.host,
                 node.port,

@@ -95,6 +95,8 @@ async def test_controllers_of_another_cluster_are_named_once(
     assert peers.calls > 10
     lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
     assert sorted(lines) == [
-        f"another cluster's controller id={n} address=node-{n}:9093 own cluster=test-cluster"
+        f"another cluster's controller id={n} address=node-{n}:9093 own cluster=test-cluster; "
+        "name only controllers of this cluster in controller.quorum.bootstrap.servers or "
+        "controller.quorum.voters, and format new nodes with its id"
         for n in (2, 3)
     ]
