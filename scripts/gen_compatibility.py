@@ -1,11 +1,13 @@
 """The generator of docs/compatibility.md: the tested functions of each client and tool, and counts.
 
 The tests are read, not run: a row is a test's docstring's first line, or its name if it has no
-docstring. The counts are those that the suites have written to compat_tests/results.json.
+docstring. A docstring that begins with a source, such as a KIP, follows the name in brackets. The
+counts are those that the suites have written to compat_tests/results.json.
 """
 
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +96,8 @@ These ran once, by hand, and are not part of `scripts/test`:
   storage.
 """
 BROKERS: Final = ("kwire", "kafka")
+SOURCE: Final = re.compile(r"(also )?(KIP-|RFC |invariants? )\d", re.IGNORECASE)
+"""The beginning of a docstring that names a source before it says anything, if it does."""
 Counts = dict[str, dict[str, dict[str, Any]]]
 """The counts by suite and broker."""
 
@@ -166,7 +170,9 @@ def section(name: str, title: str, results: Counts) -> str:
 
 
 def first_line(test: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    doc = ast.get_docstring(test)
-    if doc is not None:
-        return doc.partition("\n")[0].rstrip(".").replace("|", "\\|")
-    return test.name.removeprefix("test_").replace("_", " ")
+    """Return a test's docstring's first line, its name, or both."""
+    name = test.name.removeprefix("test_").replace("_", " ")
+    doc = (ast.get_docstring(test) or "").partition("\n")[0].rstrip(".").replace("|", "\\|")
+    if SOURCE.match(doc):
+        return f"{name} ({doc[0].lower() if doc[1].islower() else doc[0]}{doc[1:]})"
+    return doc or name

@@ -1,5 +1,6 @@
 """The lists of foreign suites give for every test the expected result, or why it is left out."""
 
+import ast
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,28 @@ def counts_of() -> Callable[..., dict[str, Any] | None]:
         str(ROOT / "scripts" / "gen_compatibility.py")
     )["counts_of"]
     return function
+
+
+@pytest.mark.parametrize(
+    ("docstring", "row"),
+    [
+        (None, "session ends with its token"),
+        (
+            "A session is not longer than its token.\n\nMore.",
+            "A session is not longer than its token",
+        ),
+        ("KIP-368.", "session ends with its token (KIP-368)"),
+        ("Also KIP-1 and 2.", "session ends with its token (also KIP-1 and 2)"),
+        ("RFC 7628: a | b.", "session ends with its token (RFC 7628: a \\| b)"),
+    ],
+)
+def test_row_that_would_only_name_a_source_says_what_is_tested(
+    docstring: str | None, row: str
+) -> None:
+    body = "pass" if docstring is None else repr(docstring)
+    (test,) = ast.parse(f"def test_session_ends_with_its_token():\n    {body}").body
+    first_line = runpy.run_path(str(ROOT / "scripts" / "gen_compatibility.py"))["first_line"]
+    assert first_line(test) == row
 
 
 @pytest.mark.parametrize("nodes", ["", "_3_nodes"])
