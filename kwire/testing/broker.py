@@ -122,10 +122,13 @@ class _Threaded:
         """The number of lines that the broker has logged in total."""
         return self._nodes.log.count
 
-    def end_pauses(self) -> None:
-        """Resume every paused node, as the fixtures do at the end of each test."""
-        if any(node.pause.is_on for node in self._nodes.nodes.values()):
+    def end_outages(self) -> None:
+        """Resume paused nodes and free full disks, as the fixtures do at the end of each test."""
+        nodes = self._nodes.nodes.values()
+        if any(node.pause.is_on for node in nodes):
             self._loop.call(self._nodes.resume)
+        if any(node.disk_space.is_full for node in nodes):
+            self._loop.call(self._nodes.free_disk)
 
     # Topics ---------------------------------------------------------------------------------
     def create_topic(
@@ -287,6 +290,17 @@ class Broker(_Threaded):
         """Answer the clients' requests that have waited since :meth:`pause`, and later ones."""
         self._loop.call(self._nodes.resume)
 
+    def fill_disk(self) -> None:
+        """Reject records with KAFKA_STORAGE_ERROR, as with a full disk, until :meth:`free_disk`.
+
+        Reads go on. Commits of groups and transactions are records too. A restart changes nothing.
+        """
+        self._loop.call(self._nodes.fill_disk)
+
+    def free_disk(self) -> None:
+        """Leave space for records again, after :meth:`fill_disk`."""
+        self._loop.call(self._nodes.free_disk)
+
 
 class Cluster(_Threaded):
     """Several nodes, each a broker and a controller: ``with Cluster(3) as cluster: ...``.
@@ -337,6 +351,19 @@ class Cluster(_Threaded):
     def resume(self, node: int) -> None:
         """Answer the clients' requests that have waited since :meth:`pause`, and later ones."""
         self._loop.call(self._nodes.resume, node)
+
+    def fill_disk(self, node: int) -> None:
+        """Have a node reject records with KAFKA_STORAGE_ERROR, as with a full disk.
+
+        Reads go on. Commits of groups and transactions are records too. The node keeps its
+        leaderships, and as a follower falls out of sync. A restart changes nothing, but
+        :meth:`free_disk` does.
+        """
+        self._loop.call(self._nodes.fill_disk, node)
+
+    def free_disk(self, node: int) -> None:
+        """Leave space for records again, after :meth:`fill_disk`."""
+        self._loop.call(self._nodes.free_disk, node)
 
     def move_leader(self, topic: str, node: int, partition: int = 0) -> None:
         """Make an in-sync replica the leader of a partition."""

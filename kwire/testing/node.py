@@ -28,6 +28,7 @@ from kwire.node.server import Server, make_node
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.secure.location import ADMIN
 from kwire.storage_format.directories import CannotOpenError
+from kwire.testing.disk_space import DiskSpace
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
 from kwire.testing.interception import InterceptingListeners, Interception, Pause
@@ -65,6 +66,7 @@ class LocalNode:
     release: Release | None = None
     """The older release of Kafka that clients see; None for the newest."""
     pause: Pause = attrs.field(factory=Pause)
+    disk_space: DiskSpace = attrs.field(factory=DiskSpace)
     server: Server | None = None
     """The running node; None while it is stopped."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -114,7 +116,7 @@ class LocalNode:
                 await Upkeep(self.secure, (), writes_client_files=False).prepare(server)
 
     def _intercept(self, config: BrokerConfig) -> Environment:
-        """Return the environment with listeners that record requests and apply the faults.
+        """Return the environment with disks that can be full, and listeners that apply the faults.
 
         The listener between brokers has no faults, unless it is also the clients' only listener.
         """
@@ -135,7 +137,9 @@ class LocalNode:
             listeners = environment.open_listeners(limits, metrics)
             return InterceptingListeners(interception, for_clients, listeners)
 
-        return attrs.evolve(environment, open_listeners=open_listeners)
+        return attrs.evolve(
+            environment, disks=self.disk_space.disks(), open_listeners=open_listeners
+        )
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self.image.topics.get(topic_id)

@@ -167,6 +167,20 @@ class LocalCluster:
             each.pause.end()
 
     def _select(self, node: int | None) -> list[LocalNode]:
+    async def fill_disk(self, node: int | None = None) -> None:
+        """Leave no space in the log directories of one node, or of all; see :meth:`free_disk`.
+
+        The node rejects records with KAFKA_STORAGE_ERROR, and reads go on. A restart does not
+        change that.
+        """
+        for each in self._select(node):
+            each.disk_space.fill()
+
+    async def free_disk(self, node: int | None = None) -> None:
+        """Leave space for records again, after :meth:`fill_disk`."""
+        for each in self._select(node):
+            each.disk_space.free()
+
         if node is None:
             return list(self.nodes.values())
         if node not in self.nodes:

@@ -73,12 +73,13 @@ class Brokers:
             self._counts[broker] = (broker.log_line_count, broker.requests.total)
 
     def end_test(self, *, has_failed: bool) -> None:
-        """Resume paused brokers and remove faults; raise BrokerError if one has not happened.
+        """Resume paused brokers, free full disks and remove faults.
 
-        A shared broker that stays paused would make later tests wait for no visible reason.
+        A shared broker that stays paused, or whose disk stays full, would make later tests wait for
+        no visible reason. Raises BrokerError if a fault has not happened.
         """
         for broker in self._counts:
-            broker.end_pauses()
+            broker.end_outages()
             if has_failed:
                 broker.faults.clear()
             else:

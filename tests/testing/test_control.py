@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kwire.cluster.ports import free_ports
-from kwire.errors import NotLeaderOrFollower
+from kwire.errors import KafkaStorageError, NotLeaderOrFollower
 from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import begin_transaction, end_offset, produce
 from tests.support.testing.control import Controlled, run_controlled
@@ -83,6 +83,15 @@ def test_a_paused_broker_answers_when_it_is_resumed(server: Controlled, client: 
     server.call("resume")
     sender.join(10)
     assert codes == [0]
+
+
+def test_a_disk_is_full_until_it_is_freed(server: Controlled, client: WireClient) -> None:
+    server.call("fill-disk")
+    assert server.call("state")["nodes"][0]["is_disk_full"] is True
+    assert produce(client, "orders") == KafkaStorageError.code
+    server.call("free-disk", node=1)
+    assert produce(client, "orders") == 0
+    assert server.call("state")["nodes"][0]["is_disk_full"] is False
 
 
 def test_the_clock_moves_over_http(server: Controlled, client: WireClient) -> None:

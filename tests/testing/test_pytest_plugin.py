@@ -45,7 +45,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_module
 
 
-def test_pause_ends_with_its_test(run: Run) -> None:
+def test_pauses_and_full_disks_end_with_their_test(run: Run) -> None:
     result = run("""
         from client import send_and_read
 
@@ -54,12 +54,17 @@ def test_pause_ends_with_its_test(run: Run) -> None:
             kafka_cluster.pause(2)
             assert False
 
+        def test_fills(kafka, kafka_cluster):
+            kafka.fill_disk()
+            kafka_cluster.fill_disk(2)
+            assert False
+
         def test_other(kafka, kafka_cluster, kafka_topic):
             assert send_and_read(kafka.bootstrap_servers, kafka_topic) == b"value"
             kafka_cluster.create_topic("orders", 3)
             assert send_and_read(kafka_cluster.bootstrap_servers, "orders") == b"value"
     """)
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=1, failed=2)
 
 
 def test_one_broker_serves_the_session_with_unique_topics(run: Run) -> None:

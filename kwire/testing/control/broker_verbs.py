@@ -25,6 +25,7 @@ async def state(broker: LocalCluster) -> Json:
                 "port": node.address.port,
                 "is_running": node.server is not None,
                 "is_paused": node.pause.is_on,
+                "is_disk_full": node.disk_space.is_full,
             }
             for node in broker.nodes.values()
         ],
@@ -176,6 +177,18 @@ async def resume(broker: LocalCluster, node: int | None = None) -> Json:
     return {}
 
 
+async def fill_disk(broker: LocalCluster, node: int | None = None) -> Json:
+    """Have a node reject records with KAFKA_STORAGE_ERROR, as with a full disk, until freed."""
+    await broker.fill_disk(node)
+    return {}
+
+
+async def free_disk(broker: LocalCluster, node: int | None = None) -> Json:
+    """Leave space for records again, after a disk was filled."""
+    await broker.free_disk(node)
+    return {}
+
+
 async def move_leader(broker: LocalCluster, topic: str, node: int, partition: int = 0) -> Json:
     """Make an in-sync replica the leader of a partition."""
     await operations.move_leader(broker, topic, partition, node)
@@ -226,6 +239,8 @@ BROKER_VERBS = (
     restart,
     pause,
     resume,
+    fill_disk,
+    free_disk,
     move_leader,
     move_coordinator,
     rebalance,
