@@ -6,7 +6,7 @@ fault has not happened as often as the test wanted, that is an error at the end 
 the test did not test what it claims to.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Final, Literal, NamedTuple, TypedDict, Unpack
 
@@ -14,10 +14,20 @@ import attrs
 
 from kwire.codec.apis import BY_NAME
 from kwire.errors import BY_CODE, KafkaError, kafka_name
-from kwire.testing.errors import BrokerError
+from kwire.testing.arguments import check_number, check_text, check_whole
+from kwire.testing.errors import BrokerError, WrongArgument
 
 _BY_NAME: Final = {kafka_name(error): error for error in BY_CODE.values()}
 _WITH_RECORDS: Final = ("Produce", "Fetch")
+_CONDITIONS: Final[Mapping[str, Callable[[str, object], None]]] = {
+    "topic": check_text,
+    "partition": check_whole,
+    "group": check_text,
+    "client_id": check_text,
+    "node": check_whole,
+    "times": check_whole,
+}
+"""The checks of the fields that may also be None."""
 
 
 class Subjects(NamedTuple):
@@ -150,9 +160,10 @@ class Faults:
         a partition, only that one fails, even if a request names others too, provided that the API
         has an error code for each.
         """
+        check_text("error", error)
         if error not in _BY_NAME:
             hint = _hint(error, _BY_NAME) or ", such as REQUEST_TIMED_OUT"
-            raise BrokerError(f"{error} is not one of Kafka's errors{hint}")
+            raise WrongArgument(f"{error} is not one of Kafka's errors{hint}")
         return self._add(Fault(action="fail", api=api, error=_BY_NAME[error], **conditions))
 
     def delay(self, api: str, seconds: float, **conditions: Unpack[Conditions]) -> Fault:
@@ -188,15 +199,23 @@ class Faults:
         A Fetch whose response has no records of these partitions is not counted.
         """
         if api not in _WITH_RECORDS:
-            raise BrokerError(f"{api} has no records to corrupt; {' and '.join(_WITH_RECORDS)} do")
+            raise WrongArgument(
+                f"{api} has no records to corrupt; {' and '.join(_WITH_RECORDS)} do"
+            )
         return self._add(Fault(action="corrupt", api=api, **conditions))
 
     def _add(self, fault: Fault) -> Fault:
         check_api(fault.api)
+        check_whole("nth", fault.nth)
+        for name, check in _CONDITIONS.items():
+            if (value := getattr(fault, name)) is not None:
+                check(name, value)
         if fault.nth < 1:
-            raise BrokerError(f"nth={fault.nth}: requests are counted from 1")
+            raise WrongArgument(f"nth={fault.nth}: requests are counted from 1")
         if fault.times is not None and fault.times < 1:
-            raise BrokerError(f"times={fault.times}: a fault happens once or more; None is always")
+            raise WrongArgument(
+                f"times={fault.times}: a fault happens once or more; None (in JSON null) is always"
+            )
         fault.id = next(self._ids)
         self.faults.append(fault)
         return fault
@@ -241,10 +260,11 @@ class Faults:
 
 
 def check_api(api: str) -> None:
-    """Raise BrokerError unless Kafka has an API with this name."""
+    """Raise WrongArgument unless Kafka has an API with this name."""
+    check_text("api", api)
     if api not in BY_NAME:
         hint = _hint(api, BY_NAME) or ", such as Produce or Fetch"
-        raise BrokerError(f"{api} is not one of Kafka's APIs{hint}")
+        raise WrongArgument(f"{api} is not one of Kafka's APIs{hint}")
 
 
 def _hint(name: str, names: Collection[str]) -> str:
@@ -256,6 +276,7 @@ def _hint(name: str, names: Collection[str]) -> str:
 
 
 def _time(seconds: float) -> float:
+    check_number("seconds", seconds)
     if not 0 <= seconds < 1 << 20:
-        raise BrokerError(f"{seconds} is not a time in seconds from 0 to {1 << 20}")
+        raise WrongArgument(f"{seconds} is not a time in seconds from 0 to {1 << 20}")
     return seconds

@@ -26,8 +26,9 @@ from kwire.net.listener import Address
 from kwire.node.environment import this_computer
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.storage_format.directories import format_node
+from kwire.testing.arguments import check_number, check_whole
 from kwire.testing.clock import MockTime
-from kwire.testing.errors import BrokerError
+from kwire.testing.errors import BrokerError, WrongArgument
 from kwire.testing.faults import Faults
 from kwire.testing.folders import temporary_folder
 from kwire.testing.log_lines import LogLines
@@ -166,7 +167,6 @@ class LocalCluster:
         for each in self._select(node):
             each.pause.end()
 
-    def _select(self, node: int | None) -> list[LocalNode]:
     async def fill_disk(self, node: int | None = None) -> None:
         """Leave no space in the log directories of one node, or of all; see :meth:`free_disk`.
 
@@ -181,11 +181,12 @@ class LocalCluster:
         for each in self._select(node):
             each.disk_space.free()
 
+    def _select(self, node: int | None) -> list[LocalNode]:
         if node is None:
             return list(self.nodes.values())
         if node not in self.nodes:
             raise BrokerError(
-                f"there is no node {node}; the ids are {', '.join(map(str, self.nodes))}"
+                f"there is no node {node!r}; the ids are {', '.join(map(str, self.nodes))}"
             )
         return [self.nodes[node]]
 
@@ -211,8 +212,11 @@ class LocalCluster:
         """
         if self._time is None:
             raise BrokerError("the clock is the system's: open the broker with clock=MockTime()")
+        check_number("seconds", seconds)
         if not 0 <= seconds < ADVANCE_MAX_S:
-            raise BrokerError(f"cannot advance by {seconds} s: a clock moves from 0 s to 10 years")
+            raise WrongArgument(
+                f"cannot advance by {seconds} s: a clock moves from 0 s to 10 years"
+            )
         self._time.move(seconds)
         with trio.move_on_after(SETTLING_S):
             await wait_all_tasks_blocked()
@@ -233,6 +237,8 @@ class LocalCluster:
         self, name: str, partitions: int, replication_factor: int, settings: Mapping[str, object]
     ) -> None:
         """Create a topic as :meth:`create_topic` does, with the settings in one mapping."""
+        check_whole("partitions", partitions)
+        check_whole("replication_factor", replication_factor)
         shape = CreateTopicsRequest.CreatableTopic
         topic = shape(
             name=name,
@@ -385,8 +391,10 @@ async def open_nodes(
 
     ``port`` is the first node's; the others get the following ports.
     """
+    check_whole("count", count)
+    check_whole("port", port)
     if not 1 <= count <= NODES_AT_MOST:
-        raise BrokerError(f"a cluster has from 1 to {NODES_AT_MOST} nodes, not {count}")
+        raise WrongArgument(f"a cluster has from 1 to {NODES_AT_MOST} nodes, not {count}")
     settings, log, faults, requests = kafka_settings(arguments), LogLines(), Faults(), RequestLog()
     error: Exception | None = None
     with log.attach(), temporary_folder() as folder:

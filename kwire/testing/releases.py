@@ -18,6 +18,7 @@ from kwire.net.framing import Disconnect
 from kwire.storage_format.format import KRAFT_VERSION
 from kwire.storage_format.releases import BadLevelError, feature_levels
 from kwire.testing.alterations import Alteration, Ending, answer_as_is
+from kwire.testing.arguments import check_text
 from kwire.testing.errors import BrokerError
 from kwire.testing.release_versions import LAST_VERSIONS, OLDER_RELEASES
 
@@ -99,6 +100,7 @@ class Release:
 
 def parse_release(name: str) -> Release:
     """Return the release ``3.7`` or ``3.7.1``; raise BrokerError if it is not in the table."""
+    check_text("max_versions", name)
     minor = ".".join(name.split(".")[:2])
     if minor not in RELEASES:
         raise BrokerError(

@@ -19,6 +19,7 @@ from kwire.errors import (
     NotCoordinator,
     TransactionalIdNotFound,
 )
+from kwire.testing.arguments import check_number, check_whole
 from kwire.testing.errors import BrokerError
 from kwire.testing.nodes import LocalCluster, error_name
 from kwire.types import NO_LEADER, TopicPartition
@@ -40,6 +41,7 @@ class NotYet(Exception):
 
 async def wait_until(what: str, look: Callable[[], Awaitable[None]], timeout: float) -> None:
     """Wait until ``look`` does not raise NotYet; raise BrokerError after ``timeout`` seconds."""
+    check_number("timeout", timeout)
     deadline = trio.current_time() + timeout
     while True:
         try:
@@ -55,6 +57,8 @@ async def wait_topic(
     cluster: LocalCluster, name: str, partitions: int | None = None, timeout: float = TIMEOUT_S
 ) -> None:
     """Wait until every node has the topic, with leaders and ``partitions`` partitions if given."""
+    if partitions is not None:
+        check_whole("partitions", partitions)
 
     async def look() -> None:
         for node in cluster.running:
@@ -80,6 +84,8 @@ async def wait_leader(
     timeout: float = TIMEOUT_S,
 ) -> int:
     """Wait until all nodes know the same running leader, ``node`` if given; return its id."""
+    if node is not None:
+        check_whole("node", node)
     leaders: set[int] = set()
 
     async def look() -> None:
@@ -106,6 +112,8 @@ async def wait_in_sync(
     timeout: float = TIMEOUT_S,
 ) -> None:
     """Wait until ``count`` replicas of a partition are in sync; None means all of them."""
+    if count is not None:
+        check_whole("count", count)
 
     async def look() -> None:
         for node in cluster.running:
@@ -124,6 +132,7 @@ async def wait_group(
     cluster: LocalCluster, group: str, members: int = 1, timeout: float = TIMEOUT_S
 ) -> None:
     """Wait until a group has exactly ``members`` members, all with assignments; 0: it is empty."""
+    check_whole("members", members)
 
     async def look() -> None:
         for node in cluster.running:
@@ -154,6 +163,7 @@ async def wait_lag(
     Without ``topic``, these are the partitions for which the group has committed any offset. A
     partition of ``topic`` without a committed offset counts from its first record.
     """
+    check_whole("lag", lag)
 
     async def look() -> None:
         offsets = await _committed_offsets(cluster, group)

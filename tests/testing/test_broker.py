@@ -65,11 +65,25 @@ def test_settings_have_kafkas_names_with_underscores() -> None:
         ({"listeners": "PLAINTEXT://:9092"}, "listeners cannot be set"),
         ({"num_partitions": 0}, "num.partitions"),
         ({"port": 1 << 16}, "65536"),
+        ({"port": "9092"}, "port must be a whole number, not '9092'"),
+        ({"max_versions": 3.7}, "max_versions must be a string, not 3.7"),
     ],
 )
 def test_a_wrong_setting_is_one_clear_error(settings: dict[str, object], message: str) -> None:
     with pytest.raises(BrokerError, match=message), Broker(**settings):  # type: ignore[arg-type]
         pass
+
+
+def test_a_count_that_is_no_number_is_a_clear_error() -> None:
+    cluster = Cluster("3")  # type: ignore[arg-type]
+    with pytest.raises(BrokerError, match="count must be a whole number, not '3'"), cluster:
+        pass
+    with Broker() as broker:
+        message = "partitions must be a whole number, not '2'"
+        with pytest.raises(BrokerError, match=message):
+            broker.create_topic("orders", "2")  # type: ignore[arg-type]
+        with pytest.raises(BrokerError, match=message):
+            broker.wait_topic("orders", "2")  # type: ignore[arg-type]
 
 
 def test_a_port_in_use_is_a_clear_error_that_leaves_nothing(place: Path) -> None:

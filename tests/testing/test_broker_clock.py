@@ -151,6 +151,14 @@ def values(broker: Broker, topic: str) -> list[bytes | None]:
     ]
 
 
+def test_a_time_that_is_no_number_is_a_clear_error() -> None:
+    with Broker() as broker:
+        with pytest.raises(BrokerError, match="seconds must be a number, not '1'"):
+            broker.clock.advance("1")  # type: ignore[arg-type]
+        with pytest.raises(BrokerError, match="timeout must be a number, not '1'"):
+            broker.wait_topic("orders", timeout="1")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("seconds", [-1, 1e10, float("nan")])
 def test_a_wrong_time_is_a_clear_error(seconds: float) -> None:
     with Broker() as broker, pytest.raises(BrokerError, match="cannot advance by"):

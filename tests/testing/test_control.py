@@ -125,7 +125,14 @@ def test_pages_of_browsers_are_refused(server: Controlled, headers: dict[str, st
         ("advance-clock", {"seconds": True}, 400, "seconds must be a JSON number"),
         ("advance-clock", {"minutes": 1}, 400, "no argument minutes; its arguments: seconds"),
         ("advance-clock", [], 400, "a JSON object"),
-        ("add-fault", {"action": "burn", "api": "Fetch"}, 409, "the actions are fail, delay"),
+        ("add-fault", {"action": "burn", "api": "Fetch"}, 400, "the actions are fail, delay"),
+        (
+            "add-fault",
+            {"action": "drop", "api": "Fetch", "times": 0},
+            400,
+            "times=0: a fault happens once or more; None (in JSON null) is always",
+        ),
+        ("delete-topics", {"names": [1]}, 400, "names must be a JSON array of strings, not [1]"),
         ("start", {"node": 7}, 409, "there is no node 7"),
         ("burn", {}, 404, "no verb /v1/burn"),
     ],
@@ -136,6 +143,13 @@ def test_a_wrong_call_is_a_clear_error(
     answer = server.request("POST", f"/v1/{verb}", values)
     assert answer[0] == status
     assert reason in answer[1]["error"]
+
+
+@pytest.mark.parametrize("body", [b"{seconds: 1}", b"\xff", b"[" * 100_000], ids="abc")
+def test_invalid_json_is_a_clear_error(server: Controlled, body: bytes) -> None:
+    status, answer = server.request("POST", "/v1/advance-clock", body=body)
+    assert status == 400
+    assert answer["error"].startswith("the arguments are not valid JSON: ")
 
 
 def test_every_verb_is_described(server: Controlled) -> None:

@@ -3,7 +3,7 @@
 import gzip
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -278,6 +278,27 @@ def test_fault_that_can_never_happen_is_rejected(broker: Broker, count: int) -> 
         broker.faults.drop("Produce", times=count)
     with pytest.raises(BrokerError, match=f"nth={count}: requests are counted from 1"):
         broker.faults.drop("Produce", nth=count)
+    assert not broker.faults.faults
+
+
+@pytest.mark.parametrize(
+    ("arrange", "message"),
+    [
+        (lambda f: f.delay("Produce", "1"), "seconds must be a number, not '1'"),
+        (lambda f: f.throttle("Produce", None), "seconds must be a number, not None"),
+        (lambda f: f.drop("Produce", times="2"), "times must be a whole number, not '2'"),
+        (lambda f: f.drop("Produce", nth=1.5), "nth must be a whole number, not 1.5"),
+        (lambda f: f.drop("Produce", partition="0"), "partition must be a whole number, not '0'"),
+        (lambda f: f.drop("Produce", topic=3), "topic must be a string, not 3"),
+        (lambda f: f.drop(3), "api must be a string, not 3"),
+        (lambda f: f.fail("Produce", 6), "error must be a string, not 6"),
+    ],
+)
+def test_a_wrong_type_is_an_error_that_names_the_argument(
+    broker: Broker, arrange: Callable[[Faults], object], message: str
+) -> None:
+    with pytest.raises(BrokerError, match=f"^{message}$"):
+        arrange(broker.faults)
     assert not broker.faults.faults
 
 

@@ -5,7 +5,7 @@ from typing import Protocol, cast
 
 from kwire.errors import kafka_name
 from kwire.testing.control.table import Json
-from kwire.testing.errors import BrokerError
+from kwire.testing.errors import WrongArgument
 from kwire.testing.faults import Conditions, Fault, Faults
 from kwire.testing.request_log import RequestLog
 
@@ -82,7 +82,7 @@ async def add_fault(
         "corrupt": lambda: faults.corrupt(api, **conditions),
     }
     if action not in add:
-        raise BrokerError(f"there is no action {action}; the actions are {', '.join(add)}")
+        raise WrongArgument(f"there is no action {action}; the actions are {', '.join(add)}")
     return _show(add[action]())
 
 

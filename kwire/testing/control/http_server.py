@@ -1,14 +1,16 @@
 """The HTTP server of the verbs, for tests in other languages.
 
 ``POST /v1/VERB`` takes a JSON object of arguments and returns JSON: 200 with the result; 400 for
-wrong arguments and 409 for a failure, both with ``{"error": reason}``. ``GET /v1/openapi.json``
-describes all verbs. Rules: it listens on the loopback address, except inside a container, whose
-user decides who reaches the port. Requests from a web page are rejected, because the verbs destroy
-data; on the loopback address also requests for another host, as after DNS rebinding. The standard
-library's server answers each connection in a thread, and the verbs run in the node's loop.
+wrong arguments, 409 for a failure and 500 for a bug of kwire, each with ``{"error": reason}``.
+``GET /v1/openapi.json`` describes all verbs. Rules: it listens on the loopback address, except
+inside a container, whose user decides who reaches the port. Requests from a web page are rejected,
+because the verbs destroy data; on the loopback address also requests for another host, as after DNS
+rebinding. The standard library's server answers each connection in a thread, and the verbs run in
+the node's loop.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,7 +21,9 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from kwire.testing.control.table import Json, Verb, openapi
-from kwire.testing.errors import BrokerError
+from kwire.testing.errors import BrokerError, WrongArgument
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -62,11 +66,18 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
         except BadRequest as error:
             self.close_connection = True  # The body may not have been read.
             status, result = error.status, {"error": str(error)}
+        except WrongArgument as error:
+            status, result = 400, {"error": str(error)}
         except BrokerError as error:
             status, result = 409, {"error": str(error)}
         except (trio.RunFinishedError, trio.Cancelled):
             self.close_connection = True
             status, result = 503, {"error": "the broker is shutting down"}
+        except (ConnectionError, TimeoutError):  # The client has gone, or sends too slowly.
+            raise
+        except Exception as error:
+            logger.exception("verb failed path=%s", self.path)
+            status, result = 500, {"error": f"kwire has failed: {error!r}"}
         data = json.dumps(result).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -96,9 +107,9 @@ class _Handler(BaseHTTPRequestHandler, Generic[T]):
             raise BadRequest(413, f"the arguments need a Content-Length up to {BODY_BYTES_MAX}")
         try:
             values = json.loads(self.rfile.read(int(size)) or b"{}")
-            verb.check(values)
-        except (ValueError, BrokerError) as error:
-            raise BadRequest(400, str(error)) from error
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(400, f"the arguments are not valid JSON: {error}") from error
+        verb.check(values)
         call = partial(verb.call, self.server.target, values)
         return trio.from_thread.run(call, trio_token=self.server.token)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, Union, g
 
 import attrs
 
-from kwire.testing.errors import BrokerError
+from kwire.testing.errors import WrongArgument
 
 T = TypeVar("T")
 
@@ -53,12 +53,14 @@ class Argument(NamedTuple):
         return schema
 
     def check(self, value: Json) -> None:
-        """Raise BrokerError unless the value has the argument's type."""
+        """Raise WrongArgument unless the value has the argument's type."""
         type_name, accepted = _TYPES[self.kind]
         if value is None and self.is_nullable:
             return
         if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
-            raise BrokerError(f"{self.name} must be a JSON {type_name}, not {value!r:.100}")
+            raise WrongArgument(f"{self.name} must be a JSON {type_name}, not {value!r:.100}")
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            raise WrongArgument(f"{self.name} must be a JSON array of strings, not {value!r:.100}")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -82,17 +84,17 @@ class Verb(Generic[T]):
         return inspect.getdoc(self.function) or ""
 
     def check(self, values: Json) -> None:
-        """Raise BrokerError unless ``values`` are valid arguments of the verb, in JSON."""
+        """Raise WrongArgument unless ``values`` are valid arguments of the verb, in JSON."""
         if not isinstance(values, dict):
-            raise BrokerError("the arguments must be a JSON object")
+            raise WrongArgument("the arguments must be a JSON object")
         for name, value in values.items():
             if name not in self.arguments:
                 names = ", ".join(self.arguments) or "none"
-                raise BrokerError(f"{self.name} has no argument {name}; its arguments: {names}")
+                raise WrongArgument(f"{self.name} has no argument {name}; its arguments: {names}")
             self.arguments[name].check(value)
         for argument in self.arguments.values():
             if argument.is_required and argument.name not in values:
-                raise BrokerError(f"{self.name} needs the argument {argument.name}")
+                raise WrongArgument(f"{self.name} needs the argument {argument.name}")
 
     async def call(self, target: T, values: Json) -> Json:
         """Call the function with arguments that :meth:`check` accepts."""

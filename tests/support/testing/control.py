@@ -20,11 +20,16 @@ class Controlled(NamedTuple):
     control_port: int
 
     def request(
-        self, method: str, path: str, values: Json = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        values: Json = None,
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
     ) -> tuple[int, Json]:
-        """Return the status and the body of an answer."""
+        """Return the status and the body of an answer; send ``values`` as JSON, or ``body``."""
         connection = http.client.HTTPConnection("127.0.0.1", self.control_port, timeout=30)
-        body = None if values is None else json.dumps(values)
+        body = body if values is None else json.dumps(values).encode()
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         answer = json.loads(response.read())
