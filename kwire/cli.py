@@ -329,7 +329,9 @@ def machine(options: argparse.Namespace) -> None:
     with StopSignals() as signals:
         signals.end_at_once_by(lambda: None)
         try:
-            run_machine(options, parse_overrides(options), signals)
+            overrides = parse_overrides(options)
+            warn_of_secrets(overrides)
+            run_machine(options, overrides, signals)
         except (BadRequestError, ConfigError) as error:
             fail(error)
         except CannotStartError as error:
@@ -487,6 +489,8 @@ def serve_properties(options: argparse.Namespace, directory: Path | None) -> dic
     """Return the properties of the file, or :data:`ALONE`, changed by the options."""
     properties = dict(ALONE) if options.config is None else read_properties(options.config)
     overrides = parse_overrides(options)
+    if options.supervised is None:  # Otherwise the supervisor's command line is the operator's.
+        warn_of_secrets(overrides)
     if options.config is None and "log.dir" in overrides:
         del properties["log.dirs"]  # It would take precedence.
     properties |= overrides
@@ -507,6 +511,15 @@ def parse_overrides(options: argparse.Namespace) -> dict[str, str]:
             fail(f"--override {override}: expected KEY=VALUE")
         result[key.strip()] = value.strip()
     return result
+
+
+def warn_of_secrets(overrides: Mapping[str, str]) -> None:
+    """Log that the list of processes shows the secrets of the command line."""
+    if overrides:
+        from kwire.configs.checks import secrets_warnings
+
+        for warning in secrets_warnings(overrides):
+            logger.warning("%s", warning)
 
 
 def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, str]:

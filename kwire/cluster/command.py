@@ -61,12 +61,13 @@ def _warn_of(overrides: Sequence[str]) -> None:
     """Log what is odd about the settings of the command line; the nodes' own logs are files."""
     if not overrides:
         return
-    from kwire.configs.checks import warnings
+    from kwire.configs.checks import secrets_warnings, warnings
     from kwire.configs.declare import BadValue
 
     pairs = [override.split("=", 1) for override in overrides if "=" in override]
+    settings = {name.strip(): text.strip() for name, text in pairs}
     try:
-        for warning in warnings({name.strip(): text.strip() for name, text in pairs}):
+        for warning in (*secrets_warnings(settings), *warnings(settings)):
             logger.warning("%s", warning)
     except BadValue:
         pass  # The first node reports it, and does not start.

@@ -39,6 +39,8 @@ _LOGIN: Final = frozenset(
 )
 """Settings of listeners whose clients must log in."""
 _STORES: Final = ("ssl.keystore.", "ssl.truststore.")
+CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
+"""Settings that Kafka never shows, although they are public."""
 _JAAS: Final = "sasl.jaas.config"
 _HANDLER: Final = ".callback.handler.class"
 _TOKENS: Final = "oauthbearer."
@@ -94,6 +96,23 @@ def is_of_logins(name: str) -> bool:
 def is_for_store(name: str) -> bool:
     """Return whether a setting names a key store or a trust store for all listeners."""
     return name.startswith(_STORES) or name == "ssl.key.password"
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a setting has a value that others must not see, such as a password."""
+    plain = without_listener(name)
+    key = broker_key(plain)
+    is_hidden = key is not None and key.sensitive and plain not in CERTIFICATES
+    return is_hidden or plain.endswith(_JAAS)
+
+
+def secrets_warnings(names: Iterable[str]) -> Iterator[str]:
+    """Yield a warning if settings of a command line are secrets."""
+    if secrets := sorted(filter(is_secret, names)):
+        yield (
+            f"secrets on the command line names={','.join(secrets)}; every user of this machine "
+            "can see them there: move them to server.properties"
+        )
 
 
 def _is_for_tokens(name: str, plain: str) -> bool:

@@ -402,6 +402,20 @@ def test_error_in_an_override_names_the_override(tmp_path: Path) -> None:
     assert line.startswith(f"kwire: {path}: log.dirs has an empty value")
 
 
+def test_secret_on_the_command_line_is_a_warning(tmp_path: Path) -> None:
+    """A list of processes shows it."""
+    settings = ("ssl.keystore.password=hidden", "ssl.key.password=hidden", "num.partitions=2")
+    overrides = [f"--override={text}" for text in settings]
+    with serve(tmp_path, "--port", "0", "--ephemeral", *overrides) as node:
+        log = node.errors.read_text()
+    (warning,) = [line for line in log.splitlines() if "secrets on the command line" in line]
+    assert "names=ssl.key.password,ssl.keystore.password; every user" in warning
+    assert "hidden" not in log
+    path = config_file(tmp_path, ssl_keystore_password="hidden")
+    with serve(tmp_path, "--config", str(path)) as node:
+        assert "secrets on the command line" not in node.errors.read_text()
+
+
 def test_malformed_listeners_are_quoted_in_the_error(tmp_path: Path) -> None:
     """--port changes only listeners that are well-formed."""
     for text in ("localhost:9092", "PLAINTEXT://localhost", "PLAINTEXT:/a:1"):

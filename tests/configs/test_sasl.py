@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.configs.checks import secrets_warnings
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import has_sasl
 from kwire.configs.load import broker_config
@@ -246,3 +247,18 @@ def test_nodes_log_in_with_tokens() -> None:
     assert isinstance(token, TokenAccount)
     assert client_credentials(token.tokens, token.module) == ("node", "secret")
     assert isinstance(controller_account(config.static, "CONTROLLER"), TokenAccount)
+
+
+def test_command_line_is_warned_of_secrets_of_every_kind() -> None:
+    """Certificates are public, although Kafka hides them."""
+    secrets = [
+        "listener.name.clients.oauthbearer.sasl.oauthbearer.client.credentials.client.secret",
+        "listener.name.clients.plain.sasl.jaas.config",
+        "listener.name.clients.ssl.key.password",
+        "sasl.jaas.config",
+        "ssl.keystore.key",
+    ]
+    public = ["listener.name.clients.ssl.truststore.certificates", "node.id", "no.such.setting"]
+    (warning,) = secrets_warnings([*public, *secrets])
+    assert f"names={','.join(secrets)};" in warning
+    assert not list(secrets_warnings(public))

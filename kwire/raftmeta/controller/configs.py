@@ -20,7 +20,13 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kwire.configs.broker import all_broker_keys
-from kwire.configs.checks import check_changed, is_for_store, is_of_logins, without_listener
+from kwire.configs.checks import (
+    CERTIFICATES,
+    check_changed,
+    is_for_store,
+    is_of_logins,
+    without_listener,
+)
 from kwire.configs.client_metrics import ClientMetricsConfig, check_client_metrics
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import GroupConfig, check_group_config
@@ -45,7 +51,6 @@ SUBTRACT: Final = 3
 
 VALUE_MAX: Final = 32767
 """The largest number of characters in a setting's value."""
-_CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 """Settings that Kafka hides like passwords, although everybody may read their values."""
 
 Answer = TypeVar("Answer")
@@ -361,7 +366,7 @@ def _refuse_secrets(names: Iterable[str]) -> None:
         name
         for name in names
         if name.endswith("sasl.jaas.config")
-        or (name in keys and keys[name].sensitive and not name.endswith(_CERTIFICATES))
+        or (name in keys and keys[name].sensitive and not name.endswith(CERTIFICATES))
     ]
     if secrets:
         raise errors.InvalidRequest(
