@@ -63,6 +63,11 @@ def run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def install() -> None:
+    """Install what `scripts/kwire` needs, if anything is missing."""
+    subprocess.run([KWIRE, "--version"], capture_output=True, timeout=600, check=True)
+
+
 def api_versions_error(port: int) -> int:
     """Return the error code of an ApiVersions v0 response; its request is the smallest one."""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
