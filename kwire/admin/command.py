@@ -101,8 +101,8 @@ def read_password(options: Namespace) -> str:
                 "there is no terminal to ask for the password; give --password-file FILE, "
                 "or - for standard input"
             )
-        password = getpass.getpass(f"Password of {options.user}: ")
-        if password != getpass.getpass("The same again: "):
+        password = _ask(f"Password of {options.user}: ")
+        if password != _ask("The same again: "):
             raise ConfigError("the passwords differ; try again")
     elif str(path) == "-":
         password = sys.stdin.readline().rstrip("\r\n")
@@ -116,3 +116,12 @@ def read_password(options: Namespace) -> str:
     if not password:
         raise ConfigError("the password is empty; choose another one")
     return password
+
+
+def _ask(prompt: str) -> str:
+    """Return a password from the terminal; raise ConfigError if the terminal ends instead."""
+    try:
+        return getpass.getpass(prompt)
+    except EOFError:  # Ctrl-D
+        sys.stderr.write("\n")
+        raise ConfigError("no password was typed; nothing has changed") from None

@@ -141,6 +141,22 @@ def test_without_a_terminal_the_password_has_to_come_from_a_file(commands: Comma
     assert message in commands.error("users", "add", "bob")
 
 
+def test_terminal_that_ends_at_the_password_is_one_clear_error(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def end(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr("getpass.getpass", end)
+    message = "kwire: no password was typed; nothing has changed"
+    assert message in commands.error("users", "add", "bob")
+
+
 def test_cluster_that_is_not_there_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
