@@ -146,6 +146,8 @@ async def wait_group(
                 raise NotYet(f"it was {state.group_state} with {len(state.members)}: {ids}")
             return
         if members:
+            if cluster.running[0].image.topic("__consumer_offsets") is None:
+                raise NotYet("no client had used any group")
             raise NotYet("no node was its coordinator")
 
     await wait_until(f"the group {group} with {members} members", look, timeout)
