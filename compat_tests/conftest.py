@@ -5,7 +5,8 @@
 because the test passes against Kafka. Tests that bring the same brokers in both cases are left out
 of a run against Kafka. One broker serves the whole session, so tests use unique names; a test that
 kills or restarts it takes ``own_broker``. With ``--nodes 3`` the session's broker is a cluster that
-replicates; tests marked ``single`` are left out then.
+replicates; tests marked ``single`` are left out then. ``--store versitygw`` takes another object
+store for the tests in ``lake``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--broker", default="kwire", help="kwire (default), kafka, or the address of a running one"
+    )
+    parser.addoption(
+        "--store",
+        default="ministack",
+        choices=["ministack", "versitygw"],
+        help="the object store of the tests in lake/",
     )
     parser.addoption("--nodes", type=int, default=1, help="number of brokers that tests share")
     parser.addoption("--counts", default=None, help="write the counts per folder to this JSON file")

@@ -151,10 +151,14 @@ STAGES = [
         [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", "-m", "long", *WITHOUT_SPARK],
         long=True,
     ),
-    Stage("long compat spark", [*PYTEST, *WITH_SPARK, "--broker=kwire", "-m", "long"], long=True),
+    Stage(
+        "long compat spark",
+        [*PYTEST, *WITH_SPARK, "--broker=kwire", "--store=versitygw", "-m", "long"],
+        long=True,
+    ),
     Stage(
         "compat kafka spark",
-        [*PYTEST, *WITH_SPARK, "--broker=kafka", "-m", "not long"],
+        [*PYTEST, *WITH_SPARK, "--broker=kafka", "--store=versitygw", "-m", "not long"],
         long=True,
     ),
     Stage(

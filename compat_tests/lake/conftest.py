@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from compat_tests.harness.broker import Broker
 from compat_tests.lake.install import reason_to_skip
 from compat_tests.lake.scene import LakeScene, use
-from compat_tests.lake.servers import Lake, running_lake
+from compat_tests.lake.servers import Lake, StoreKind, running_lake
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,11 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def lake(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Lake]:
     """An object store and a catalog, which the session of Spark knows."""
-    if (reason := reason_to_skip()) is not None:
+    kind = StoreKind(request.config.getoption("--store"))
+    if kind is StoreKind.VERSITYGW and (reason := reason_to_skip()) is not None:
         pytest.skip(reason)
-    with running_lake(tmp_path_factory.mktemp("lake")) as running:
+    with running_lake(tmp_path_factory.mktemp("lake"), kind) as running:
         use(spark, running)
         yield running
 

@@ -1,8 +1,9 @@
 """The programs of a lake on this machine, at fixed versions, each installed once into the cache.
 
-An S3 server, built from its Go module; Iceberg's own REST catalog, from Maven; and two readers that
-know nothing of Spark, PyIceberg and deltalake, in an environment of their own. Rules: processes
-that install the same program at the same time wait for each other.
+Two S3 servers: one from PyPI, for most tests, and one built from its Go module, which takes ten
+minutes of processor time; Iceberg's own REST catalog, from Maven; and two readers that know nothing
+of Spark, PyIceberg and deltalake. What comes from PyPI has an environment of its own. Rules:
+processes that install the same program at the same time wait for each other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,16 @@ from typing import Final
 from compat_tests.harness.suite import cache
 from compat_tests.java_old.jars import jars, java
 
-S3_SERVER: Final = ("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
-"""It keeps a bucket as a folder of files, and knows conditional writes."""
+VERSITYGW: Final = ("github.com/versity/versitygw/cmd/versitygw", "v1.8.0")
+"""A server that keeps a bucket as a folder of files, and knows conditional writes."""
+MINISTACK: Final = (
+    "ministack==1.5.33",
+    "defusedxml==0.7.1",
+    "hypercorn==0.18.0",
+    "jsonata-python==0.7.1",
+    "pyyaml==6.0.4",
+)
+"""A server that handles one request at a time, so that conditional writes are atomic."""
 ICEBERG: Final = "1.11.0"
 JETTY: Final = "12.1.5"
 HADOOP: Final = "3.4.1"
@@ -44,7 +53,7 @@ READERS: Final = ("pyiceberg[pyarrow,sql-sqlite]==0.12.0", "deltalake==1.6.6", "
 
 
 def reason_to_skip() -> str | None:
-    """Return why no S3 server can be installed here; None if one can."""
+    """Return why versitygw cannot be installed here; None if it can."""
     return None if shutil.which("go") else "go is missing (1.25 or newer, from https://go.dev)"
 
 
@@ -57,9 +66,9 @@ def installing(name: str) -> Iterator[Path]:
         yield folder
 
 
-def s3_server() -> Path:
-    """Return the program of the S3 server."""
-    module, version = S3_SERVER
+def versitygw() -> Path:
+    """Return the program of versitygw."""
+    module, version = VERSITYGW
     with installing(f"versitygw-{version}") as folder:
         program = folder / "versitygw"
         if not program.exists():
@@ -76,15 +85,25 @@ def catalog_command() -> list[str]:
     return java(f"{folder}/*", "org.apache.iceberg.rest.RESTCatalogServer")
 
 
+def ministack_python() -> Path:
+    """Return a Python that has ministack."""
+    return python_with("ministack", MINISTACK)
+
+
 def readers_python() -> Path:
     """Return a Python that has PyIceberg and deltalake."""
-    digest = hashlib.sha256(" ".join(READERS).encode()).hexdigest()[:16]
-    with installing(f"readers-{digest}") as folder:
+    return python_with("readers", READERS)
+
+
+def python_with(name: str, packages: Sequence[str]) -> Path:
+    """Return the Python of an environment that has these packages."""
+    digest = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:16]
+    with installing(f"{name}-{digest}") as folder:
         python = folder / "venv" / "bin" / "python"
         if not (folder / "ok").exists():
             make = [sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder / "venv")]
             subprocess.run(make, check=True)
             pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install"]
-            subprocess.run([*pip, *READERS], check=True)
+            subprocess.run([*pip, *packages], check=True)
             (folder / "ok").touch()
     return python

@@ -9,17 +9,25 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
 import attrs
 
 from compat_tests.harness.ports import new_ports
 from compat_tests.harness.wait import eventually
-from compat_tests.lake.install import catalog_command, s3_server
+from compat_tests.lake.install import catalog_command, ministack_python, versitygw
 
 BUCKET = "lake"
 USER, PASSWORD = "lake-user", "opensesame-of-the-lake"
 REGION = "us-east-1"
+
+
+class StoreKind(StrEnum):
+    """The S3 servers of the tests."""
+
+    MINISTACK = "ministack"
+    VERSITYGW = "versitygw"
 
 
 @attrs.define(eq=False)
@@ -108,23 +116,44 @@ def environment_of(options: Mapping[str, str]) -> dict[str, str]:
     return {f"CATALOG_{names[name]}": text for name, text in options.items()}
 
 
-def object_store(directory: Path, port: int) -> Server:
+def object_store(directory: Path, port: int, kind: StoreKind) -> Server:
     """Return an S3 server, not yet started, with one empty bucket."""
-    buckets = directory / "buckets"
-    (buckets / BUCKET).mkdir(parents=True)
-    credentials = {"ROOT_ACCESS_KEY": USER, "ROOT_SECRET_KEY": PASSWORD}
-    address = ["--port", f"127.0.0.1:{port}", "--quiet"]
-    command = [str(s3_server()), *address, "posix", str(buckets)]
-    return Server(command, credentials, port, directory / "store.log")
+    bucket_folder(directory, kind).mkdir(parents=True)
+    buckets, log = directory / "buckets", directory / "store.log"
+    if kind is StoreKind.VERSITYGW:
+        address = ["--port", f"127.0.0.1:{port}", "--quiet"]
+        command = [str(versitygw()), *address, "posix", str(buckets)]
+        return Server(command, {"ROOT_ACCESS_KEY": USER, "ROOT_SECRET_KEY": PASSWORD}, port, log)
+    # It overlooks a stored bucket whose folder is empty.
+    (bucket_folder(directory, kind) / "warehouse").mkdir()
+    environment = {
+        "AUTH": "true",
+        "AWS_ACCESS_KEY_ID": USER,
+        "AWS_SECRET_ACCESS_KEY": PASSWORD,
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "IOT_MTLS_ENABLED": "0",  # It would listen on another port.
+        "LOG_LEVEL": "WARNING",
+        "S3_DATA_DIR": str(buckets),
+        "S3_PERSIST": "1",
+        "SERVICES": "s3",
+    }
+    return Server([str(ministack_python()), "-m", "ministack.app"], environment, port, log)
+
+
+def bucket_folder(directory: Path, kind: StoreKind) -> Path:
+    """Return the folder in which a server keeps the objects of its bucket."""
+    account = "000000000000" if kind is StoreKind.MINISTACK else "."
+    return directory / "buckets" / account / BUCKET
 
 
 @contextmanager
-def running_lake(directory: Path) -> Iterator[Lake]:
+def running_lake(directory: Path, kind: StoreKind) -> Iterator[Lake]:
     """Run an S3 server with an empty bucket, and a REST catalog."""
     store_port, catalog_port = new_ports(2)
-    store = object_store(directory, store_port)
+    store = object_store(directory, store_port, kind)
     catalog = Server(catalog_command(), {}, catalog_port, directory / "catalog.log")
-    lake = Lake(store, catalog, directory / "buckets" / BUCKET)
+    lake = Lake(store, catalog, bucket_folder(directory, kind))
     catalog.environment = environment_of(
         {
             **lake.catalog_options(),

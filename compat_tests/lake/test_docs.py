@@ -13,7 +13,7 @@ import pytest
 from compat_tests.harness.broker import ROOT, Broker
 from compat_tests.harness.ports import new_ports
 from compat_tests.lake.install import readers_python, reason_to_skip
-from compat_tests.lake.servers import PASSWORD, USER, object_store
+from compat_tests.lake.servers import PASSWORD, USER, StoreKind, object_store
 
 PAGE = (ROOT / "docs" / "object-stores.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
@@ -57,7 +57,7 @@ def test_first_table_is_written_and_read_as_the_page_says(broker: Broker, tmp_pa
         assert PASSWORD not in done.stdout + done.stderr
         return done.stdout
 
-    store = object_store(tmp_path, port)
+    store = object_store(tmp_path, port, StoreKind.VERSITYGW)
     store.start()
     try:
         (tmp_path / "orders.yaml").write_text(here(example("jdbc:sqlite")))

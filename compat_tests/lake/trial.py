@@ -26,7 +26,7 @@ import yaml
 
 from compat_tests.harness.spark import LEFT_OUT, S3
 from compat_tests.lake.scene import CATALOG, read_apart
-from compat_tests.lake.servers import BUCKET, PASSWORD, Lake, running_lake
+from compat_tests.lake.servers import BUCKET, PASSWORD, Lake, StoreKind, running_lake
 from compat_tests.pipeline.command import command, run
 from compat_tests.pipeline.kills import BATCH_OFFSETS, TOPIC, Trial, run_trial
 from kwire_pipeline.config.load import load
@@ -136,7 +136,7 @@ def run_lake_trial(
 ) -> Sequence[str]:
     """Run a trial on one broker and check its tables; return what happened."""
     os.environ[VARIABLE] = PASSWORD
-    with running_lake(folder) as lake:
+    with running_lake(folder, StoreKind.VERSITYGW) as lake:
         return run_trial(
             folder,
             kind,
