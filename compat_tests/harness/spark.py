@@ -30,6 +30,15 @@ LEFT_OUT = "software.amazon.awssdk:bundle"
 """The whole SDK, half a gigabyte, of which Hadoop's S3A needs the two parts above."""
 
 
+def quick_start(folder: Path) -> dict[str, str]:
+    """Return what a process needs in its environment so that its own JVM starts quickly."""
+    defaults = folder / "spark-conf"
+    defaults.mkdir(exist_ok=True)
+    line = f"spark.driver.extraJavaOptions {QUICK_START}\n"
+    (defaults / "spark-defaults.conf").write_text(line)
+    return {"SPARK_CONF_DIR": str(defaults)}
+
+
 def open_session(warehouse: Path) -> SparkSession:
     """Open the session; tables of the catalog ``kwire`` are in the warehouse."""
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -11,6 +11,7 @@ from pathlib import Path
 from kafka import KafkaProducer
 
 from compat_tests.harness.broker import Broker
+from compat_tests.harness.spark import quick_start
 
 FILE = """\
 name: orders
@@ -53,7 +54,12 @@ def command(name: str, file: Path, *flags: str) -> list[str]:
 
 def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; its output is added to ``log``."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()}
+    environment = {
+        **os.environ,
+        **quick_start(log.parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.getcwd(),
+    }
     with log.open("ab") as output:
         return subprocess.Popen(
             arguments, stdout=output, stderr=output, env=environment, start_new_session=True

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.harness.broker import Broker
+from compat_tests.harness.spark import quick_start
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "127.0.0.1:9092"
@@ -25,6 +26,7 @@ def example(marker: str) -> str:
 def run(command: list[str], folder: Path, broker: Broker) -> str:
     environment = {
         **os.environ,
+        **quick_start(folder),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
