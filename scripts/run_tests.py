@@ -79,7 +79,6 @@ STAGES = [
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
     Stage("audit", [*PYTHON, "scripts/audit.py"], by_name=True),
-    Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline", "-m", "not long"]),
     Stage("long unit", [*PYTEST, *PARALLEL, "tests/sim", "-m", "long"], long=True),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "600000"]),
     Stage(
@@ -93,6 +92,7 @@ STAGES = [
         long=True,
     ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
+    Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline", "-m", "not long"]),
     Stage("compat spark", [*PYTEST, *WITH_SPARK, "--broker=kwire", "-m", "not long"]),
     Stage(
         "compat kwire",
