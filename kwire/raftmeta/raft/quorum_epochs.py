@@ -1,7 +1,5 @@
 """Messages between a leader and its voters: BeginQuorumEpoch, EndQuorumEpoch, UpdateRaftVoter."""
 
-from math import inf
-
 from kwire import errors
 from kwire.codec.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
@@ -9,11 +7,11 @@ from kwire.codec.messages.begin_quorum_epoch import (
 )
 from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kwire.codec.messages.fetch import FetchRequest
-from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
+from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.election import adopt_epoch_and_leader, contradicts, on_leader_ended
 from kwire.raftmeta.raft.roles import Follower, Resigned
-from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import Node, VoterEndpoint, endpoint_of
 from kwire.raftmeta.raft.voting import is_me
 
@@ -89,28 +87,36 @@ def on_end_answer(state: RaftState, node_id: int) -> None:
 def poll_update_voter(state: RaftState) -> None:
     """Send a follower's current endpoints to its leader, one fetch timeout after following it.
 
-    With kraft.version 0, this happens once per epoch, so that the leader learns the directory ids
-    that an upgrade needs. With later versions, it happens only if the voter set has different
-    values.
+    This is repeated until the leader of the epoch has accepted them. With kraft.version 0, the
+    leader learns in this way the directory ids that an upgrade needs; with later versions, nothing
+    is sent while the voter set has the same values. A node that is no voter keeps its timer: it may
+    become one, and :mod:`kwire.raftmeta.raft.auto_join` uses the timer too.
     """
     role = state.role
     if not isinstance(role, Follower) or state.now < role.update_voter_at:
         return
     if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
         return  # Only between Fetches: on the connection, it would wait behind a held one.
-    role.update_voter_at = inf
-    if not state.is_voter or state.stopping:
-        return
+    role.update_voter_at = state.now + state.config.fetch_timeout_s
+    if state.is_voter and not state.stopping and _must_update(state, role):
+        state.send(role.leader, messages.update_request(state))
+
+
+def _must_update(state: RaftState, role: Follower) -> bool:
+    """Return whether the leader may not know this voter as it is now."""
+    if role.is_described:
+        return False
     is_known = state.voters.get(state.config.node_id) == state.config.as_voter
-    if state.history.kraft_version > 0 and is_known:
-        role.update_voter_at = state.now + state.config.fetch_timeout_s
+    return not is_known or state.history.kraft_version == 0
+
+
+def on_update_answer(state: RaftState, call: Call, response: UpdateRaftVoterResponse) -> None:
+    """Record that the leader knows this voter, or schedule another attempt."""
+    role, request = state.role, call.request
+    assert isinstance(request, UpdateRaftVoterRequest)
+    if not isinstance(role, Follower):
         return
-    if state.send(role.leader, messages.update_request(state)) is None:
+    if response.error_code != errors.NONE:
         role.update_voter_at = state.now + state.config.fetch_timeout_s
-
-
-def on_update_answer(state: RaftState, response: UpdateRaftVoterResponse) -> None:
-    """Schedule another attempt if the update was rejected."""
-    role = state.role
-    if isinstance(role, Follower) and response.error_code != errors.NONE:
-        role.update_voter_at = state.now + state.config.fetch_timeout_s
+    elif request.current_leader_epoch == state.epoch:
+        role.is_described = True

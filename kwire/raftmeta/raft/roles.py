@@ -48,6 +48,9 @@ class Follower:
     committed: int | None = None
     """The leader's last known high watermark; this node's log may end before it."""
     update_voter_at: float = inf
+    """The time from which UpdateRaftVoter or, before this node votes, AddRaftVoter may be sent."""
+    is_described: bool = False
+    """True if the leader has accepted this voter's description of itself in this epoch."""
     has_leader_ended: bool = False
     """True if the leader has resigned, or its process has ended."""
     lost_rounds: int = 0

@@ -92,7 +92,7 @@ def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> 
             quorum_epochs.on_end_answer(state, call.node.id)
             _learn_from(state, call, response)
         case UpdateRaftVoterResponse():
-            quorum_epochs.on_update_answer(state, response)
+            quorum_epochs.on_update_answer(state, call, response)
         case AddRaftVoterResponse() | RemoveRaftVoterResponse():
             auto_join.on_answer(state, call, response)
         case _:
