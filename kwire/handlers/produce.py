@@ -419,9 +419,12 @@ def _log_start(
 async def _verify(
     context: Context, request: ProduceRequest, transactional_id: str
 ) -> Verifications:
-    """Verify the transactional batches of a request; the append does all other checks."""
+    """Verify the transactional batches of a request; the append does all other checks.
+
+    Partitions to which the client may not write are left out: the transaction would include them,
+    and its end would write markers to them.
+    """
     batches: list[tuple[Partition, TransactionalBatch]] = []
-    partitions = context.replicas.partitions
     is_allowed = context.is_allowed("Write", "TransactionalId", transactional_id)
     for topic in request.topic_data:
         for requested in topic.partition_data:
@@ -430,7 +433,9 @@ async def _verify(
                 if not is_allowed:
                     raise TransactionalIdAuthorizationFailed
                 with suppress(KafkaError):  # The append will report the error.
-                    partition = partitions.look_up(topic.name, topic.topic_id, requested.index)
+                    partition = _find(
+                        context, context.replicas, topic.name, topic.topic_id, requested.index
+                    )
                     batches.append((partition, batch))
     if not batches:
         return {}

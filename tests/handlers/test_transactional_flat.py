@@ -18,6 +18,7 @@ from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.metrics import REQUESTS
 from kwire.net.framing import Disconnect
 from kwire.security.authorizer import AclIndex, Authorizer
+from kwire.types import TopicPartition
 from kwire.waits import Slow
 from simulation.replication.links import join_parts
 from tests.support.handlers.broker import (
@@ -219,3 +220,35 @@ async def test_open_transaction_takes_no_batch_of_a_client_without_the_right() -
         is_denied = authorizer is not None
         assert answer.error_code == is_denied * errors.TransactionalIdAuthorizationFailed.code
         assert partition.log.end_offset == 1
+
+
+@attrs.define
+class DeniesTopic:
+    """An authorizer that allows everything but writes to one topic."""
+
+    topic: str
+
+    def allows(self, principal: object, host: str, operation: str, kind: str, name: str) -> bool:
+        return (operation, kind, name) != ("Write", "Topic", self.topic)
+
+
+async def test_transaction_takes_no_partition_to_which_its_client_may_not_write() -> None:
+    """The end of the transaction would write a marker there."""
+    subject = broker()
+    verifier = verifier_of(subject)
+    verifier.default = errors.NONE
+    for topic in ("mine", "theirs", "__consumer_offsets"):
+        await create_topic(subject, topic)
+    authorizer: Any = DeniesTopic("theirs")
+    services = attrs.evolve(subject.services, authorizer=authorizer)
+    requests = Dispatcher(services, ListenerType.BROKER).for_connection("A", "peer")
+    names = ("theirs", "__consumer_offsets", "mine")
+    parts = [(name, 0, transactional(0)) for name in names]
+    message = produce_request(*parts, transactional_id="tx")
+    answer = await requests.answer(memoryview(request_frame(PRODUCE, 12, 7, "c", message))[4:])
+    assert answer is not None
+    _, response = read_response(PRODUCE, 12, join_parts(answer)[4:])
+    refusals = errors.TopicAuthorizationFailed.code, errors.InvalidTopicException.code
+    codes = [each.partition_responses[0].error_code for each in response.responses]
+    assert codes == [*refusals, errors.NONE]
+    assert verifier.questions == [("tx", PRODUCER, 0, [TopicPartition("mine", 0)], True)]
