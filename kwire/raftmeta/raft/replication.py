@@ -88,6 +88,7 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
     if key.id < 0 or key.id == state.config.node_id:
         return
     replica = progress.replica_of(state, role, key)
+    previous_fetch_ms = replica.fetched_at_ms
     progress.on_fetch_of(state, role, replica)
     if not isinstance(
         state.log.validate(partition.fetch_offset, partition.last_fetched_epoch), Valid
@@ -96,7 +97,7 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
     if partition.fetch_offset >= state.log.end_offset:
         replica.caught_up_at_ms = state.now_ms
     elif replica.last_end_offset >= 0 and partition.fetch_offset >= replica.last_end_offset:
-        replica.caught_up_at_ms = replica.fetched_at_ms
+        replica.caught_up_at_ms = max(replica.caught_up_at_ms, previous_fetch_ms)
     replica.last_end_offset = state.log.end_offset
     replica.end_offset = partition.fetch_offset
     progress.update_high_watermark(state)

@@ -19,6 +19,7 @@ from kwire.raftmeta.raft.events import (
     Append,
     AppendLog,
     Effect,
+    Received,
     Refused,
     Reply,
     Resign,
@@ -160,6 +161,23 @@ def test_a_voter_that_was_caught_up_long_ago_is_not_added() -> None:
     calls = raft.state.calls.open.values()
     call = next(c for c in calls if isinstance(c.request, ApiVersionsRequest))
     assert error_codes(raft.step(Answered(call.id, response), 0.3, 2 * HOUR_MS)) == [7]
+
+
+def test_a_voter_that_returns_far_behind_is_not_added() -> None:
+    """Its Fetch after a long pause says that it was caught up before the pause, not that it is."""
+    raft = active()
+    catch_up(raft, 4, now=0.16)
+    end, later_ms = raft.state.log.end_offset, 2 * HOUR_MS
+    raft.step(Append("records", 2, (b"record",) * 100), 0.17, later_ms)
+    raft.step(Received("fetch", fetch(4, offset=end, last_epoch=2)), 0.18, later_ms)
+    raft.step(Received("token", add()), 0.2, later_ms)
+    feature = ApiVersionsResponse.SupportedFeatureKey(
+        name="kraft.version", min_version=0, max_version=1
+    )
+    response = ApiVersionsResponse(api_keys=[], supported_features=[feature])
+    calls = raft.state.calls.open.values()
+    call = next(c for c in calls if isinstance(c.request, ApiVersionsRequest))
+    assert error_codes(raft.step(Answered(call.id, response), 0.3, later_ms)) == [7]
 
 
 @pytest.mark.parametrize(("newest", "error"), [(0, 42), (None, 7)], ids=["too old", "silent"])
