@@ -433,7 +433,7 @@ def _make_quorum(
                 metadata.disk,
                 now_ms=clock.now_ms(),
                 config=build.metadata_log(config),
-                is_alone=is_single_voter(config),
+                lone_id=config.node_id if is_single_voter(config) else None,
             ),
             clock=clock,
             random=source_of_delays(environment.random),

@@ -12,7 +12,8 @@ snapshots ``<end offset>-<epoch>.checkpoint``. Rules:
 * A call that failed for lack of a descriptor can be repeated, except a truncation and the
   installation of a snapshot.
 * The log of a lone voter never ends before its snapshots or its synced end, and has a segment
-  beside quorum-state. If that is not so, the log was lost, and nobody has a copy: it is refused.
+  beside quorum-state. If that is not so, the log was lost, and nobody has a copy: it is refused,
+  unless a snapshot that names other voters was replacing the log.
 
 ``synced-end-offset`` holds the end of the synced log, and its epoch, at the last start, at a clean
 stop, or up to about 1000 offsets ago; it is lowered before a truncation. A crash causes no damage
@@ -66,14 +67,15 @@ class DiskStorage:
         *,
         now_ms: int,
         config: LogConfig | None = None,
-        is_alone: bool = False,
+        lone_id: int | None = None,
     ) -> None:
         """Open the log; raise CorruptMessage if it is damaged.
 
-        ``is_alone``: this node is the only voter, so a lost log is refused too.
+        ``lone_id``: the node's id if it is configured as the only voter; a lost log is then refused
+        too.
         """
         self._disk = disk
-        self._is_alone = is_alone
+        self._lone_id = lone_id
         self._directory = METADATA_DIRECTORY
         self._election: tuple[ElectionState, bytes] | None = None
         self._flush: Flush | None = None
@@ -101,7 +103,12 @@ class DiskStorage:
             text = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}"
             self._disk.replace(f"{self._directory}/partition.metadata", text.encode(), sync=True)
         newest = max(self._snapshots, default=SnapshotId(0, 0))
-        if self._is_alone and quorum_state.QUORUM_STATE in names and not any(map(_is_log, names)):
+        refuses_loss = self._lone_id is not None and quorum_state.QUORUM_STATE in names
+        if refuses_loss and self._synced_end is None and newest in self._snapshots:
+            # A crash may have interrupted the replacement of the log by a fetched snapshot.
+            content = self._disk.read(self._snapshots[newest])
+            refuses_loss = not _names_others(content, self._lone_id)
+        if refuses_loss and not any(map(_is_log, names)):
             raise CorruptMessage(f"the files of the metadata log are missing; {LOST_REMEDY}")
         synced_end = self._synced_end
         if synced_end is not None:
@@ -121,7 +128,7 @@ class DiskStorage:
             raise CorruptMessage(f"{error}; {REMEDY}") from error
         log.writer.uses_reserve = True
         needed = max(newest.end_offset, self._synced_end or 0)
-        if self._is_alone and quorum_state.QUORUM_STATE in names and log.end_offset < needed:
+        if refuses_loss and log.end_offset < needed:
             log.segments.release()
             raise CorruptMessage(
                 f"the metadata log ends at offset {log.end_offset}, but it had {needed} records; "
@@ -376,6 +383,14 @@ def _write_again(log: PartitionLog, offset: int) -> None:
             size = min(_READ_BYTES, segment.size - position)
             segment.file.write([segment.file.read(position, size)], position)
         segment.file.sync()
+
+
+def _names_others(snapshot: Bytes, lone_id: int | None) -> bool:
+    """Return whether a snapshot has other voters than a node that is configured alone.
+
+    It may have been given other voters since, or have joined one.
+    """
+    return is_whole(snapshot) and snapshot_voters(snapshot)[0].ids not in ((), (lone_id,))
 
 
 def _is_log(name: str) -> bool:

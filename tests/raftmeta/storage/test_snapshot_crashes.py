@@ -7,6 +7,7 @@ import pytest
 from kwire.errors import CorruptMessage
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
@@ -18,15 +19,18 @@ from tests.support.raftmeta.storage import data, snapshot, sync
 OLD, NEW = voters_of(1, 2), voters_of(1, 3)
 
 
-def crash_while_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool, Recovered]:
+def crash_while_installing(
+    own: bytes, fetched: SnapshotId, changes: int, lone_id: int | None = None
+) -> tuple[bool, Recovered]:
     """Return whether the process died, and what the next one recovers.
 
     The log is ``own``, of epoch 1, and has a snapshot at 3 that names other voters.
     """
     disk = SimDisk()
-    storage = DiskStorage(disk, now_ms=1)
+    storage = DiskStorage(disk, now_ms=1, lone_id=lone_id)
     storage.append(own, 0)
     snapshot(storage, 3, 1, OLD)
+    storage.save_election(ElectionState(3, 3), OLD, 1)
     sync(storage)
     storage.write_snapshot(fetched, 0, snapshot(MemoryStorage(), *fetched, NEW))
     disk.changes_left = changes
@@ -36,9 +40,11 @@ def crash_while_installing(own: bytes, fetched: SnapshotId, changes: int) -> tup
         sync(storage)
     except Killed:
         died = True
-    return died, DiskStorage(disk.after_kill(), now_ms=2).load(VoterSet())
+    restarted = DiskStorage(disk.after_kill(), now_ms=2, lone_id=lone_id)
+    return died, restarted.load(VoterSet())
 
 
+@pytest.mark.parametrize("lone_id", [None, 1, 4])
 @pytest.mark.parametrize(
     ("count", "fetched"),
     [
@@ -47,12 +53,17 @@ def crash_while_installing(own: bytes, fetched: SnapshotId, changes: int) -> tup
     ],
 )
 def test_crash_during_installation_leaves_the_log_or_the_snapshot(
-    count: int, fetched: SnapshotId
+    count: int, fetched: SnapshotId, lone_id: int | None
 ) -> None:
-    """The voters are never those of the one with the log of the other."""
+    """The voters are never those of the one with the log of the other.
+
+    The first node of a quorum may be configured alone although others were added since; node 4 is
+    about to join it, and its configuration names no other either.
+    """
     changes, died = 0, True
     while died:
-        died, recovered = crash_while_installing(data(0, count, 1), fetched, changes)
+        own = data(0, count, 1)
+        died, recovered = crash_while_installing(own, fetched, changes, lone_id)
         changes += 1
         log = recovered.log
         state = (log.start_offset, log.end_offset, log.snapshots, recovered.history.latest)
