@@ -11,6 +11,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from kwire.codec.messages.metadata_records import MetadataRecord
@@ -65,6 +66,10 @@ _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
     ("directory.id", uuid_bytes, "uuid"),
 )
 _NO_FAILURES: Final[Mapping[str, OSError]] = {}
+_EVERYWHERE: Final = ("", "0.0.0.0", "::", "[::]")
+"""The hosts of listeners on all addresses of the machine."""
+_HERE: Final = ((0, "localhost"), (4, "127.0.0.1"), (6, "::1"))
+"""The machine itself, as :func:`_form` returns it."""
 _RESTORE: Final = "restore a copy, or move the directory away to begin with an empty one"
 
 RandomBytes = Callable[[int], bytes]
@@ -367,12 +372,42 @@ def is_single_voter(config: BrokerConfig) -> bool:
         return False
     if config.voters:
         return set(config.voters) == {config.node_id}
-    own = config.controller_endpoints
-    addresses = {Address(e.host, e.port) for e in own}
-    ports = {e.port for e in own}
+    addresses = {Address(e.host, e.port) for e in config.controller_endpoints}
     servers = config.bootstrap_servers
-    renamed = len(servers) == 1 and bool(ports & {servers[0].port, 0})
-    return set(servers) <= addresses or renamed
+    return set(servers) <= addresses or (len(servers) == 1 and _may_be_own(config, servers[0]))
+
+
+def _may_be_own(config: BrokerConfig, server: Address) -> bool:
+    """Return whether an address may be that of this node's controller under another name.
+
+    The first controller of a quorum may be the only bootstrap server of the others, usually with
+    their port. Nothing is resolved here: a name and an address may belong together.
+    """
+    advertised = {e.name: e.host for e in config.advertised_endpoints}
+    hosts = [
+        advertised.get(e.name, e.host)
+        for e in config.controller_endpoints
+        if e.port in (server.port, 0)
+    ]
+    named = {*(e.host for e in config.endpoints), *advertised.values()}
+    if server.host in named or _form(server.host) in _HERE:
+        return bool(hosts)
+    return any(_may_be_equal(host, server.host) for host in hosts)
+
+
+def _may_be_equal(listening: str, host: str) -> bool:
+    """Return whether a host may be the one on which a listener listens."""
+    (version, own), (other_version, other) = _form(listening), _form(host)
+    return listening in _EVERYWHERE or version != other_version or own == other
+
+
+def _form(host: str) -> tuple[int, str]:
+    """Return the version of an IP address, 0 for a name, and the host in a form to compare."""
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return 0, host.split(".", maxsplit=1)[0].lower()
+    return address.version, str(address)
 
 
 def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
