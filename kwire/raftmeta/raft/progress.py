@@ -20,7 +20,7 @@ from kwire.raftmeta.raft.control_records import (
 from kwire.raftmeta.raft.events import Append, Appended, AppendLog, Refused
 from kwire.raftmeta.raft.roles import Leader, Replica
 from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION, RaftState
-from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey
+from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey, VoterSet
 from kwire.records.build import Payload
 from kwire.records.header import headers, parse
 
@@ -32,10 +32,21 @@ def start(state: RaftState, role: Leader) -> None:
         if voter.id != state.config.node_id:
             replica_of(state, role, voter.key).begin_at = state.now
     first: list[ControlMessage] = [leader_change(state.config.node_id, state.voters, role.granted)]
-    version = state.history.kraft_version
-    if version and state.history.latest_offset == CONFIGURED:
-        first += voters_records(state.voters, version)
+    version, voters = state.history.kraft_version, _with_own_description(state)
+    if version and (voters != state.voters or state.history.latest_offset == CONFIGURED):
+        first += voters_records(voters, version)
     append_control(state, first)
+
+
+def _with_own_description(state: RaftState) -> VoterSet:
+    """Return the voters with this leader as it is now; nobody else could write that it has moved.
+
+    The voters stay the same, so this needs no committed record of the epoch, unlike a change.
+    """
+    own, current = state.voters.get(state.config.node_id), state.config.as_voter
+    if own is None or own.key != current.key or not current.endpoints:
+        return state.voters
+    return state.voters if own.is_described_by(current) else state.voters.with_voter(current)
 
 
 # Appending ----------------------------------------------------------------------------------

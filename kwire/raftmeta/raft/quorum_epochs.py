@@ -106,7 +106,8 @@ def _must_update(state: RaftState, role: Follower) -> bool:
     """Return whether the leader may not know this voter as it is now."""
     if role.is_described:
         return False
-    is_known = state.voters.get(state.config.node_id) == state.config.as_voter
+    own = state.voters.get(state.config.node_id)
+    is_known = own is not None and own.is_described_by(state.config.as_voter)
     return not is_known or state.history.kraft_version == 0
 
 

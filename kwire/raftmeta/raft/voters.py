@@ -59,6 +59,11 @@ class Voter(NamedTuple):
     def id(self) -> int:
         return self.key.id
 
+    def is_described_by(self, other: "Voter") -> bool:
+        """Return whether a description of this voter says the same, in any order of endpoints."""
+        ordered = other._replace(endpoints=tuple(sorted(other.endpoints)))
+        return self._replace(endpoints=tuple(sorted(self.endpoints))) == ordered
+
 
 @attrs.frozen
 class VoterSet:

@@ -13,7 +13,7 @@ from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
-from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft import election, messages
 from kwire.raftmeta.raft.events import (
     Answered,
     Append,
@@ -40,6 +40,7 @@ from tests.support.raftmeta.one_node import (
     follower,
     leader,
     node,
+    of_epoch_1,
     say,
     sends,
     vote,
@@ -344,6 +345,32 @@ def test_follower_with_a_new_address_sends_update_raft_voter() -> None:
         updates = sends(answer(raft, FetchRequest, 2, response, now), UpdateRaftVoterRequest)
         now += 0.5
     assert [s.node.id for s in updates] == [2]
+
+
+@pytest.mark.parametrize("others", [(), (2, 3)], ids=["alone", "of three"])
+def test_leader_with_a_new_address_writes_it(others: tuple[int, ...]) -> None:
+    """A leader sends no UpdateRaftVoter; the first batch of its epoch has the voters as they are.
+
+    The others would ask for its vote at an address that may now be another node's.
+    """
+    moved = Voter(ReplicaKey(1, directory_of(1)), (VoterEndpoint("CONTROLLER", "elsewhere", 1),))
+    raft = node(voters=dynamic(*others).with_voter(moved), log=of_epoch_1(), kraft_version=1)
+    if others:
+        raft.state.history.sets = [(3, raft.state.voters)]
+        election.become_prospective(raft.state)
+        election.become_candidate(raft.state)
+        election.become_leader(raft.state, frozenset((1, 2)))
+    assert isinstance(raft.state.role, Leader)
+    assert raft.state.voters == dynamic(1, *others)
+
+
+def test_leader_with_its_former_address_writes_no_voters() -> None:
+    raft = node(voters=dynamic(1, 2, 3), log=of_epoch_1(), kraft_version=1)
+    raft.state.history.sets = [(3, raft.state.voters)]
+    election.become_prospective(raft.state)
+    election.become_candidate(raft.state)
+    election.become_leader(raft.state, frozenset((1, 2)))
+    assert raft.state.history.latest_offset == 3
 
 
 # kraft.version ------------------------------------------------------------------------------
