@@ -5,10 +5,15 @@ that directory. If a replica's log may be in a directory that could not be read,
 does not know the replica's directory, the replica is reported as lost. If such a replica starts
 with an empty log later, the broker reports it as unassigned before it reports the directory. The
 controller then removes the replica from the in-sync and eligible replicas, because the empty log
-may replace one with records.
+may replace one with records. The reverse holds for a log with records whose replica the metadata
+have in a directory that the broker lacks, because an operator moved its files or the target of a
+move has failed: it is reported as lost first, so that its directory counts as a place of the same
+log.
 
 A broker with a single directory has nothing to report until that directory replaces a lost one: a
-replica cannot lead while the metadata places it in a directory that its broker does not have.
+replica cannot lead while the metadata places it in a directory that its broker does not have. While
+the partition has no leader, the controller leaves the replica there, because that directory may
+come back.
 
 Rules: only differences from the metadata are sent, many partitions per request and one request at a
 time. An unanswered request is resent, with a growing delay. So is a partition that the controller
@@ -29,7 +34,7 @@ from kwire.errors import KafkaError, raise_for_code
 from kwire.raftmeta.metadata.image import MetadataImage, PartitionImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, level_of
 from kwire.replica.partition import Partition
-from kwire.types import DirectoryId, TopicIdPartition, is_directory
+from kwire.types import NO_LEADER, DirectoryId, TopicIdPartition, is_directory, uuid_text
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -48,6 +53,8 @@ REQUEST_PARTITIONS: Final = 500
 
 Apache Kafka's brokers send up to 2,250.
 """
+LOGGED_PARTITIONS: Final = 10
+"""The most partitions that a line in the log names."""
 RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 10.0
 
@@ -61,8 +68,15 @@ class Report:
     """True if it replaces a report that may have been sent: the metadata may be about to change."""
     is_empty: bool = False
     """True if the log is empty, and may replace a lost one."""
+    has_records: bool = False
+    """True if the log has records, so it does not replace one in a directory that is missing."""
     delay_s: float = RETRY_S
     """The delay after the next rejection."""
+
+    def says_same_as(self, earlier: "Report") -> bool:
+        """Return whether an earlier report, which was not answered yet, need not be replaced."""
+        names = ("directory", "is_empty", "has_records")
+        return all(getattr(self, name) == getattr(earlier, name) for name in names)
 
 
 @attrs.define(eq=False, repr=False)
@@ -81,14 +95,26 @@ class DirectoryAssignments:
     _rejected: dict[TopicIdPartition, Report] = attrs.field(factory=dict)
     """The rejected reports that wait to be sent again."""
     _has_pending: Signal = attrs.field(factory=Signal)
+    _missing: dict[bytes, bool] = attrs.field(factory=dict)
+    """The missing directories without which partitions have no leader; True if it was logged."""
 
     def on_role_changed(self, partition: Partition) -> None:
         """Send the directory of a partition's log if the metadata have a different one."""
         key = partition.topic_id, partition.partition
-        is_empty = self._is_lost(key) and partition.log.end_offset == 0
-        self.report(key, self.directory_of(partition), is_empty=is_empty)
+        has_records, directory = partition.log.end_offset > 0, self.directory_of(partition)
+        if not has_records:
+            self._note_missing(key, directory)
+        is_empty = self._is_lost(key) and not has_records
+        self.report(key, directory, is_empty=is_empty, has_records=has_records)
 
-    def report(self, key: TopicIdPartition, directory: bytes, *, is_empty: bool = False) -> None:
+    def report(
+        self,
+        key: TopicIdPartition,
+        directory: bytes,
+        *,
+        is_empty: bool = False,
+        has_records: bool = False,
+    ) -> None:
         """Send the directory of a replica if the metadata have a different one."""
         rejected, earlier = self._rejected.pop(key, None), self._pending.get(key)
         is_empty |= rejected is not None and rejected.is_empty
@@ -96,10 +122,15 @@ class DirectoryAssignments:
             return
         if earlier is not None:
             is_empty |= earlier.is_empty  # A move of the log does not change that.
-        if earlier is None or (earlier.directory, earlier.is_empty) != (directory, is_empty):
-            self._pending[key] = Report(
-                directory, is_correction=earlier is not None, is_empty=is_empty
-            )
+            has_records &= earlier.has_records  # It may have copied records since.
+        report = Report(
+            directory,
+            is_correction=earlier is not None,
+            is_empty=is_empty,
+            has_records=has_records,
+        )
+        if earlier is None or not report.says_same_as(earlier):
+            self._pending[key] = report
             self._has_pending.notify()
 
     def on_log_unreachable(self, topic_id: bytes, index: int) -> None:
@@ -121,10 +152,59 @@ class DirectoryAssignments:
             return False  # A heartbeat names the failed directory.
         return assigned != directory
 
+    def _note_missing(self, key: TopicIdPartition, directory: bytes) -> None:
+        """Note the directory that a replica misses, if its partition waits for that directory."""
+        state = self._state(key)
+        if state is None or not self._waits_for_log(state):
+            return
+        assigned = state.directory(self.node)
+        if assigned is not None and assigned != directory:
+            self._missing.setdefault(assigned, False)
+
+    def _waits_for_log(self, state: PartitionImage) -> bool:
+        """Return whether a partition has no leader, although this broker's replica may lead it."""
+        candidates = (*state.isr, *state.elr, *state.last_known_elr)
+        assigned = state.directory(self.node)
+        is_named = assigned == DirectoryId.LOST or is_directory(assigned)
+        return state.leader == NO_LEADER and self.node in candidates and is_named
+
+    async def _log_missing(self) -> None:
+        """Log, once for each missing directory, the partitions that wait for it."""
+        for directory in [each for each, is_logged in self._missing.items() if not is_logged]:
+            waiting: list[str] = []
+            for topic in self.image().topics.values():
+                waiting += [
+                    f"{topic.name}-{index}"
+                    for index, state in topic.partitions.items()
+                    if state.directory(self.node) == directory and self._waits_for_log(state)
+                ]
+                await give_way()
+            if not waiting:
+                del self._missing[directory]
+                continue
+            self._missing[directory] = True
+            rest = len(waiting) - LOGGED_PARTITIONS
+            logger.error(
+                "log directory missing id=%s; without it, partitions have no leader: %s%s; restart "
+                "with the directory in log.dirs and its disk mounted or, if the records are lost, "
+                "elect leaders with `kafka-leader-election.sh --election-type unclean`",
+                "unknown" if directory == DirectoryId.LOST else uuid_text(directory),
+                ", ".join(waiting[:LOGGED_PARTITIONS]),
+                f" and {rest} more" if rest > 0 else "",
+            )
+
     def _is_lost(self, key: TopicIdPartition) -> bool:
         """Return whether a replica was reported as lost, so its log may be in any directory."""
         state = self._state(key)
         return state is not None and state.directory(self.node) == DirectoryId.LOST
+
+    def _lacks_assigned(self, key: TopicIdPartition) -> bool:
+        """Return whether the metadata have a replica in a directory that this broker lacks."""
+        state, own = self._state(key), self.image().brokers.get(self.node)
+        assigned = None if state is None else state.directory(self.node)
+        if assigned is None or not is_directory(assigned):
+            return False
+        return own is not None and not own.has_online(assigned)
 
     def _state(self, key: TopicIdPartition) -> PartitionImage | None:
         topic = self.image().topics.get(key[0])
@@ -138,6 +218,7 @@ class DirectoryAssignments:
             while True:
                 while not self._pending:
                     await self._has_pending.wait()
+                await self._log_missing()
                 batch = dict(islice(self._pending.items(), REQUEST_PARTITIONS))
                 try:
                     rejected = await self._send(batch)
@@ -174,6 +255,9 @@ class DirectoryAssignments:
         }
         rejected = {key for key in batch if reports[key].is_empty and self._is_lost(key)}
         batch |= dict.fromkeys(rejected, DirectoryId.UNASSIGNED)
+        intact = {key for key in batch if reports[key].has_records and self._lacks_assigned(key)}
+        batch |= dict.fromkeys(intact, DirectoryId.LOST)
+        rejected |= intact
         if not batch:
             return rejected
         from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

@@ -17,6 +17,7 @@ from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import pack, unpack
 from kwire.types import NO_LEADER, TopicIdPartition
+from simulation.controller.committed_logs import CommittedLogs
 from simulation.scheduler import Violation
 
 ELR = "eligible.leader.replicas.version"
@@ -42,13 +43,34 @@ def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, partition: Parti
 def _without_records(old: PartitionImage, new: PartitionImage) -> int:
     """Return the replica that is safe even with an empty log, because no records are left.
 
-    Either it is the only replica and gets a new directory, or the partition was still recovering
-    from an unclean election, which had given up the records. NO_LEADER if there is no such replica.
+    The partition was still recovering from an unclean election, which had given up the records.
+    NO_LEADER if there is no such replica.
     """
-    if len(new.replicas) == 1 and new.directories != old.directories:
-        return new.replicas[0]
     is_elected = new.leader not in (NO_LEADER, old.leader)
     return new.leader if is_elected and old.recovering and new.recovering else NO_LEADER
+
+
+def check_unclean_election(
+    brokers: Mapping[int, BrokerImage],
+    old: PartitionImage,
+    new: PartitionImage,
+) -> None:
+    """Check an operator's unclean election of one partition (KIP-460).
+
+    An existing leader stays. Otherwise an in-sync or eligible replica that may lead is elected,
+    or else any replica that may lead, or else one whose directory is missing. Without any, the
+    partition stays without a leader.
+    """
+    if old.leader != NO_LEADER:
+        demand(new == old, "an unclean election of a partition with a leader:", old, "->", new)
+        return
+    able = [replica for replica in old.replicas if _may_lead(brokers, replica, old)]
+    clean = [replica for replica in able if replica in (old.isr or old.elr)]
+    if clean:
+        demand(new.leader in clean, "not in sync, though", clean, "are:", old, "->", new)
+        demand(new.recovering == old.recovering, "a clean leader recovers:", old, "->", new)
+    elif able:
+        demand(new.leader in able, "could lead:", able, old, "->", new)
 
 
 @attrs.frozen
@@ -68,9 +90,10 @@ class ControllerChecks:
 
     own_id: int
     """The node id of the controller, whose broker settings apply to topics."""
+    has_directory: Callable[[BrokerImage, bytes], bool]
+    """Returns True if an incarnation runs with a directory, even if it has failed since."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
-    safe: dict[TopicIdPartition, set[int]] = attrs.field(factory=dict)
-    """The replicas that hold every record committed to a partition."""
+    logs: CommittedLogs = attrs.field(factory=CommittedLogs)
     targets: dict[TopicIdPartition, tuple[int, ...]] = attrs.field(factory=dict)
     """The target replicas of ongoing reassignments."""
     requested_elections: set[TopicIdPartition] = attrs.field(factory=set)
@@ -80,8 +103,6 @@ class ControllerChecks:
     elections: int = 0
     unclean: int = 0
     completed: int = 0
-    lost: set[tuple[TopicIdPartition, int]] = attrs.field(factory=set)
-    """Partitions, each with a broker whose log became empty because its disk was replaced."""
     _topic_ids: set[bytes] = attrs.field(factory=set)
     _broker_epochs: dict[int, int] = attrs.field(factory=dict)
     _last_epoch: int = -1
@@ -132,7 +153,7 @@ class ControllerChecks:
                 demand(record.topic_id not in self._topic_ids, "topic id given twice")
                 self._topic_ids.add(record.topic_id)
             case r.PartitionRecord():
-                self.safe[record.topic_id, record.partition_id] = set(record.isr)
+                self.logs.on_created(record)
             case r.PartitionChangeRecord():
                 self._on_change(record, before)
             case r.RegisterBrokerRecord():
@@ -176,16 +197,20 @@ class ControllerChecks:
             broker = before.brokers.get(joins)
             active = broker is not None and broker.is_active
             demand(active or new.recovering, name, f"{joins} joins the ISR and does not serve")
-        self.elections += new.leader not in (NO_LEADER, old.leader)
+            is_able = new.recovering or _may_lead(before.brokers, joins, new)
+            demand(is_able, name, f"{joins} joins the ISR from a directory that is offline")
+        if new.leader not in (NO_LEADER, old.leader):
+            self.elections += 1
+            self._check_directory_of_leader(name, before, old, new)
         leaves = before.brokers.get(old.leader)
         if old.leader != new.leader and leaves is not None and leaves.in_controlled_shutdown:
             self.move_offsets[old.leader] = self.image.applied.offset
-        if old.leader in self.safe[place]:
-            self.safe[place] |= self._vouched
+        if old.leader in self.logs.safe[place]:
+            self.logs.safe[place] |= self._vouched
         replica = _without_records(old, new)
-        if (place, replica) in self.lost:
-            self.lost.discard((place, replica))
-            self.safe[place] = {replica}
+        if (place, replica) in self.logs.lost:
+            self.logs.lost.discard((place, replica))
+            self.logs.restart(place, {replica})
         is_marked = new.recovering and not old.recovering
         if is_marked or not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
             self._check_unclean(name, place, old, new)
@@ -197,6 +222,16 @@ class ControllerChecks:
             demand(new.replicas == target, name, f"moved to {new.replicas} instead of {target}")
             self.completed += 1
 
+    def _check_directory_of_leader(
+        self, name: str, before: MetadataImage, old: PartitionImage, new: PartitionImage
+    ) -> None:
+        """Check that a new leader gives up the log in another directory only if that is missing."""
+        broker, directory = before.brokers.get(new.leader), old.directory(new.leader)
+        if broker is None or directory is None or broker.has_online(directory):
+            return
+        has_failed = self.has_directory(broker, directory)
+        demand(not has_failed, name, "begins anew, but its log has only failed", old, "->", new)
+
     def _check_unclean(
         self, name: str, place: TopicIdPartition, old: PartitionImage, new: PartitionImage
     ) -> None:
@@ -207,26 +242,19 @@ class ControllerChecks:
         demand(new.recovering, name, "led uncleanly, and not marked as recovering")
         demand(len(new.isr) == 1, name, "others are in sync with an unclean leader")
         self.unclean += 1
-        self.safe[place] = set(new.isr)
+        self.logs.restart(place, set(new.isr))
 
-    def check_unclean_election(
-        self, brokers: Mapping[int, BrokerImage], old: PartitionImage, new: PartitionImage
+    def check_place_is_kept(
+        self, place: TopicIdPartition, old: PartitionImage, new: PartitionImage
     ) -> None:
-        """Check an operator's unclean election of one partition (KIP-460).
+        """Check the report of another directory for a replica whose own directory is missing.
 
-        An existing leader stays. Otherwise an in-sync or eligible replica that may lead is elected,
-        or else any replica that may lead. Without any, the partition stays without a leader.
+        While there is no leader, the replica keeps its place, unless the topic allows an unclean
+        leader.
         """
-        if old.leader != NO_LEADER:
-            demand(new == old, "an unclean election of a partition with a leader:", old, "->", new)
-            return
-        able = [replica for replica in old.replicas if _may_lead(brokers, replica, old)]
-        clean = [replica for replica in able if replica in (old.isr or old.elr)]
-        if clean:
-            demand(new.leader in clean, "not in sync, though", clean, "are:", old, "->", new)
-            demand(new.recovering == old.recovering, "a clean leader recovers:", old, "->", new)
-        else:
-            demand((new.leader in able) == bool(able), "could lead:", able, old, "->", new)
+        topic = self.image.topics[place[0]].name
+        is_free = old.leader != NO_LEADER or self.is_unclean(topic)
+        demand(is_free or new == old, topic, place[1], "forgets a directory:", old, "->", new)
 
     # The whole -------------------------------------------------------------------------------
 
@@ -237,7 +265,7 @@ class ControllerChecks:
     def _check_partition(
         self, name: str, place: TopicIdPartition, partition: PartitionImage
     ) -> None:
-        elr = self.image.features.get(ELR, 0) > 0
+        elr = self.has_elr
         brokers, leader = self.image.brokers, partition.leader
         replicas, isr, eligible = map(set, (partition.replicas, partition.isr, partition.elr))
         adding, removing = set(partition.adding), set(partition.removing)
@@ -245,7 +273,7 @@ class ControllerChecks:
         has_directories = len(partition.directories) == len(partition.replicas)
         demand(has_directories, name, "a replica has no directory")
         demand(isr <= replicas, name, "in sync without being replicas", partition)
-        has_lost_log = any(lost_place == place for lost_place, _ in self.lost)
+        has_lost_log = any(lost_place == place for lost_place, _ in self.logs.lost)
         demand(bool(isr) or elr or has_lost_log, name, "the ISR is empty")
         demand(eligible <= replicas - isr, name, "eligible", partition)
         demand(elr or not eligible, name, "eligible without ELR")
@@ -272,7 +300,7 @@ class ControllerChecks:
 
         Without ELR, an inactive broker may be the only member of an ISR.
         """
-        elr = self.image.features.get(ELR, 0) > 0
+        elr = self.has_elr
         active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
         for topic in self.image.topics.values():
             for number, partition in topic.partitions.items():
@@ -317,19 +345,24 @@ class ControllerChecks:
         """Return whether the topic allows leaders from outside the ISR."""
         return self.setting(topic, "unclean.leader.election.enable", "false") == "true"
 
+    @property
+    def has_elr(self) -> bool:
+        """True if eligible leader replicas are tracked: then unflushed records count as lost."""
+        return self.image.features.get(ELR, 0) > 0
+
     def on_data(self, is_alive: Callable[[int], bool]) -> None:
         """Let live leaders commit new records if their whole ISR is alive.
 
         Afterwards only the ISR is safe. With ELR, an ISR below the minimum size commits nothing,
         so other replicas stay safe.
         """
-        elr = self.image.features.get(ELR, 0) > 0
+        elr = self.has_elr
         for topic in self.image.topics.values():
             least = int(self.setting(topic.name, "min.insync.replicas", "1"))
             for number, partition in topic.partitions.items():
                 if partition.leader == NO_LEADER or not is_alive(partition.leader):
                     continue
-                safe = self.safe[topic.id, number]
+                safe = self.logs.safe[topic.id, number]
                 demand(
                     partition.leader in safe,
                     f"{topic.name}-{number} is led by {partition.leader}, all committed records "
@@ -337,22 +370,4 @@ class ControllerChecks:
                 )
                 if all(map(is_alive, partition.isr)):
                     enough = not elr or len(partition.isr) >= min(least, len(partition.replicas))
-                    self.safe[topic.id, number] = set(partition.isr) | (set() if enough else safe)
-
-    def on_crash(self, broker: int) -> None:
-        """Remove a broker that died without flushing from the safe replicas; only with ELR."""
-        if self.image.features.get(ELR, 0):
-            for safe in self.safe.values():
-                safe.discard(broker)
-
-    def on_disk_replaced(self, broker: int, directory: bytes) -> None:
-        """Remove a broker from the safe replicas of the partitions in a replaced directory."""
-        for topic_id, topic in self.image.topics.items():
-            for number, partition in topic.partitions.items():
-                if partition.directory(broker) == directory:
-                    self.on_log_lost((topic_id, number), broker)
-
-    def on_log_lost(self, place: TopicIdPartition, broker: int) -> None:
-        """Remove a broker, which has lost its log, from the safe replicas of a partition."""
-        self.safe[place].discard(broker)
-        self.lost.add((place, broker))
+                    self.logs.on_committed((topic.id, number), set(partition.isr), enough=enough)

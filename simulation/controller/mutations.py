@@ -65,6 +65,20 @@ def _elect_over_leader(
     return Outcome()
 
 
+def _gone_if_offline(state: ControllerState, broker: int, directory: bytes) -> bool:
+    return not state.has_online(broker, directory)
+
+
+def _never_returns(change: PartitionChangeBuilder, broker: BrokerImage, directory: bytes) -> bool:
+    return False
+
+
+def _any_directory_joins(
+    state: ControllerState, partition: PartitionImage, joining: Iterable[int]
+) -> None:
+    pass
+
+
 def _every_directory(state: ControllerState, broker: int, directory: bytes) -> bool:
     return True
 
@@ -219,6 +233,22 @@ MUTATIONS: Final = (
         "offline-directory-leads",
         "a broker leads from a directory that is offline",
         ((ControllerState, "has_online", _every_directory),),
+    ),
+    Mutation(
+        "failed-directory-begins-anew",
+        "an unclean election gives up the log in a directory that has only failed",
+        ((ControllerState, "is_missing", _gone_if_offline),),
+    ),
+    Mutation(
+        "missing-directory-forgotten",
+        "a replica without a leader loses its place in a directory that is missing",
+        ((partitions, "_may_return", _never_returns),),
+        invariants=(1,),
+    ),
+    Mutation(
+        "missing-directory-joins-isr",
+        "a leader may add a replica to the ISR whose directory is missing",
+        ((partitions, "_check_directories", _any_directory_joins),),
     ),
     Mutation(
         "unclean-shutdown-eligible",

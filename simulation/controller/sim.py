@@ -69,6 +69,9 @@ class ControllerSim:
         world.is_calm = True
         for process in world.brokers.values():
             process.silent = False
+            if world.random.random() < 0.5:
+                steps.restore_directory(world, process)
+            process.missing.clear()  # The others are lost for good.
             if process.offline or process.stopping:
                 steps.crash(world, process)
             steps.start(world, process)
@@ -101,15 +104,21 @@ class ControllerSim:
     def _wake_the_leaderless(self) -> None:
         """Request an unclean election, as an operator would, for partitions without a leader.
 
-        These partitions must have an empty ISR and ELR.
+        These partitions must have no in-sync or eligible replica whose directory is left.
         """
         world = self.world
         for topic_id, number in steps.leaderless(world):
             partition = world.partition((topic_id, number))
-            has_candidate = bool(partition.isr or partition.elr)
-            demand(not has_candidate, "no leader, though a replica may lead:", partition)
+            candidates = [
+                replica
+                for replica in partition.isr or partition.elr
+                if not world.brokers[replica].lacks(partition.directory(replica))
+            ]
+            demand(not candidates, "no leader, though a replica may lead:", partition)
             topic = world.state.image.topics[topic_id]
             steps.request_election(world, topic, [number], UNCLEAN)
+        for process in world.brokers.values():
+            steps.assign_lost(world, process)
 
     def _check_calm(self) -> None:
         world = self.world
@@ -123,6 +132,9 @@ class ControllerSim:
                 is_in_sync = set(partition.isr) == set(partition.replicas)
                 demand(is_in_sync, name, "not all in sync", partition)
                 demand(not partition.is_reassigning, name, "is still reassigned", partition)
+                for replica in partition.replicas:
+                    is_lost = world.brokers[replica].lacks(partition.directory(replica))
+                    demand(not is_lost, name, "is in a missing directory", partition)
         demand(not world.checks.targets, "did not end:", world.checks.targets)
         world.checks.check_snapshot()
 

@@ -53,8 +53,8 @@ from kwire.raftmeta.controller.topics import (
     decide_delete_topics,
 )
 from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
-from kwire.types import NO_LEADER, ZERO_UUID, DirectoryId, TopicIdPartition
-from simulation.controller.checks import ELR, demand
+from kwire.types import NO_LEADER, ZERO_UUID, TopicIdPartition, is_directory
+from simulation.controller.checks import ELR, check_unclean_election, demand
 from simulation.controller.world import CLUSTER, SimBroker, World, new_directory
 
 TOPICS: Final = ("orders", "a.b", "a_b", "clicks", "logs")
@@ -102,7 +102,8 @@ def crash(world: World, process: SimBroker) -> None:
     if process.running:
         world.note("crash of", process.id)
         process.running, process.clean_epoch = False, -1
-        world.checks.on_crash(process.id)
+        if world.checks.has_elr:
+            world.checks.logs.on_crash(process.id)
 
 
 def stop_alone(world: World, process: SimBroker) -> None:
@@ -152,8 +153,42 @@ def replace_disk(world: World, process: SimBroker) -> None:
     process.clean_epoch = -1
     number = world.random.randrange(len(process.directories))
     world.note("replaced disk of", process.id)
-    world.checks.on_disk_replaced(process.id, process.directories[number])
+    world.checks.logs.on_disk_replaced(world.checks.image, process.id, process.directories[number])
     process.directories[number] = new_directory(process.id, world.random)
+    process.missing.pop(number, None)
+
+
+def hide_directory(world: World, process: SimBroker) -> None:
+    """Stop a broker, and let an empty directory take the place of one of its directories.
+
+    Its disk is not mounted. :func:`restore_directory` may bring it back.
+    """
+    (crash if world.random.random() < 0.5 else stop_alone)(world, process)
+    number = world.random.randrange(len(process.directories))
+    if process.running or number in process.missing:
+        return
+    world.note("hidden directory of", process.id)
+    process.missing[number] = process.directories[number]
+    world.checks.logs.on_directory_hidden(
+        world.checks.image, process.id, process.directories[number]
+    )
+    process.directories[number] = new_directory(process.id, world.random)
+
+
+def restore_directory(world: World, process: SimBroker) -> None:
+    """Kill a broker, and bring its missing directories back."""
+    if not process.missing:
+        return
+    crash(world, process)
+    process.clean_epoch = -1
+    world.note("restored directories of", process.id)
+    for number, directory in process.missing.items():
+        world.checks.logs.on_disk_replaced(
+            world.checks.image, process.id, process.directories[number]
+        )
+        process.directories[number] = directory
+        world.checks.logs.on_directory_restored(process.id, directory)
+    process.missing.clear()
 
 
 def assign(world: World, process: SimBroker) -> None:
@@ -173,9 +208,12 @@ def assign_lost(world: World, process: SimBroker) -> None:
     for place in world.partitions_where(lambda p: process.id in p.replicas):
         directory = world.partition(place).directory(process.id)
         if directory not in process.directories:
-            if directory not in (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED):
-                world.checks.on_log_lost(place, process.id)
+            if is_directory(directory):
+                world.checks.logs.on_log_lost(place, process.id)
+            before = world.partition(place)
             report_directory(world, process, place, process.online_directories()[0])
+            if is_directory(directory):
+                world.checks.check_place_is_kept(place, before, world.partition(place))
 
 
 def report_directory(
@@ -443,7 +481,7 @@ def request_election(world: World, topic: TopicImage, numbers: list[int], kind: 
     if kind == UNCLEAN:
         for number in numbers:
             old, new = topic.partitions[number], after.partitions[number]
-            checks.check_unclean_election(brokers, old, new)
+            check_unclean_election(brokers, old, new)
 
 
 def elr(world: World, process: SimBroker) -> None:
@@ -557,6 +595,8 @@ STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (
     (5, toggle_silence),
     (3, fail_directory),
     (2, replace_disk),
+    (2, hide_directory),
+    (2, restore_directory),
     (5, assign),
     (5, assign_lost),
     (1, unregister),

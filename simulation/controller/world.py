@@ -24,10 +24,10 @@ from kwire.raftmeta.controller.controller import Decide
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.leader_updates import decide_leader_updates, resume_leader_updates
 from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, whole
-from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image import Applied, BrokerImage, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
-from kwire.types import TopicIdPartition
+from kwire.types import TopicIdPartition, is_directory
 from simulation.controller.checks import ControllerChecks, Written, demand
 
 Q = TypeVar("Q")
@@ -64,6 +64,9 @@ class SimBroker:
     """The epoch of the previous process."""
     lives: int = 0
     offline: set[bytes] = attrs.field(factory=set)
+    """The directories that have failed since the start."""
+    missing: dict[int, bytes] = attrs.field(factory=dict)
+    """The directories that may come back, each with its position among ``directories``."""
 
     @property
     def incarnation(self) -> bytes:
@@ -72,6 +75,10 @@ class SimBroker:
     def online_directories(self) -> list[bytes]:
         """Return the directories that work."""
         return [directory for directory in self.directories if directory not in self.offline]
+
+    def lacks(self, directory: bytes | None) -> bool:
+        """Return whether a directory is missing: a failed one is not."""
+        return is_directory(directory) and directory not in self.directories
 
 
 @attrs.frozen(eq=False)
@@ -126,7 +133,14 @@ class World:
             for number in range(1, 1 + brokers)
         }
         slices = random.choice((1, 2, 1_000))
-        world = cls(random, racks, _controller(random), ControllerChecks(OWN_ID), slices=slices)
+
+        def has_directory(broker: BrokerImage, directory: bytes) -> bool:
+            process = racks[broker.id]
+            is_same = process.running and process.epoch == broker.epoch
+            return is_same and directory in process.directories
+
+        checks = ControllerChecks(OWN_ID, has_directory)
+        world = cls(random, racks, _controller(random), checks, slices=slices)
         world.state.leader_update_queue.size = slices
         return world
 

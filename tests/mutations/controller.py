@@ -244,9 +244,34 @@ MUTATIONS = (
         name="empty-log-in-place-of-a-lost-one-is-not-reported",
         invariants=(1,),
         path="kwire/node/directory_assignments.py",
-        old="is_empty = self._is_lost(key) and partition.log.end_offset == 0",
+        old="is_empty = self._is_lost(key) and not has_records",
         new="is_empty = False",
         test="tests/server/test_directory_assignments.py::"
         "test_empty_log_in_place_of_a_lost_one_leads_only_if_an_operator_elects_it",
+    ),
+    Mutation(
+        name="empty-log-takes-the-place-of-a-missing-directory",
+        invariants=(1,),
+        path="kwire/raftmeta/controller/partitions.py",
+        old="    return old is not None and is_directory(old) and not broker.has_online(old)\n",
+        new="    return False\n",
+        test="tests/raftmeta/controller/test_missing_directories.py",
+    ),
+    Mutation(
+        name="log-in-a-failed-directory-is-given-up",
+        invariants=(1,),
+        path="kwire/raftmeta/controller/state.py",
+        old="return not self.sessions.may_have_failed(broker_id, directory)",
+        new="return True",
+        test="tests/raftmeta/controller/test_missing_directories.py",
+    ),
+    Mutation(
+        name="log-that-was-moved-counts-as-lost",
+        invariants=(1,),
+        path="kwire/node/directory_assignments.py",
+        old="        batch |= dict.fromkeys(intact, DirectoryId.LOST)\n",
+        new="",
+        test="tests/server/test_directory_assignments.py::"
+        "test_log_that_was_moved_while_the_broker_was_down_leads",
     ),
 )

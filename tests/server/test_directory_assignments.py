@@ -20,7 +20,7 @@ from kwire.raftmeta.controller.partitions import decide_assign_directories
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, ELR
 from kwire.storage_format.format import feature_records
-from kwire.types import DirectoryId
+from kwire.types import NO_LEADER, DirectoryId, uuid_text
 from tests.support.raftmeta.clusters import Cluster, directory, registration
 
 Clock = trio.testing.MockClock
@@ -218,6 +218,51 @@ async def test_directory_of_an_empty_log_is_assigned_beside_a_leader(autojump_cl
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr) == (1, (1,))
     assert partition.directory(2) == OTHER_DIR
+
+
+def without_first_directory(replicas: list[int]) -> tuple[Cluster, bytes]:
+    """Return a cluster whose broker 2, the last in sync, restarts without its first directory."""
+    cluster = Cluster((1, 3))
+    before, after = registration(2), registration(2)
+    before.log_dirs, after.log_dirs = [directory(2)], [OTHER_DIR]
+    cluster.write(before)
+    topic_id = cluster.topic("t", replicas)
+    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2], leader=-1))
+    cluster.write(after)
+    return cluster, topic_id
+
+
+@pytest.mark.parametrize("replicas", [[2], [2, 1]])
+async def test_log_that_was_moved_while_the_broker_was_down_leads(
+    autojump_clock: Clock, replicas: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator moved its files to another disk, and removed the first one from ``log.dirs``."""
+    cluster, topic_id = without_first_directory(replicas)
+    await report(Controllers(cluster), [Replica(topic_id, 0, OTHER_DIR)])
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.directory(2)) == (2, (2,), OTHER_DIR)
+    assert not partition.recovering
+    assert not caplog.messages
+
+
+async def test_partitions_that_wait_for_a_missing_directory_are_logged_once(
+    autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, topic_id = without_first_directory([2, 1])
+    controllers, replica = Controllers(cluster), Replica(topic_id, 0, OTHER_DIR, end_offset=0)
+    for _ in range(2):
+        caplog.clear()
+        async with reporting(controllers) as assignments:
+            as_partition: Any = replica
+            assignments.on_role_changed(as_partition)
+            await trio.sleep(1)
+            assignments.on_role_changed(as_partition)
+            await trio.sleep(1)
+        assert cluster.partition("t").leader == NO_LEADER
+        assert cluster.partition("t").directory(2) == directory(2)
+        (line,) = caplog.messages
+        assert f"id={uuid_text(directory(2))}; without it, partitions have no leader: t-0;" in line
+        assert "--election-type unclean" in line
 
 
 async def test_known_directory_of_an_unreachable_log_is_kept(autojump_clock: Clock) -> None:

@@ -1,11 +1,15 @@
 """Nodes whose log directories fail while they run, or come and go between runs."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
+import trio.testing
 
 from kwire import errors
 from kwire.codec.messages.assign_replicas_to_dirs import (
@@ -13,6 +17,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
 )
 from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import KafkaStorageError
 from kwire.log.directories.directory import LogDirectory
@@ -22,11 +27,12 @@ from kwire.node import core
 from kwire.node.broker import BrokerHalf
 from kwire.node.run import leaves
 from kwire.node.server import Server
+from kwire.raftmeta.controller.partitions import UNCLEAN
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
 from kwire.storage_format.directories import CannotOpenError, Identity, format_node, identify
 from kwire.testing.wire import TrioWireClient
-from kwire.types import NO_LEADER
+from kwire.types import NO_LEADER, uuid_text
 from tests.support.handlers.broker import one_batch
 from tests.support.server.nodes import config, create, new_node, parts_of, running
 
@@ -218,16 +224,23 @@ async def test_new_cluster_is_not_formatted_beside_an_unreadable_directory(tmp_p
     assert not (paths[0] / META_PROPERTIES).exists()
 
 
-async def never_answered(half: BrokerHalf, request: AssignReplicasToDirsRequest) -> None:
-    await trio.sleep_forever()
+def unmount(path: str) -> None:
+    """Move a directory away, as if its disk were not mounted."""
+    Path(path).rename(f"{path}-not-mounted")
 
 
-async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def mount(path: str) -> None:
+    """Bring a directory back in place of the one that a node created meanwhile."""
+    shutil.rmtree(path)
+    Path(f"{path}-not-mounted").rename(path)
+
+
+async def test_partitions_of_a_directory_that_is_missing_have_no_leader_until_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Replicas of the removed directory have no leader before the controller gets a new place.
+    """Empty logs in its place would look as if all records were lost. Kafka's lead.
 
-    If the directory is back by then, so are their records.
+    First ``log.dirs`` lacks the directory, then its disk is not mounted.
     """
     paths = [str(tmp_path / name) for name in ("a", "b")]
     metadata = str(tmp_path / "metadata")
@@ -242,48 +255,137 @@ async def test_directory_that_is_added_and_removed_leaves_the_others_as_they_are
             codes = [await write(server, index, topic) for index in range(count)]
             assert codes == [errors.NONE] * count
         logs = parts_of(server).replicas.partitions
-        added = server.core.logs.directories[1].disk
-        assert all(logs.get("t", n).log.disk is not added for n in range(4))
-        away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added]
+        added = server.core.logs.directories[1]
+        assert all(logs.get("t", n).log.disk is not added.disk for n in range(4))
+        away = [n for n in range(PARTITIONS) if logs.get("u", n).log.disk is added.disk]
         assert 0 < len(away) < PARTITIONS
-    monkeypatch.setattr(BrokerHalf, "_assign_directories", never_answered)
-    async with running(tmp_path, **alone) as server:
-        assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
-        codes = [await write(server, index, "u") for index in range(PARTITIONS)]
-        assert [n for n in range(PARTITIONS) if codes[n] != errors.NONE] == away
-    monkeypatch.undo()
+        missing = uuid_text(added.directory_id)
+    reports = Reports()
+    for settings in (alone, both):
+        caplog.clear()
+        if settings is both:
+            unmount(paths[1])
+        async with reports.record(), running(tmp_path, **settings) as server:
+            await reports.wait_answered()
+            codes = [await write(server, index, "u") for index in range(PARTITIONS)]
+            assert [n for n in range(PARTITIONS) if codes[n] != errors.NONE] == away
+            assert [await write(server, index) for index in range(4)] == [errors.NONE] * 4
+        (line,) = [line for line in caplog.messages if line.startswith("log directory missing")]
+        assert line.startswith(f"log directory missing id={missing}; without it, ")
+        assert all(f"u-{n}" in line for n in away)
+    mount(paths[1])
     async with running(tmp_path, **both) as server:
         logs = parts_of(server).replicas.partitions
-        assert [logs.get("t", n).log.end_offset for n in range(4)] == [3] * 4
-        ends = [1 if n in away else 2 for n in range(PARTITIONS)]
+        assert [logs.get("t", n).log.end_offset for n in range(4)] == [4] * 4
+        ends = [1 if n in away else 3 for n in range(PARTITIONS)]
         assert [logs.get("u", n).log.end_offset for n in range(PARTITIONS)] == ends
         codes = [await write(server, index, "u") for index in range(PARTITIONS)]
         assert codes == [errors.NONE] * PARTITIONS
 
 
-async def test_directories_are_reported_by_a_registered_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_partitions_of_a_lost_directory_begin_anew_if_an_operator_elects_leaders(
+    tmp_path: Path,
 ) -> None:
+    """If the directory is back later, its logs are set aside: the new ones have newer records."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    metadata = str(tmp_path / "metadata")
+    alone = {"log_dirs": str(paths[0]), "metadata_log_dir": metadata}
+    both = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": metadata}
+    async with running(tmp_path, **both) as server:
+        await create(server, "t", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            assert await write(server, index) == errors.NONE
+        away = [partition.partition for partition in server.core.logs.directories[1].logs]
+        assert 0 < len(away) < PARTITIONS
+    reports = Reports()
+    async with reports.record(), running(tmp_path, **alone) as server:
+        await reports.wait_answered()
+        async with await TrioWireClient.connect(*server.address) as client:
+            request = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
+            response = await client.call(request, 2)
+        (topic,) = response.replica_election_results
+        elected = [each.partition_id for each in topic.partition_result if not each.error_code]
+        assert elected == sorted(away)
+        assert [await write(server, index) for index in range(PARTITIONS)] == [errors.NONE] * 8
+    async with running(tmp_path, **both) as server:
+        logs = parts_of(server).replicas.partitions
+        ends = [1 if n in away else 2 for n in range(PARTITIONS)]
+        assert [logs.get("t", n).log.end_offset for n in range(PARTITIONS)] == ends
+        assert [await write(server, index) for index in range(PARTITIONS)] == [errors.NONE] * 8
+    assert len(list(paths[1].glob("t-*-stray/*.log"))) == len(away), "nothing is removed"
+
+
+async def test_logs_that_an_operator_moved_while_the_node_was_down_lead_in_their_new_directory(
+    tmp_path: Path,
+) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    metadata = str(tmp_path / "metadata")
+    both = {"log_dirs": ",".join(map(str, paths)), "metadata_log_dir": metadata}
+    async with running(tmp_path, **both) as server:
+        await create(server, "t", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            assert await write(server, index) == errors.NONE
+    moved = list(paths[1].glob("t-*"))
+    assert 0 < len(moved) < PARTITIONS
+    for folder in moved:
+        folder.rename(paths[0] / folder.name)
+    async with running(tmp_path, log_dirs=str(paths[0]), metadata_log_dir=metadata) as server:
+
+        def have_leaders(image: MetadataImage) -> bool:
+            states = [image.partition("t", index) for index in range(PARTITIONS)]
+            return all(state is not None and state.leader != NO_LEADER for state in states)
+
+        with trio.fail_after(20):
+            await server.core.publisher.wait_for(have_leaders)
+        assert [await write(server, index) for index in range(PARTITIONS)] == [errors.NONE] * 8
+        logs = parts_of(server).replicas.partitions
+        assert [logs.get("t", n).log.end_offset for n in range(PARTITIONS)] == [2] * PARTITIONS
+
+
+@attrs.define(eq=False)
+class Reports:
+    """The broker epochs in reports of directories; a context counts those sent meanwhile."""
+
+    epochs: list[int] = attrs.field(factory=list)
+    _answered: trio.Event = attrs.field(factory=trio.Event)
+
+    @asynccontextmanager
+    async def record(self) -> AsyncIterator[None]:
+        original = BrokerHalf._assign_directories
+
+        async def assign(
+            half: BrokerHalf, request: AssignReplicasToDirsRequest
+        ) -> AssignReplicasToDirsResponse:
+            self.epochs.append(request.broker_epoch)
+            response = await original(half, request)
+            self._answered.set()
+            return response
+
+        self._answered = trio.Event()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BrokerHalf, "_assign_directories", assign)
+            yield
+
+    async def wait_answered(self) -> None:
+        """Wait until the controller has accepted a report, and what it decided is in force."""
+        with trio.fail_after(60):
+            await self._answered.wait()
+            await trio.testing.wait_all_tasks_blocked(0.1)
+
+
+async def test_directories_are_reported_by_a_registered_broker(tmp_path: Path) -> None:
     """A controller rejects the report of a broker that has no epoch yet, and answers it late."""
     paths = [str(tmp_path / name) for name in ("a", "b")]
     metadata = str(tmp_path / "metadata")
-    epochs, has_reported = [], trio.Event()
-    original = BrokerHalf._assign_directories
-
-    async def assign(
-        half: BrokerHalf, request: AssignReplicasToDirsRequest
-    ) -> AssignReplicasToDirsResponse:
-        epochs.append(request.broker_epoch)
-        has_reported.set()
-        return await original(half, request)
-
     async with running(tmp_path, log_dirs=",".join(paths), metadata_log_dir=metadata) as server:
         await create(server, "t", partitions=PARTITIONS)
-    monkeypatch.setattr(BrokerHalf, "_assign_directories", assign)
-    async with running(tmp_path, log_dirs=paths[0], metadata_log_dir=metadata) as server:
-        with trio.fail_after(60):
-            await has_reported.wait()
-        assert set(epochs) == {server.core.publisher.image.brokers[1].epoch}
+    reports = Reports()
+    async with (
+        reports.record(),
+        running(tmp_path, log_dirs=paths[0], metadata_log_dir=metadata) as server,
+    ):
+        await reports.wait_answered()
+        assert set(reports.epochs) == {server.core.publisher.image.brokers[1].epoch}
 
 
 async def test_controller_learns_that_the_source_of_a_move_has_failed(

@@ -7,6 +7,7 @@ lasted.
 """
 
 import math
+from collections.abc import Iterable
 
 import attrs
 
@@ -25,6 +26,8 @@ class BrokerSession:
     """The time of the broker's last request to this controller."""
     has_ended_early: bool = False
     """True if the broker was fenced because its process ended, before this session's end."""
+    failed_dirs: frozenset[bytes] = frozenset()
+    """The directories that have failed since the broker started; every heartbeat lists them."""
     is_inherited: bool = False
     """True if a former controller fenced the broker, which has been silent since."""
 
@@ -41,12 +44,21 @@ class BrokerSessions:
     Kept when the broker registers again, because its new process may also end before it serves.
     """
 
-    def touch(self, broker_id: int, now: float, *, fenced: bool, metadata_offset: int) -> None:
+    def touch(
+        self,
+        broker_id: int,
+        now: float,
+        *,
+        fenced: bool,
+        metadata_offset: int,
+        failed_dirs: Iterable[bytes] = (),
+    ) -> None:
         """Record a heartbeat or registration of a broker."""
         session = self._sessions.setdefault(broker_id, BrokerSession(now))
         session.heartbeat_at = session.request_at = now
         session.fenced, session.has_ended_early, session.is_inherited = fenced, False, False
         session.metadata_offset = metadata_offset
+        session.failed_dirs = session.failed_dirs.union(failed_dirs)
         if not fenced:
             self._early_ends.pop(broker_id, None)
 
@@ -76,6 +88,13 @@ class BrokerSessions:
     def drop_early_ends(self, now: float) -> None:
         """Forget the early ends whose sessions would have ended by now."""
         self._early_ends = {key: end for key, end in self._early_ends.items() if now < end}
+
+    def may_have_failed(self, broker_id: int, directory: bytes) -> bool:
+        """Return whether a broker's directory has failed, or the broker has not been heard yet."""
+        session = self._sessions.get(broker_id)
+        if session is None or session.request_at == -math.inf:
+            return True
+        return directory in session.failed_dirs
 
     def count_ended_early(self, now: float) -> int:
         """Return the number of brokers that are fenced although their sessions have not ended."""

@@ -250,7 +250,7 @@ def decide_heartbeat(
     if is_more_left:
         unfinished = BrokerHeartbeatResponse(should_shut_down=False)
         return ControllerDecision(tuple(moved), unfinished, again=True)
-    state = state.supposing(moved)
+    state = state.supposing(moved, request.offline_log_dirs)
     records: list[r.MetadataRecord] = []
     effects: list[Effect] = []
     fenced, should_stop = broker.fenced, False
@@ -270,9 +270,16 @@ def decide_heartbeat(
     records = [*moved, *records, *_cordon_records(broker, request)]
     if not (fenced or records) and request.current_metadata_offset == UNKNOWN_OFFSET:
         records = [r.NoOpRecord()]
-    sessions, offset = state.sessions, request.current_metadata_offset
+    sessions = state.sessions
     effects.append(
-        partial(sessions.touch, broker.id, state.now, fenced=fenced, metadata_offset=offset)
+        partial(
+            sessions.touch,
+            broker.id,
+            state.now,
+            fenced=fenced,
+            metadata_offset=request.current_metadata_offset,
+            failed_dirs=request.offline_log_dirs,
+        )
     )
     if should_stop:
         effects.append(partial(sessions.forget, broker.id))

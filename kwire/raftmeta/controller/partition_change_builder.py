@@ -17,7 +17,7 @@ import attrs
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import KEEP_LEADER
-from kwire.types import NO_LEADER, DirectoryId
+from kwire.types import NO_LEADER, DirectoryId, is_directory
 
 
 class Election(enum.Enum):
@@ -49,6 +49,12 @@ class PartitionChangeBuilder:
     directory_of: Callable[[int], bytes]
     has_online: Callable[[int, bytes], bool] = lambda _broker, _directory: True
     """Returns True if a broker can read the given directory."""
+    is_missing: Callable[[int, bytes], bool] = lambda _broker, _directory: False
+    """Returns True if a broker started without the given directory.
+
+    As the last resort of an unclean election, a replica in such a directory leads with an empty log
+    in another one.
+    """
     min_isr: int = 1
     elr_enabled: bool = False
     bump_on_shrink: bool = False
@@ -105,19 +111,20 @@ class PartitionChangeBuilder:
 
     @property
     def _is_log_missed(self) -> bool:
-        """True if a replica has lost its log, and others may have records that it lacks."""
-        return self.lost_log != NO_LEADER and len(self.partition.replicas) > 1
+        """True if a replica has lost its log, whose records may still be elsewhere."""
+        return self.lost_log != NO_LEADER
 
     @property
     def _has_lost_last_known(self) -> bool:
-        """True if the last known leader has lost its log, so others may have more records."""
+        """True if the last known leader has lost its log."""
         return self._is_log_missed and self.partition.last_known_elr == (self.lost_log,)
 
     def _remove_lost_log(self) -> None:
         """Remove a replica that has lost its log from the ISR, even if it is the last member.
 
-        As leader it would delete all records from the other replicas, so only an unclean election
-        may choose it. This is the only case in which an ISR is empty without ELR.
+        As leader it would delete all records from the other replicas, or hide those of a directory
+        that is only missing, so only an unclean election may choose it. This is the only case in
+        which an ISR is empty without ELR.
         """
         if self._is_log_missed:
             self.isr = [replica for replica in self.isr if replica != self.lost_log]
@@ -159,6 +166,10 @@ class PartitionChangeBuilder:
             for replica in sorted(self.replicas, key=self._may_be_empty):
                 if self._may_lead(replica):
                     return Elected(replica, unclean=True)
+            for replica in self.replicas:
+                if self._may_begin_anew(replica):
+                    self.directories[replica] = DirectoryId.UNASSIGNED
+                    return Elected(replica, unclean=True)
         return Elected(NO_LEADER)
 
     def _valid(self, replica: int) -> bool:
@@ -174,6 +185,16 @@ class PartitionChangeBuilder:
         directory = self.directories.get(replica)
         return self.acceptable(replica) and (
             directory is None or self.has_online(replica, directory)
+        )
+
+    def _may_begin_anew(self, replica: int) -> bool:
+        """Return whether a replica may lead with an empty log, because its directory is missing."""
+        directory = self.directories.get(replica)
+        return (
+            directory is not None
+            and is_directory(directory)
+            and self.acceptable(replica)
+            and self.is_missing(replica, directory)
         )
 
     def _last_known_leader_may(self) -> bool:

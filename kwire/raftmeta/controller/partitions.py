@@ -6,6 +6,7 @@ Deciders set the requested values on a :class:`PartitionChangeBuilder`, which ch
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from kwire import errors
@@ -144,6 +145,21 @@ def _check_isr(
         if broker_image is None or not broker_image.is_active:
             raise errors.IneligibleReplica
         if member.broker_epoch not in (-1, broker_image.epoch):
+            raise errors.IneligibleReplica
+    _check_directories(state, partition, set(members) - set(partition.isr))
+
+
+def _check_directories(
+    state: ControllerState, partition: PartitionImage, joining: Iterable[int]
+) -> None:
+    """Reject a replica that could not lead, until its broker has reported its new directory.
+
+    Otherwise it might become the last in-sync replica, and lead with an old log once the directory
+    that the metadata have is back.
+    """
+    for replica in joining:
+        directory = partition.directory(replica)
+        if directory is not None and not state.has_online(replica, directory):
             raise errors.IneligibleReplica
 
 
@@ -358,7 +374,7 @@ def _assign_directory(
 ) -> list[PartitionChangeRecord]:
     """Return the record that moves a broker's replica to a directory; none if nothing changes."""
     partition = change.partition
-    if _is_known_empty(partition, broker.id):
+    if _is_known_empty(partition, broker.id) or _may_return(change, broker, directory):
         return []
     change.directories[broker.id] = directory
     if _has_lost_log(partition, broker, directory):
@@ -383,6 +399,19 @@ def _has_lost_log(partition: PartitionImage, broker: BrokerImage, directory: byt
     if old is None or not is_directory(old) or broker.has_online(old):
         return False
     return broker.has_online(directory)
+
+
+def _may_return(change: PartitionChangeBuilder, broker: BrokerImage, directory: bytes) -> bool:
+    """Return whether the records in a missing directory are needed once it is back.
+
+    While there is no leader, the replica keeps its place in that directory, so that it can lead
+    again with its log. An unclean election ends that. The broker reports the new directory again
+    when the replica's role changes.
+    """
+    old = change.partition.directory(broker.id)
+    if change.partition.leader != NO_LEADER or change.unclean or directory == DirectoryId.LOST:
+        return False
+    return old is not None and is_directory(old) and not broker.has_online(old)
 
 
 def _is_known_empty(partition: PartitionImage, broker: int) -> bool:

@@ -126,6 +126,8 @@ class ControllerState:
     """Partitions whose leader or ISR is still to be checked."""
     mutations: MutationQuotas = attrs.field(factory=MutationQuotas)
     """The quotas on creations and deletions by clients."""
+    failing_dirs: frozenset[bytes] = frozenset()
+    """The failed directories in the heartbeat being decided, which no session has yet."""
     _index: PartitionIndex | None = None
     _building: tuple[PartitionIndex, Iterator[None]] | None = None
     _dotted: dict[str, str] | None = None
@@ -160,11 +162,17 @@ class ControllerState:
             for topic_id in delta.created_topics:
                 self._note(self._dotted, self.image.topics[topic_id].name)
 
-    def supposing(self, records: Sequence[r.MetadataRecord]) -> "ControllerState":
-        """Return the state as if ``records``, from an unfinished decision, were applied."""
-        if not records:
+    def supposing(
+        self, records: Sequence[r.MetadataRecord], failed_dirs: Iterable[bytes] = ()
+    ) -> "ControllerState":
+        """Return the state as if an unfinished decision's ``records`` were applied.
+
+        ``failed_dirs``: the failed directories that the heartbeat being decided lists.
+        """
+        failing = frozenset(failed_dirs)
+        if not records and not failing:
             return self
-        return attrs.evolve(self, image=apply(self.image, records)[0])
+        return attrs.evolve(self, image=apply(self.image, records)[0], failing_dirs=failing)
 
     @property
     def index(self) -> PartitionIndex:
@@ -244,6 +252,16 @@ class ControllerState:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.has_online(directory)
 
+    def is_missing(self, broker_id: int, directory: bytes) -> bool:
+        """Return whether a broker started without a directory, as far as its heartbeats show.
+
+        A directory that failed later is not missing: the broker cannot begin its logs anew while
+        it runs. The image has neither of the two; only heartbeats list the failed ones.
+        """
+        if self.has_online(broker_id, directory) or directory in self.failing_dirs:
+            return False
+        return not self.sessions.may_have_failed(broker_id, directory)
+
     def default_directory(self, broker_id: int) -> bytes:
         """Return a new replica's directory: the broker's only one, else MIGRATING or UNASSIGNED."""
         broker = self.image.brokers.get(broker_id)
@@ -302,6 +320,7 @@ class ControllerState:
             acceptable=acceptable or self.is_active,
             directory_of=self.default_directory,
             has_online=self.has_online,
+            is_missing=self.is_missing,
             min_isr=min(min_isr, len(topic.partitions[0].replicas)),
             elr_enabled=self.elr_enabled,
             bump_on_shrink=level_of(self.image.features) < NO_BUMP_ON_SHRINK,

@@ -1,6 +1,5 @@
 """Registration, heartbeats, fencing and controlled shutdown."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
@@ -22,26 +19,15 @@ from kwire.raftmeta.controller.brokers import (
     keep_session,
 )
 from kwire.raftmeta.controller.partitions import (
-    UNCLEAN,
     decide_assign_directories,
     decide_elect_leaders,
-    decide_rebalance_leaders,
 )
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from kwire.types import DirectoryId
 from tests.support.raftmeta.clusters import Cluster, directory, registration
-from tests.support.raftmeta.requests import beat, register
-
-
-def assignment(broker: int, epoch: int, topic_id: bytes, log_dir: bytes) -> Any:
-    data = AssignReplicasToDirsRequest.DirectoryData
-    partitions = [data.TopicData.PartitionData(partition_index=0)]
-    topics = [data.TopicData(topic_id=topic_id, partitions=partitions)]
-    return AssignReplicasToDirsRequest(
-        broker_id=broker, broker_epoch=epoch, directories=[data(id=log_dir, topics=topics)]
-    )
+from tests.support.raftmeta.requests import assignment, beat, register, unclean_election
 
 
 def test_register_then_unfence() -> None:
@@ -202,76 +188,6 @@ def test_broker_that_comes_back_without_a_directory_is_not_eligible_for_its_repl
     assert cluster.partition("t").leader == (2 if is_kept else -1), "1 has all records"
 
 
-@pytest.mark.parametrize(("replicas", "leader"), [([2, 1], -1), ([2], 2)])
-def test_last_known_leader_without_its_log_does_not_lead_where_others_have_records(
-    replicas: list[int], leader: int
-) -> None:
-    """All replicas were killed, and the disk of the one that led last was replaced."""
-    cluster = Cluster((1, 2))
-    cluster.write(*feature_records({ELR: 1}))
-    topic_id = cluster.topic("t", replicas)
-    cluster.write(
-        r.PartitionChangeRecord(
-            partition_id=0, topic_id=topic_id, leader=-1, isr=[], last_known_elr=[2]
-        )
-    )
-    cluster.state.sessions.forget(2)
-    new_dir = b"n" * 16
-    epoch = cluster.do(decide_register_broker, register(2, log_dirs=[new_dir])).broker_epoch
-    cluster.do(decide_heartbeat, beat(2, epoch))
-    assert cluster.partition("t").leader == -1, "its replica is in the lost directory"
-    cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.last_known_elr) == (leader, ())
-    cluster.do(decide_elect_leaders, unclean_election())
-    assert cluster.partition("t").leader == replicas[-1], "the one that may have records"
-    cluster.do(decide_assign_directories, assignment(2, epoch, topic_id, new_dir))
-    assert cluster.partition("t").directory(2) == new_dir
-
-
-def unclean_election() -> ElectLeadersRequest:
-    named = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
-    return ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=[named])
-
-
-def replace_disk(cluster: Cluster, topic_id: bytes, *, old_dirs: Sequence[bytes] = ()) -> bytes:
-    """Bring broker 1 back with a new directory in which its replica lies; return the directory."""
-    new_dir = b"n" * 16
-    cluster.state.sessions.forget(1)
-    request = register(1, log_dirs=[*old_dirs, new_dir])
-    epoch = cluster.do(decide_register_broker, request).broker_epoch
-    cluster.do(decide_heartbeat, beat(1, epoch))
-    assert cluster.partition("t").leader == (1 if old_dirs else -1)
-    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
-    return new_dir
-
-
-def test_replaced_disk_does_not_lead_without_elr_where_others_have_records() -> None:
-    """Elected as the only in-sync replica, it would remove all records from the others."""
-    cluster = Cluster((1, 2, 3))
-    topic_id = cluster.topic("t", [1, 2, 3])
-    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
-    new_dir = replace_disk(cluster, topic_id)
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.isr) == (-1, ()), "its log is empty"
-    cluster.do(decide_heartbeat, beat(2, 200))
-    cluster.do(decide_rebalance_leaders, None)
-    epoch = cluster.state.image.brokers[1].epoch
-    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
-    assert cluster.partition("t").leader == -1
-    cluster.do(decide_elect_leaders, unclean_election())
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.recovering) == (2, True), "it has most of the records"
-    cluster.do(decide_assign_directories, assignment(1, epoch, topic_id, new_dir))
-    assert cluster.partition("t").directory(1) == new_dir
-
-
-def test_replaced_disk_leads_where_no_other_replica_has_records() -> None:
-    cluster = Cluster((1, 2))
-    new_dir = replace_disk(cluster, cluster.topic("t", [1]))
-    assert (cluster.partition("t").leader, cluster.partition("t").directory(1)) == (1, new_dir)
-
-
 @pytest.mark.parametrize("elr", [False, True])
 @pytest.mark.parametrize(("is_empty", "leader"), [(False, 2), (True, -1)])
 def test_replica_whose_directory_was_lost_leads_again_only_with_its_log(
@@ -294,15 +210,6 @@ def test_replica_whose_directory_was_lost_leads_again_only_with_its_log(
         cluster.do(decide_elect_leaders, unclean_election())
         partition = cluster.partition("t")
         assert (partition.leader, partition.recovering) == (1, True), "it has most of the records"
-
-
-def test_replica_that_moves_between_online_directories_stays_in_sync() -> None:
-    cluster = Cluster((1, 2))
-    topic_id = cluster.topic("t", [1, 2])
-    cluster.write(r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
-    new_dir = replace_disk(cluster, topic_id, old_dirs=[directory(1)])
-    partition = cluster.partition("t")
-    assert (partition.leader, partition.isr, partition.directory(1)) == (1, (1,), new_dir)
 
 
 @pytest.mark.parametrize("elr", [False, True])

@@ -11,6 +11,7 @@ from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord
+from kwire.raftmeta.controller.brokers import decide_heartbeat
 from kwire.raftmeta.controller.partition_change_builder import Election, PartitionChangeBuilder
 from kwire.raftmeta.controller.partitions import (
     PREFERRED,
@@ -24,7 +25,7 @@ from kwire.raftmeta.controller.partitions import (
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.metadata.image_change import apply_partition_change
 from tests.support.raftmeta.clusters import Cluster, directory
-from tests.support.raftmeta.requests import isr_request, unclean_config
+from tests.support.raftmeta.requests import beat, isr_request, unclean_config
 
 IsrTopic = AlterPartitionRequest.TopicData
 
@@ -296,6 +297,7 @@ def test_replica_in_an_offline_directory_does_not_lead() -> None:
     cluster.write(
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=200, log_dirs=[other]),
     )
+    cluster.do(decide_heartbeat, beat(2, 200, offline_log_dirs=[directory(2)]))
     cluster.fence(1)
     assert cluster.partition("t").leader == -1, "2 is in sync, but its replica is out of reach"
     for name in ("t", "alone"):

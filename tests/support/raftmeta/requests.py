@@ -7,12 +7,15 @@ from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata_records import ConfigRecord
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.partitions import UNCLEAN
 from tests.support.raftmeta.clusters import CLUSTER, Cluster, directory
 
 IsrTopic = AlterPartitionRequest.TopicData
@@ -38,6 +41,22 @@ def isr_request(cluster: Cluster, topic_id: bytes, isr: list[int], **more: Any) 
         broker_epoch=broker * 100,
         topics=[IsrTopic(topic_id=topic_id, partitions=[data])],
     )
+
+
+def assignment(broker: int, epoch: int, topic_id: bytes, log_dir: bytes) -> Any:
+    """Return a broker's report of the directory of its replica of partition 0."""
+    data = AssignReplicasToDirsRequest.DirectoryData
+    partitions = [data.TopicData.PartitionData(partition_index=0)]
+    topics = [data.TopicData(topic_id=topic_id, partitions=partitions)]
+    return AssignReplicasToDirsRequest(
+        broker_id=broker, broker_epoch=epoch, directories=[data(id=log_dir, topics=topics)]
+    )
+
+
+def unclean_election() -> ElectLeadersRequest:
+    """Return an operator's request for any leader of partition 0 of ``t``."""
+    named = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+    return ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=[named])
 
 
 def unclean_config(kind: int, name: str, value: str) -> ConfigRecord:
