@@ -18,14 +18,12 @@ from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCo
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorNotAvailable,
-    InvalidReplicationFactor,
     InvalidRequest,
     KafkaError,
 )
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.net.framing import Disconnect
-from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.share.keys import SharePartition
 from kwire.types import (
     CONSUMER_OFFSETS,
@@ -127,16 +125,13 @@ async def _may_find_some(context: Context, kind: KeyType, keys: list[str]) -> bo
 async def _create(context: Context, topic: str) -> None:
     """Create the topic; if that fails, the client is asked to retry.
 
-    Raises InvalidReplicationFactor if a retry would not help, because the replicas cannot be placed
-    although there are enough brokers.
+    No failure is final: brokers that are missing, fenced or shutting down may come back, and log
+    directories may be uncordoned.
     """
     try:
-        result = await context.topic_creation.ensure_topic(topic)
+        await context.topic_creation.ensure_topic(topic)
     except KafkaError as error:
         logger.warning("internal topic not created topic=%s error=%r", topic, error)
-        return
-    if result is not None and lacks_replication(result, context.config, len(context.image.brokers)):
-        raise InvalidReplicationFactor(result.error_message)
 
 
 def _find(context: Context, kind: KeyType, key: str) -> Coordinator:

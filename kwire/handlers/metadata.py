@@ -30,7 +30,6 @@ from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
-from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 from kwire.waits import Steps
 
@@ -73,7 +72,7 @@ def metadata(context: Context, request: MetadataRequest) -> Steps[_Answer]:
     if may_create and request.topics:
         missing, refused = yield from _missing(context, request.topics, slices)
         if missing:
-            refused |= yield partial(_create, context, missing)
+            yield partial(_create, context, missing)
     image = context.image
     view = ClientView(image, context.listener)
     topics = yield from _topics(context, view, image, request, slices)
@@ -183,22 +182,16 @@ def _missing(
     return missing, refused
 
 
-async def _create(context: Context, missing: list[str]) -> dict[str, int]:
-    """Create topics; those that cannot be created stay unknown.
+async def _create(context: Context, missing: list[str]) -> None:
+    """Create topics; those that cannot be created stay unknown, so that clients ask again.
 
-    Return the error codes of topics that cannot have as many replicas as required.
+    Any other error would be final to Java's consumer, which fails with it. No failure is final
+    here: brokers that are fenced or shutting down may come back.
     """
     try:
-        results = await context.topic_creation.ensure_topics(missing, context.requester)
+        await context.topic_creation.ensure_topics(missing, context.requester)
     except KafkaError as error:
         logger.warning("topics not created count=%d error=%r", len(missing), error)
-        return {}
-    brokers = len(context.image.brokers)
-    return {
-        name: errors.InvalidReplicationFactor.code
-        for name, result in results.items()
-        if lacks_replication(result, context.config, brokers)
-    }
 
 
 def _find(

@@ -45,19 +45,17 @@ async def test_coordinator_is_not_available_while_the_topic_cannot_be_created() 
         assert await ask(node, "g") == (15, -1, "")
 
 
-@pytest.mark.parametrize(("factor", "code"), [(1, 38), (3, 15)])
-async def test_refused_creation_of_the_offsets_topic_is_returned(factor: int, code: int) -> None:
-    """The answer has a text if waiting does not help; missing brokers may still register."""
+@pytest.mark.parametrize("factor", ["1", "3"])
+async def test_coordinator_is_not_available_while_no_broker_takes_replicas(factor: str) -> None:
+    """Apache Kafka answers so, too, while all log directories are cordoned."""
     async with group_node(topics=False) as node:
-        text = "some brokers have all their log directories cordoned."
         node.topic_creation.result = CreateTopicsResponse.CreatableTopicResult(
-            name=CONSUMER_OFFSETS, error_code=38, error_message=text
+            name=CONSUMER_OFFSETS,
+            error_code=38,
+            error_message="some brokers have all their log directories cordoned.",
         )
-        node.broker.current.config = node_config(offsets_topic_replication_factor=str(factor))
-        reply = await node.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 6)
-        (coordinator,) = reply.coordinators
-        assert coordinator.error_code == code
-        assert coordinator.error_message == (text if code == 38 else "")
+        node.broker.current.config = node_config(offsets_topic_replication_factor=factor)
+        assert await ask(node, "g") == (15, -1, "")
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,13 @@ async def test_topic_is_not_created(
         assert not node.publisher.image.topics
 
 
+async def test_topic_stays_unknown_while_the_only_broker_shuts_down() -> None:
+    """Java's consumer would end with any other error; after this one it asks again."""
+    async with admin_node() as node:
+        await node.broker.stop()
+        assert (await ask(node, "new")).topics[0].error_code == errors.UnknownTopicOrPartition.code
+
+
 async def test_topics_beyond_the_limit_of_creations_are_unknown() -> None:
     async with admin_node(num_partitions="6000") as node:
         reply = await ask(node, "one", "two")

@@ -3,13 +3,11 @@
 from typing import TYPE_CHECKING
 
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import InvalidReplicationFactor
 from kwire.types import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from kwire.codec.messages.create_topics import CreateTopicsRequest
 
-    Created = CreateTopicsResponse.CreatableTopicResult
     Topic = CreateTopicsRequest.CreatableTopic
 
 
@@ -53,13 +51,6 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
             },
         )
     return _topic(name, -1, -1, {})
-
-
-def lacks_replication(topic: "Created", config: BrokerConfig, brokers: int) -> bool:
-    """Return whether enough brokers exist but creation failed, so that a retry cannot help."""
-    factor = creatable(topic.name, config).replication_factor
-    replicas = config.default_replication_factor if factor == -1 else factor
-    return topic.error_code == InvalidReplicationFactor.code and replicas <= brokers
 
 
 def _topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> "Topic":
