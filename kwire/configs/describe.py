@@ -142,8 +142,8 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[E
         synonyms = [Synonym(name, value, GROUP_SOURCE)] if is_override else []
         if server is not None:
             synonyms += _broker_synonyms(server, broker, sensitive=False)
-        elif not is_override:
-            synonyms = [Synonym(name, value, DEFAULT)]
+        else:
+            synonyms.append(Synonym(name, key.text(key.default), DEFAULT))
         entries.append(_entry(key, value, synonyms))
     return entries
 

@@ -3,7 +3,12 @@
 import pytest
 
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.describe import describe_broker, describe_new_topic, describe_topic
+from kwire.configs.describe import (
+    describe_broker,
+    describe_group,
+    describe_new_topic,
+    describe_topic,
+)
 from tests.support.configs.node import NODE
 
 
@@ -67,3 +72,14 @@ def test_topic_settings_of_another_release_are_shown_as_they_are_in_force() -> N
     assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == ("1048576", 1)
     assert entries["cleanup.policy"].value == "delete"
     assert "message.format.version" not in entries
+
+
+def test_overridden_setting_of_a_group_shows_the_default_behind_it() -> None:
+    """Kafka shows it also for the settings that no setting of the broker stands behind."""
+    name = "share.auto.offset.reset"
+    broker = BrokerConfig(NODE)
+    unset = {entry.name: entry for entry in describe_group({}, broker)}[name]
+    assert unset.synonyms == ((name, "latest", 5),)
+    overridden = {entry.name: entry for entry in describe_group({name: "earliest"}, broker)}[name]
+    assert (overridden.value, overridden.source) == ("earliest", 8)
+    assert overridden.synonyms == ((name, "earliest", 8), (name, "latest", 5))
