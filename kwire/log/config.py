@@ -107,6 +107,8 @@ class LogSettings:
     """``log.flush.offset.checkpoint.interval.ms``, and the one of log starts"""
     retention_check_ms: int = 300_000
     """``log.retention.check.interval.ms``"""
+    producer_expiry_check_ms: int = 600_000
+    """``producer.id.expiration.check.interval.ms``"""
 
 
 @attrs.frozen(kw_only=True, repr=False)

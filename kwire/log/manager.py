@@ -314,6 +314,10 @@ class LogManager:
         """Delete segments past retention (:meth:`LogRetention.retain`)."""
         return await self.services[log.disk].retention.retain(log)
 
+    async def expire_producers(self, log: PartitionLog) -> None:
+        """Forget idle producers (:meth:`LogRetention.expire_producers`)."""
+        await self.services[log.disk].retention.expire_producers(log)
+
     async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
         """Wait until the log starts of these logs are on disk, so that deletions are durable.
 

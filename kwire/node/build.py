@@ -61,6 +61,7 @@ def log_settings(config: BrokerConfig) -> LogSettings:
         high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
         flush_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
         retention_check_ms=config.log_retention_check_interval_ms,
+        producer_expiry_check_ms=config.producer_id_expiration_check_interval_ms,
     )
 
 

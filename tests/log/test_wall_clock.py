@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from kwire.log.config import LogConfig
+from kwire.log.config import LogConfig, LogSettings
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.manager import LogManager
 from kwire.log.threads import DiskThreads
@@ -21,9 +21,16 @@ HOUR_MS = 3_600_000
 
 
 @asynccontextmanager
-async def running(clock: JumpingClock) -> AsyncIterator[LogManager]:
+async def running(
+    clock: JumpingClock, settings: LogSettings | None = None
+) -> AsyncIterator[LogManager]:
     """Run logs on a simulated disk."""
-    logs = LogManager([LogDirectory(SimDisk(), "dir")], clock, threads=DiskThreads(at_once))
+    logs = LogManager(
+        [LogDirectory(SimDisk(), "dir")],
+        clock,
+        threads=DiskThreads(at_once),
+        settings=settings or LogSettings(),
+    )
     await logs.open(lambda topic: LogConfig())
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)
@@ -126,8 +133,21 @@ async def test_idle_producer_is_remembered_when_the_clock_jumps(autojump_clock) 
         sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
         append(log, [b"v"], timestamp_ms=clock.now_ms(), **sent)
         clock.jump_ms = 48 * HOUR_MS
-        await logs.retain(log)
+        await trio.sleep(3600)
         assert append(log, [b"v"], **sent).is_duplicate
         await trio.sleep(25 * 3600)
-        await logs.retain(log)
         assert not append(log, [b"v"], **sent).is_duplicate
+
+
+async def test_idle_producer_is_forgotten_at_the_interval_of_its_setting(autojump_clock) -> None:
+    """``producer.id.expiration.check.interval.ms``, whatever the interval of retention is."""
+    clock = JumpingClock()
+    settings = LogSettings(retention_check_ms=HOUR_MS, producer_expiry_check_ms=500)
+    async with running(clock, settings) as logs:
+        log = logs.create("t", ID, 0, LogConfig(producer_id_expiration_ms=5_000))
+        sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        append(log, [b"v"], timestamp_ms=clock.now_ms(), **sent)
+        await trio.sleep(4)
+        assert len(log.producers) == 1
+        await trio.sleep(2)
+        assert len(log.producers) == 0

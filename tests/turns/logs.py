@@ -368,14 +368,14 @@ async def retain(logs: Logs, size: int) -> None:
 
 
 @LOGS.operation(
-    "expiry of idle producers", "producers", 100_000, "log.directories.log_retention.run"
+    "expiry of idle producers", "producers", 100_000, "log.directories.log_retention.run_expiry"
 )
 async def expire(logs: Logs, size: int) -> None:
     log = logs.create("expired", producer_id_expiration_ms=1_000)
     log.producers.restore(producers(size))
     await trio.sleep(2)
     with logs.meter.measuring():
-        await logs.manager.retain(log)
+        await logs.manager.expire_producers(log)
     assert not len(log.producers)
 
 

@@ -257,6 +257,7 @@ class DirectoryService:
                 self.checkpoints.keep_recovery_points, settings.flush_checkpoint_ms / 1000
             )
             nursery.start_soon(self.retention.run, settings.retention_check_ms / 1000)
+            nursery.start_soon(self.retention.run_expiry, settings.producer_expiry_check_ms / 1000)
             nursery.start_soon(self.flusher.flush_timed)
             nursery.start_soon(self.flusher.flush_rolled)
             nursery.start_soon(self.removals.run)

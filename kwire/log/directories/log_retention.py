@@ -1,5 +1,7 @@
 """The deletion of old segments in one directory, every ``log.retention.check.interval.ms``.
 
+It also forgets idle producers, at an interval of their own.
+
 :mod:`kwire.log.directories.retention_plan` chooses the segments. Rules: between two segments, the
 log may be deleted, truncated or appended to. A deleted segment's files are renamed, and removed
 after ``file.delete.delay.ms``. A segment that the disk refuses to rename stays in the log until the
@@ -55,6 +57,27 @@ class LogRetention:
                     await self.retain(log)
                 await slices.pause()
 
+    async def run_expiry(self, interval_s: float) -> None:
+        """Forget the expired producers of every log once per interval (seconds), until cancelled.
+
+        The interval is ``producer.id.expiration.check.interval.ms``.
+        """
+        while True:
+            await trio.sleep(interval_s)
+            slices = Slices(self.clock.now)
+            for log in list(self.directory.logs.values()) if self.directory.online else ():
+                if self.directory.holds(log):
+                    await self.expire_producers(log)
+                await slices.pause()
+
+    async def expire_producers(self, log: PartitionLog) -> None:
+        """Forget the log's producers that have been idle for too long, in slices."""
+        slices = Slices(self.clock.now)
+        # A jump of the clock must not expire producers.
+        expiry_ms = min(self.clock.now_ms(), self.steady.now_ms())
+        for _ in log.producers.expiring(expiry_ms, log.config.producer_id_expiration_ms):
+            await slices.pause()
+
     async def retain(self, log: PartitionLog) -> int:
         """Delete segments past retention, in slices; return the number of segments deleted.
 
@@ -69,11 +92,6 @@ class LogRetention:
 
     async def _retain(self, log: PartitionLog) -> int:
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
-        # A jump of the clock must not expire producers.
-        expiry_ms = min(now_ms, self.steady.now_ms())
-        expiration_ms = log.config.producer_id_expiration_ms
-        for _ in log.producers.expiring(expiry_ms, expiration_ms):
-            await slices.pause()
         deleted: list[Segment] = []
         paths: list[str] = []
         try:
