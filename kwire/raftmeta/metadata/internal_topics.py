@@ -1,4 +1,4 @@
-"""The internal topics: their names, partition counts, replicas and settings."""
+"""The topics that are created on first use, internal ones among them: counts and settings."""
 
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,13 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
                 "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             },
         )
-    return _topic(name, -1, -1, {})
+    # The controller decides what this broker's configuration leaves open.
+    return _topic(
+        name,
+        config.num_partitions if config.is_set("num.partitions") else -1,
+        config.default_replication_factor if config.is_set("default.replication.factor") else -1,
+        {},
+    )
 
 
 def _topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> "Topic":
