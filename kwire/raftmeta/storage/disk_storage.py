@@ -175,7 +175,7 @@ class DiskStorage:
             history.reset(base.end_offset - 1, voters, version)
         while log.end_offset < self._log.end_offset:
             data = self.read(log.end_offset, self._log.end_offset, _READ_BYTES)
-            damaged = first_damaged(data, log.end_offset)
+            damaged = first_damaged(data, log.end_offset) if data else log.end_offset
             if damaged is not None:
                 raise CorruptMessage(f"the metadata log is damaged at offset {damaged}; {REMEDY}")
             replay(log, history, data)
