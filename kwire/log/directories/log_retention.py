@@ -10,6 +10,7 @@ compaction is not interrupted but postpones the deletion.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import attrs
@@ -51,11 +52,7 @@ class LogRetention:
         """Check every log once per interval (seconds), until cancelled."""
         while True:
             await trio.sleep(interval_s)
-            slices = Slices(self.clock.now)
-            for log in list(self.directory.logs.values()) if self.directory.online else ():
-                if self.directory.holds(log):
-                    await self.retain(log)
-                await slices.pause()
+            await self._visit_logs(self.retain)
 
     async def run_expiry(self, interval_s: float) -> None:
         """Forget the expired producers of every log once per interval (seconds), until cancelled.
@@ -64,11 +61,15 @@ class LogRetention:
         """
         while True:
             await trio.sleep(interval_s)
-            slices = Slices(self.clock.now)
-            for log in list(self.directory.logs.values()) if self.directory.online else ():
-                if self.directory.holds(log):
-                    await self.expire_producers(log)
-                await slices.pause()
+            await self._visit_logs(self.expire_producers)
+
+    async def _visit_logs(self, visit: Callable[[PartitionLog], Awaitable[object]]) -> None:
+        """Call ``visit`` for every log of the directory, in slices."""
+        slices = Slices(self.clock.now)
+        for log in list(self.directory.logs.values()) if self.directory.online else ():
+            if self.directory.holds(log):
+                await visit(log)
+            await slices.pause()
 
     async def expire_producers(self, log: PartitionLog) -> None:
         """Forget the log's producers that have been idle for too long, in slices."""
