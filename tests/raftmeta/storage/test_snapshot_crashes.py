@@ -132,3 +132,20 @@ def test_snapshots_are_not_kept_open(tmp_path: Path) -> None:
         assert storage.snapshot_size(SnapshotId(40, 3)) > 5
     assert len(disk.descriptors) == before
     storage.close()
+
+
+def test_log_that_lost_the_records_of_an_earlier_segment_is_refused() -> None:
+    """The start read nothing from the empty segment again and again, without an end."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.append(data(0, 5, 1), 0)
+    storage.clean(0)  # It begins another segment.
+    snapshot(storage, 5, 1, OLD)
+    sync(storage)
+    directory = "__cluster_metadata-0"
+    for name in [entry.name for entry in disk.entries(directory)]:
+        if name.endswith(".log"):
+            disk.write(f"{directory}/{name}", b"")
+    disk.remove(f"{directory}/synced-end-offset")
+    with pytest.raises(CorruptMessage, match="damaged at offset 0"):
+        DiskStorage(disk, now_ms=2).load(VoterSet())
