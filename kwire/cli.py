@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kwire import __version__, cli_for_tests
+from kwire.operating_system import UnsupportedSystemError, check_system
 from kwire.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ ALONE = {
 }
 """The properties of `serve` without a file: a single node that is its own quorum."""
 
+_WITH_DATA: Final = ("serve", "cluster", "format", "check-log", "container")
+"""The commands that need an operating system which can hold a node's data."""
 COLLECTOR: Final = (700, 10, 2)
 """The garbage collector's thresholds. After 7,700 new surviving objects, a collection visits and
 freezes them (:mod:`kwire.node.garbage`): 2 ms.
@@ -268,7 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "acls": admin,
     }
     try:
+        if options.command in _WITH_DATA:
+            check_system()
         run[options.command](options)
+    except UnsupportedSystemError as error:
+        fail(error)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 

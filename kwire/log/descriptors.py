@@ -35,10 +35,8 @@ def files_limit(descriptors: int) -> int:
 
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open files to the hard limit; return the new soft limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 512
+    import resource  # Commands that keep no files open also run on Windows.
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     for limit in (most, 1 << 16, 10_240):  # Some systems reject the hard limit's value.

@@ -486,8 +486,7 @@ class RealDisk(DiskHealth):
         self._sync(self.descriptor(path, os.O_RDWR))
 
     def sync_directory(self, path: str = "") -> None:
-        if os.name != "nt":
-            self._sync(self.descriptor(path, os.O_RDONLY))
+        self._sync(self.descriptor(path, os.O_RDONLY))
 
     def _sync(self, fd: int) -> None:
         try:
@@ -510,7 +509,7 @@ class RealDisk(DiskHealth):
     def descriptor(self, path: str, flags: int) -> int:
         """Open a file, closing the least recently used files if the process has too many open."""
         full = self._full(path)
-        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        flags |= os.O_CLOEXEC
         while True:
             try:
                 return os.open(full, flags, 0o644)

@@ -6,7 +6,6 @@ connections in memory. No other part of a node opens a file, socket or connectio
 or gets the time or randomness, on its own. Calls that may block run in trio's threads.
 """
 
-import os
 import socket
 from collections.abc import Callable
 from random import Random, SystemRandom
@@ -116,8 +115,7 @@ def this_computer(
         net = NetServer(limits, metrics, clock.now)
         if collect is not None:
             net.acceptor.collect = collect
-        if os.name == "posix":
-            net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
+        net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
         return net
 
     return Environment(

@@ -5,6 +5,7 @@ provide are left out.
 """
 
 import os
+import resource
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,12 +25,7 @@ _START_TICKS: Final = 19
 def add_process(metrics: m.Metrics, clock: Clock) -> None:
     """Show this process's CPU time, memory, open descriptors and age."""
     metrics.register_function(m.CPU_SECONDS, time.process_time)
-    with suppress(ImportError):  # Windows
-        import resource
-
-        metrics.register_function(
-            m.MAX_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        )
+    metrics.register_function(m.MAX_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     with suppress(OSError, ValueError, AttributeError):
         started = _start_seconds(clock)
         metrics.register_function(m.START_TIME, lambda: started)

@@ -4,7 +4,6 @@ Rules: the owner of a folder holds a lock on a file in it. The next test broker 
 whose owner was killed, because they would fill the machine's memory.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from kwire.operating_system import UnsupportedSystemError, check_system
 from kwire.testing.errors import BrokerError
 
 IN_MEMORY: Final = "/dev/shm"
@@ -23,6 +23,10 @@ _OWNER: Final = "owner"
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Create a folder and remove it at the end; raise BrokerError if that fails."""
+    try:
+        check_system()
+    except UnsupportedSystemError as error:
+        raise BrokerError(str(error)) from error
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
     _remove_abandoned(Path(place))
     try:
@@ -34,7 +38,7 @@ def temporary_folder() -> Iterator[Path]:
     try:
         owner = os.open(folder / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         try:
-            fcntl.flock(owner, fcntl.LOCK_SH)
+            _lock(owner, exclusively=False)
             yield folder
         finally:
             os.close(owner)
@@ -48,7 +52,13 @@ def _remove_abandoned(place: Path) -> None:
         with suppress(OSError):  # It is in use, belongs to another user, or was removed meanwhile.
             owner = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(owner, exclusively=True)
                 shutil.rmtree(path.parent, ignore_errors=True)
             finally:
                 os.close(owner)
+
+
+def _lock(owner: int, *, exclusively: bool) -> None:
+    import fcntl  # pytest loads this module on Windows too.
+
+    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusively else fcntl.LOCK_SH)

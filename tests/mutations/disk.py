@@ -215,8 +215,8 @@ MUTATIONS = (
         name="two-brokers-in-one-directory",
         invariants=(92,),
         path="kwire/log/directory_lock.py",
-        old="        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        new="        fcntl.flock(fd, fcntl.LOCK_UN)",
+        old="    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        new="    fcntl.flock(fd, fcntl.LOCK_UN)",
         test="tests/log/test_disk.py",
     ),
     Mutation(

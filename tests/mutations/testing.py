@@ -293,7 +293,7 @@ MUTATIONS = (
         name="data-of-a-running-test-broker-removed",
         invariants=(),
         path="kwire/testing/folders.py",
-        old="            fcntl.flock(owner, fcntl.LOCK_SH)\n",
+        old="            _lock(owner, exclusively=False)\n",
         new="            pass\n",
         test=f"{BROKER}::test_the_data_of_a_killed_process_are_removed_by_the_next_broker",
     ),

@@ -9,6 +9,7 @@ briefly outlive it and run beside the restarted node's worker, and both would wr
 The messages are in :mod:`kwire.log.compaction.messages`.
 """
 
+import fcntl
 import os
 import select
 import signal
@@ -138,10 +139,6 @@ class Worker:
         Return -1 if directories cannot be locked; then only the node's own order of passes protects
         it.
         """
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return -1
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         while True:
             try:
@@ -184,10 +181,6 @@ class Worker:
 
     def _wait_input(self, delay_s: float) -> bool:
         """Wait; return True as soon as stdin has input or ends."""
-        if os.name == "nt":
-            # On Windows, select supports only sockets; there, the node kills the process.
-            time.sleep(delay_s)
-            return False
         return bool(select.select([self._requests], [], [], delay_s)[0])
 
 

@@ -1,0 +1,24 @@
+"""The check that this operating system can hold the data of a node.
+
+Rules: imports nothing else of kwire and nothing that only some systems have, because it runs first.
+Linux is tested. Other Unix systems do without Linux's own calls: epoll, sendfile, fallocate, reads
+that do not wait.
+"""
+
+import os
+from importlib.util import find_spec
+
+
+class UnsupportedSystemError(Exception):
+    """The operating system lacks calls that files of records need."""
+
+
+def check_system() -> None:
+    """Raise UnsupportedSystemError on Windows."""
+    lacking = [f"os.{name}" for name in ("pread", "pwritev") if not hasattr(os, name)]
+    lacking += [name for name in ("fcntl", "resource") if find_spec(name) is None]
+    if lacking:
+        raise UnsupportedSystemError(
+            "a broker cannot run on Windows, where Python lacks "
+            f"{', '.join(lacking)}; use WSL 2 or the container image"
+        )
