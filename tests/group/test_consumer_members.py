@@ -356,6 +356,14 @@ def test_group_counts_what_its_members_want_now(change: dict[str, Any]) -> None:
     assert counters(changed) == counters(ConsumerGroup("g"))
 
 
+def test_assignors_that_equally_many_members_prefer_rank_as_in_kafka(sim: Sim) -> None:
+    """The next coordinator reads the members in another order than the one in which they joined."""
+    sim.consume("a", server_assignor="range")
+    sim.consume("b", server_assignor="uniform")
+    described, _ = consumer_requests.describe(sim.groups, "g")
+    assert described.assignor_name == "uniform"
+
+
 def counters(group: ConsumerGroup) -> dict[str, object]:
     names = (
         "by_name",

@@ -13,6 +13,7 @@ import attrs
 
 from kwire.drive import run_steps
 from kwire.group.consumer import fencing
+from kwire.group.consumer.assignors import ASSIGNORS
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
 from kwire.group.consumer.reconciliation import OwnedTopic, reconcile
 from kwire.group.consumer.records import (
@@ -217,6 +218,10 @@ class MemberUpdate:
 
 
 def preferred_assignor(counts: Mapping[str, int], settings: "ConsumerSettings") -> str:
-    """Return the assignor that most members prefer, by default the broker's."""
-    offered = {name: count for name, count in counts.items() if count > 0}
-    return max(offered, key=lambda name: offered[name]) if offered else settings.assignors[0]
+    """Return the assignor that most members prefer, by default the broker's.
+
+    Of two assignors that equally many members prefer, the first of :data:`ASSIGNORS` counts, as in
+    Kafka. The order in which members chose them must not: the next coordinator does not know it.
+    """
+    offered = [name for name in ASSIGNORS if counts.get(name, 0) > 0]
+    return max(offered, key=lambda name: counts[name]) if offered else settings.assignors[0]
