@@ -6,7 +6,7 @@ from kwire.codec.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kwire.errors import KafkaError
+from kwire.errors import InvalidGroupId, KafkaError
 from kwire.handlers.shared.consumer_groups import check_enabled
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.described_groups import describe_groups, refuse_group
@@ -27,7 +27,12 @@ async def consumer_group_describe(
     context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     check_enabled(context)
-    describe = context.groups.describe_consumer_group
+
+    async def describe(group_id: str) -> Group:
+        if not group_id:
+            raise InvalidGroupId
+        return await context.groups.describe_consumer_group(group_id)
+
     groups = await describe_groups(context, request, Group, describe, _topics_of)
     return ConsumerGroupDescribeResponse(groups=groups)
 

@@ -160,6 +160,8 @@ async def test_groups_are_described_only_by_their_own_api() -> None:
         answer = await node.ask(describe("classic"))
         assert error_of(answer.groups[0]) == "GROUP_ID_NOT_FOUND"
         assert answer.groups[0].error_message == "Group classic is not a consumer group."
+        answer = await node.ask(describe(""))
+        assert error_of(answer.groups[0]) == "INVALID_GROUP_ID"
 
 
 async def test_groups_are_listed_by_type_and_state() -> None:
