@@ -184,11 +184,21 @@ class MemberUpdate:
         return bool(since_ms) and 0 <= now_ms - since_ms < self.settings.assignment_interval_ms
 
     def _assignors(self) -> Mapping[str, int]:
+        """Count the members that prefer each assignor, in the order of Kafka's hash table.
+
+        An assignor that no other member has chosen comes first, then those in :data:`ASSIGNORS`.
+        """
         counts = dict(self.group.assignors)
-        for assignor, step in ((self.old.assignor, -1), (self.new.assignor, 1)):
-            if assignor is not None:
-                counts[assignor] = counts.get(assignor, 0) + step
-        return counts
+        if self.old.assignor is not None:
+            counts[self.old.assignor] -= 1
+        chosen = {name: counts[name] for name in ASSIGNORS if counts.get(name, 0) > 0}
+        name = self.new.assignor
+        if name is None:
+            return chosen
+        if name not in chosen:
+            return {name: 1, **chosen}
+        chosen[name] += 1
+        return chosen
 
     @property
     def waits_for_target(self) -> bool:
@@ -220,8 +230,6 @@ class MemberUpdate:
 def preferred_assignor(counts: Mapping[str, int], settings: "ConsumerSettings") -> str:
     """Return the assignor that most members prefer, by default the broker's.
 
-    Of two assignors that equally many members prefer, the first of :data:`ASSIGNORS` counts, as in
-    Kafka. The order in which members chose them must not: the next coordinator does not know it.
+    Of several that equally many members prefer, the first in ``counts`` is returned.
     """
-    offered = [name for name in ASSIGNORS if counts.get(name, 0) > 0]
-    return max(offered, key=lambda name: counts[name]) if offered else settings.assignors[0]
+    return max(counts, key=lambda name: counts[name]) if counts else settings.assignors[0]
