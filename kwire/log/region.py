@@ -80,13 +80,17 @@ def empty() -> FileRegion:
 def of_segment(
     segment: Segment, first: tuple[int, int], max_bytes: int, end: int, at_least_one: bool
 ) -> FileRegion:
-    """Return up to ``max_bytes`` from the ``first`` batch (position, size), ending at ``end``."""
+    """Return up to ``max_bytes`` from the ``first`` batch (position, size), ending at ``end``.
+
+    The region contains the whole first batch or nothing: a part of it is of no use to a reader, and
+    a partition that got one would count as served. The last batch may be cut off.
+    """
     position, first_size = first
     available = end - position
     size = min(max_bytes, available)
     if size < first_size <= available and at_least_one:
         size = first_size
-    if size <= 0:
+    if size < first_size:
         return empty()
     return FileRegion(segment.file, position, size, segment.is_warm, segment.files.disk)
 

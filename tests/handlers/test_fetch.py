@@ -24,7 +24,7 @@ from tests.support.handlers.broker import (
     topic_id,
     write,
 )
-from tests.support.handlers.fetch import Topic, at, fetch, request, values
+from tests.support.handlers.fetch import Fetcher, Topic, at, fetch, request, values
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 9, 11, 12, 13, 16, 18])
@@ -161,6 +161,27 @@ class TestLimits:
     async def test_max_bytes_limits_the_response(self):
         assert await self.sizes(max_bytes=2500) == [2, 0]
         assert await self.sizes(max_bytes=4500) == [3, 1]
+
+    async def test_nothing_of_a_batch_that_does_not_fit_is_sent(self):
+        subject = await self.both()
+        first, second = await fetch(subject, at("a", max_bytes=1100), at("b"), max_bytes=1500)
+        assert len(values(first)) == 1
+        assert bytes(second.records) == b""
+
+    async def test_partitions_of_a_session_without_room_are_served_next(self):
+        subject = broker()
+        await create_topic(subject, partitions=3)
+        for number in range(3):
+            partition = subject.replicas.partitions.get("t", number)
+            assert partition is not None
+            write(subject, partition, bytes(1000))
+        fetcher = Fetcher(subject, max_bytes=1500)
+        await fetcher.fetch(0, 1, 2)
+        served = []
+        for _ in range(4):
+            answers = await fetcher.fetch()
+            served += [number for number, each in answers.items() if values(each)]
+        assert served == [0, 1, 2, 0]
 
 
 class TestWaiting:
