@@ -365,7 +365,7 @@ def test_assignors_that_equally_many_members_prefer_rank_as_in_kafka(sim: Sim) -
 
 
 def test_an_assignor_that_one_member_introduces_wins_a_tie_at_once(sim: Sim) -> None:
-    """As in Kafka: of uniform, which one other member prefers, and range, range is used."""
+    """Kafka uses range if one member prefers uniform and another one brings range along."""
     sim.consume("b", server_assignor="uniform")
     sim.consume("a", server_assignor="range")
     assert group(sim).target["a"] == {topic_id("t"): {0, 1}}

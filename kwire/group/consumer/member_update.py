@@ -186,13 +186,12 @@ class MemberUpdate:
     def _assignors(self) -> Mapping[str, int]:
         """Count the members that prefer each assignor, in the order of Kafka's hash table.
 
-        An assignor that no other member has chosen comes first, then those in :data:`ASSIGNORS`.
+        An assignor that no other member has chosen comes first.
         """
         counts = dict(self.group.assignors)
         if self.old.assignor is not None:
             counts[self.old.assignor] -= 1
-        chosen = {name: counts[name] for name in ASSIGNORS if counts.get(name, 0) > 0}
-        name = self.new.assignor
+        chosen, name = rank_assignors(counts), self.new.assignor
         if name is None:
             return chosen
         if name not in chosen:
@@ -225,6 +224,14 @@ class MemberUpdate:
             if moved.classic is None and moved.state == MemberState.UNREVOKED:
                 fencing.start_revocation(builder, group_id, moved)
         self.new = moved
+
+
+def rank_assignors(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of the chosen assignors in the order of :data:`ASSIGNORS`.
+
+    The order in which members chose them must not count: the next coordinator does not know it.
+    """
+    return {name: counts[name] for name in ASSIGNORS if counts.get(name, 0) > 0}
 
 
 def preferred_assignor(counts: Mapping[str, int], settings: "ConsumerSettings") -> str:

@@ -34,9 +34,8 @@ from kwire.group.consumer import (
     migration,
     records,
 )
-from kwire.group.consumer.assignors import ASSIGNORS
 from kwire.group.consumer.large_migration import LargeMigration, is_large, large_downgrade
-from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor
+from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor, rank_assignors
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
 from kwire.group.consumer.regexes import Resolution
 from kwire.group.consumer.settings import ConsumerSettings
@@ -145,13 +144,8 @@ class ConsumerShard:
         return group_id in self._computing
 
     def assignor_of(self, group: ConsumerGroup) -> str:
-        """Return the assignor that most members prefer, by default the broker's.
-
-        Ties are decided as in Kafka: the order in which members chose their assignors must not
-        count, because the next coordinator does not know it.
-        """
-        counts = {name: group.assignors[name] for name in ASSIGNORS if name in group.assignors}
-        return preferred_assignor(counts, self.settings_of(group.group_id))
+        """Return the assignor that most members prefer, by default the broker's."""
+        return preferred_assignor(rank_assignors(group.assignors), self.settings_of(group.group_id))
 
     @property
     def target_records(self) -> TargetRecords[Partitions]:
