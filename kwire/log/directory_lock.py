@@ -19,20 +19,40 @@ class DirectoryLock:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
-        try:
-            _lock(self._file.fileno())
-        except OSError as error:
+        self._file = _open_locked(path)
+        while not _is_at(path, self._file):  # The file was removed before it was locked.
             self._file.close()
-            if error.errno not in _LOCKED:
-                raise
-            raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
+            self._file = _open_locked(path)
 
     def release(self) -> None:
         """Release the lock and remove its file, which a killed process would leave behind."""
         with suppress(OSError):
             os.unlink(self._path)
         self._file.close()
+
+
+def _open_locked(path: str) -> IO[bytes]:
+    file = open(path, "ab")  # noqa: SIM115
+    try:
+        _lock(file.fileno())
+    except OSError as error:
+        file.close()
+        if error.errno not in _LOCKED:
+            raise
+        raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
+    return file
+
+
+def _is_at(path: str, file: IO[bytes]) -> bool:
+    """Return whether a name still refers to a file.
+
+    A broker that stops removes the file that it has locked. Another one may have opened that file
+    before, and its lock on the removed file would not keep out a third broker.
+    """
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(fd: int) -> None:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from kwire.log import directory_lock
 from kwire.log.descriptors import Descriptors, raise_descriptor_limit
 from kwire.log.directory_lock import AlreadyLocked
 from kwire.log.disk import Disk, File, RealDisk
@@ -140,6 +141,26 @@ def test_lock_is_refused_to_another_process(tmp_path) -> None:
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     lock.release()
+
+
+def test_lock_file_that_was_removed_while_it_was_opened_does_not_count(
+    tmp_path, monkeypatch
+) -> None:
+    """Invariant 92: a broker that starts while another one stops keeps out a third one."""
+    stopping = RealDisk(str(tmp_path)).lock(".lock")
+    real_lock = directory_lock._lock
+
+    def lock_after_the_stop(fd: int) -> None:
+        monkeypatch.setattr(directory_lock, "_lock", real_lock)
+        stopping.release()
+        real_lock(fd)
+
+    monkeypatch.setattr(directory_lock, "_lock", lock_after_the_stop)
+    lock = RealDisk(str(tmp_path)).lock(".lock")
+    with pytest.raises(AlreadyLocked):
+        RealDisk(str(tmp_path)).lock(".lock")
+    lock.release()
+    RealDisk(str(tmp_path)).lock(".lock").release()
 
 
 def test_space_is_positive(disk: Disk) -> None:
