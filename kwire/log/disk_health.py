@@ -1,10 +1,10 @@
 """Decides what an operating system error means for a log directory; only this module does.
 
 Lack of descriptors and lack of space are temporary: the call fails, the directory stays online. A
-missing name concerns only that name. Every other error, and every failed fsync, whatever its
-reason, takes the directory offline until the broker is restarted: the content of the page cache is
-then unknown, so no later sync proves that the data is on disk. The directory then gets a mark for
-the next start (:mod:`kwire.log.directories.rewriting`).
+name that does not exist, or that something else has, concerns only that name. Every other error,
+and every failed fsync, whatever its reason, takes the directory offline until the broker is
+restarted: the content of the page cache is then unknown, so no later sync proves that the data is
+on disk. The directory then gets a mark for the next start (:mod:`kwire.log.directories.rewriting`).
 """
 
 import enum
@@ -31,8 +31,8 @@ class DiskErrorKind(enum.Enum):
     """The process or the system has too many files open."""
     NO_ROOM = enum.auto()
     """The volume or the user's quota is exhausted."""
-    MISSING = enum.auto()
-    """There is no such file or directory."""
+    WRONG_NAME = enum.auto()
+    """The name has no file, or one that the call does not fit, perhaps of another program."""
     BROKEN = enum.auto()
     """The directory can no longer be relied on."""
 
@@ -42,7 +42,12 @@ _KINDS: Final = {
     errno.ENFILE: DiskErrorKind.NO_DESCRIPTORS,
     errno.ENOSPC: DiskErrorKind.NO_ROOM,
     getattr(errno, "EDQUOT", errno.ENOSPC): DiskErrorKind.NO_ROOM,
-    errno.ENOENT: DiskErrorKind.MISSING,
+    errno.ENOENT: DiskErrorKind.WRONG_NAME,
+    errno.EEXIST: DiskErrorKind.WRONG_NAME,
+    errno.ENOTDIR: DiskErrorKind.WRONG_NAME,
+    errno.EISDIR: DiskErrorKind.WRONG_NAME,
+    errno.ENOTEMPTY: DiskErrorKind.WRONG_NAME,
+    errno.ENAMETOOLONG: DiskErrorKind.WRONG_NAME,
 }
 _TEMPORARY: Final = frozenset({DiskErrorKind.NO_DESCRIPTORS, DiskErrorKind.NO_ROOM})
 _DISK_ERRORS: Final = frozenset(

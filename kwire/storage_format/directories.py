@@ -211,7 +211,8 @@ def _read_metas(
             error = refused.__cause__
             if path == metadata or not isinstance(error, OSError):
                 raise
-            if classify(error) is not DiskErrorKind.BROKEN:
+            is_broken = classify(error) is DiskErrorKind.BROKEN
+            if not is_broken and error.errno not in _OF_THE_SETUP:
                 raise
             failed[path] = error
     if config.is_broker and all(os.path.abspath(p) in failed for p in config.data_directories):

@@ -1,9 +1,12 @@
 """A log directory with other files and with partitions that cannot be opened."""
 
+import os
+
 import pytest
 import trio
 
 from kwire import errors
+from kwire.log.disk import RealDisk
 from kwire.log.manager import retire_strays
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content, old_format_segment
@@ -80,6 +83,44 @@ async def test_directories_that_are_no_partitions_are_ignored(autojump_clock) ->
     await logs.close()
     assert [e.name for e in disk.entries("__cluster_metadata-0")] == ["00000000000000000000.log"]
     assert [e.name for e in disk.entries("backup-2")] == ["holiday.jpg"]
+
+
+async def test_file_with_the_name_of_a_partition_does_not_affect_others(
+    tmp_path, autojump_clock
+) -> None:
+    """Another program may have left the file; the log directory stays online."""
+    (tmp_path / "t-0").write_text("notes")
+    async with running(RealDisk(str(tmp_path))) as logs:
+        with pytest.raises(errors.KafkaStorageError):
+            await create_log(logs)
+        append(await create_log(logs, partition=1), [b"v"])
+        (tmp_path / "t-0").unlink()
+        append(await create_log(logs), [b"v"])
+    logs.abandon()
+
+
+async def test_file_in_a_directory_that_is_being_removed_does_not_affect_others(
+    tmp_path, autojump_clock, monkeypatch
+) -> None:
+    """NFS leaves such a file while a removed file is open; the removal is retried."""
+    rmdir = os.rmdir
+
+    def rmdir_after_a_rename(path: str, **of: int) -> None:
+        monkeypatch.setattr(os, "rmdir", rmdir)
+        (directory,) = tmp_path.glob("*-delete")
+        (directory / ".nfs0001").touch()
+        rmdir(path, **of)
+
+    async with running(RealDisk(str(tmp_path))) as logs:
+        log = await create_log(logs, partition=1)
+        append(await create_log(logs), [b"v"])
+        monkeypatch.setattr(os, "rmdir", rmdir_after_a_rename)
+        await logs.delete("t", 0)
+        await trio.sleep(100)
+        assert os.rmdir is rmdir, "the removal was interrupted"
+        append(log, [b"v"])
+        assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"t-1"}
+    logs.abandon()
 
 
 async def test_deleted_records_stay_deleted_after_a_kill(autojump_clock) -> None:
