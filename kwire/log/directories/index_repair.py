@@ -6,11 +6,12 @@ files of a segment that was cut or removed meanwhile are discarded. A crash leav
 the new ones; a start removes unfinished ones.
 
 The transactions that a segment's markers abort may have begun before it, so their index is rebuilt
-from the producer snapshot at the segment's start. Without one the file stays as it is.
+from the producers at the segment's start: from the snapshot there or, without an intact one, from
+an earlier snapshot or the log's first batch, and all batches after it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -23,7 +24,8 @@ from kwire.log.disk import TEMPORARY
 from kwire.log.formats import names, txn_index
 from kwire.log.inspection.index_check import WrongEntry
 from kwire.log.partition_log import PartitionLog
-from kwire.log.producers import CorruptSnapshot, ProducerStates, read_snapshot
+from kwire.log.producer_snapshots import Read
+from kwire.log.producers import ProducerStates
 from kwire.log.segments.segment import Repair, Segment
 from kwire.log.segments.warming import shadow_of
 from kwire.log.threads import InThread
@@ -104,45 +106,65 @@ class IndexRepair:
     async def _rebuild_aborted(self, log: PartitionLog, segment: Segment) -> bool:
         """Rebuild the index of aborted transactions; return whether that was done."""
         removal_count = log.clean_state.removal_count
-        is_first = segment is log.segments[0]
-        if not is_first and segment.base_offset not in log.snapshots.offsets:
+
+        def is_unchanged() -> bool:
+            return log.clean_state.removal_count == removal_count and self._is_here(log, segment)
+
+        producers = await self._producers_before(log, segment, is_unchanged)
+        if producers is None:
             return False
-        rebuild = _AbortedRebuild(shadow_of(segment))
+        rebuild = _AbortedRebuild(shadow_of(segment), producers)
         with trio.CancelScope(shield=True):
-            try:
-                await self.in_thread(log.disk, partial(rebuild.build, needs_snapshot=not is_first))
-            except CorruptSnapshot as error:
-                path = segment.files.path(names.SNAPSHOT)
-                logger.error("cannot read snapshot file=%s error=%s", path, error)
-                return False
-            if log.clean_state.removal_count == removal_count and self._is_here(log, segment):
+            await self.in_thread(log.disk, rebuild.build)
+            if is_unchanged():
                 rebuild.replace(segment)
                 return True
             await self.in_thread(log.disk, rebuild.discard)
         return False
 
+    async def _producers_before(
+        self, log: PartitionLog, segment: Segment, is_unchanged: Callable[[], bool]
+    ) -> ProducerStates | None:
+        """Return the producers at the start of a segment; None if the log was cut meanwhile."""
+        replay = log.snapshots.rebuilding(segment.base_offset, 0)
+        data = list[bytes | None]()
+        try:
+            while is_unchanged():
+                read = replay.send(data.pop() if data else None)
+                if read is None:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    with trio.CancelScope(shield=True):  # The file stays pinned until it is read.
+                        await self.in_thread(log.disk, partial(_collect, read, data))
+        except StopIteration as done:
+            producers: ProducerStates = done.value
+            return producers
+        finally:
+            replay.close()
+        return None
+
+
+def _collect(read: Read, into: list[bytes | None]) -> None:
+    into.append(read())
+
 
 class _AbortedRebuild:
     """The new index of a segment's aborted transactions."""
 
-    __slots__ = ("_copy", "_path", "is_empty")
+    __slots__ = ("_copy", "_path", "_producers", "is_empty")
 
-    def __init__(self, copy: Segment) -> None:
-        """``copy`` has its own files."""
+    def __init__(self, copy: Segment, producers: ProducerStates) -> None:
+        """``copy`` has its own files; ``producers`` are those at its start."""
         self._copy = copy
+        self._producers = producers
         self._path = copy.files.unmarked_path(names.TXN_INDEX + TEMPORARY)
         self.is_empty = True
         """True if the segment has no marker of an abort that needs an entry."""
 
-    def build(self, *, needs_snapshot: bool) -> None:
-        """Write the new file, in a thread; raises OSError and CorruptSnapshot."""
-        copy, states, packed = self._copy, ProducerStates(), bytearray()
+    def build(self) -> None:
+        """Write the new file, in a thread; raises OSError."""
+        copy, states, packed = self._copy, self._producers, bytearray()
         try:
-            try:
-                states.restore(read_snapshot(copy.files.disk.read(copy.files.path(names.SNAPSHOT))))
-            except FileNotFoundError:
-                if needs_snapshot:
-                    raise
             for position, header in copy.scan():
                 if header.producer_id > NO_PRODUCER:
                     data = copy.file.read(position, header.size) if header.is_control else b""

@@ -13,7 +13,7 @@ from kwire.log.aborted_transactions import find_aborted
 from kwire.log.cold_lookups import WouldWait
 from kwire.log.config import LogConfig, ScrubSettings
 from kwire.log.disk import Disk
-from kwire.log.formats import names
+from kwire.log.formats import names, txn_index
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.inspection.index_check import WrongEntry
 from kwire.log.manager import LogManager
@@ -162,16 +162,24 @@ async def test_intact_indexes_are_left_alone(autojump_clock) -> None:
         assert scrubbed.scrubber.index_counts() == (0, 0)
 
 
-async def test_list_of_aborted_transactions_needs_the_producers_before_it(autojump_clock) -> None:
-    """Without them a rebuild would forget transactions that began before the segment."""
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_list_of_aborted_transactions_is_rebuilt_without_a_snapshot(
+    autojump_clock, is_damaged: bool
+) -> None:
+    """Invariant 64: transactions that began before the segment are in the list too."""
     async with running(SimDisk()) as scrubbed:
-        scrubbed.damage(names.TXN_INDEX)
-        scrubbed.log.snapshots.remove(scrubbed.segment.base_offset)
-        damaged = scrubbed.disk.read(scrubbed.path(names.TXN_INDEX))
-        for count in (1, 2):
-            await scrubbed.run_pass()
-            assert scrubbed.scrubber.index_counts() == (count, 0)
-        assert scrubbed.disk.read(scrubbed.path(names.TXN_INDEX)) == damaged
+        base_offset = scrubbed.segment.base_offset
+        intact = scrubbed.damage(names.TXN_INDEX)
+        assert any(entry.first_offset < base_offset for entry in txn_index.entries(intact))
+        if is_damaged:
+            scrubbed.disk.write(scrubbed.path(names.SNAPSHOT), b"damaged")
+        else:
+            scrubbed.log.snapshots.remove(base_offset)
+        await scrubbed.run_pass()
+        assert scrubbed.scrubber.index_counts() == (1, 1)
+        assert scrubbed.disk.read(scrubbed.path(names.TXN_INDEX)) == intact
+        await scrubbed.run_pass()
+        assert scrubbed.scrubber.index_counts() == (1, 1)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
