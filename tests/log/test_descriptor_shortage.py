@@ -22,8 +22,8 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.threads import StandIn
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
-from tests.support.log.batches import append, content
-from tests.support.log.manager import ID, OTHER, config_of, manager, running
+from tests.support.log.batches import TIME_MS, append, content
+from tests.support.log.manager import ID, OTHER, config_of, create_log, manager, running
 from tests.support.log.restart import reopen
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
@@ -436,3 +436,21 @@ def test_truncation_that_finds_no_descriptor_leaves_a_whole_log(number: int, off
     assert content(reopen(disk.after_kill())) == expected
     log.truncate_to(offset)
     assert content(log) == before[:offset]
+
+
+@pytest.mark.parametrize("kind", ["open", "entries"])
+async def test_start_waits_for_descriptors(autojump_clock, kind: str) -> None:
+    """Invariant 90: otherwise the partition would stay offline until the next start."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await create_log(logs)
+        for number in range(6):
+            append(log, [b"v"])
+            if number % 2:
+                log.roll(TIME_MS)
+        log.high_watermark = 6
+    for after in range(40):
+        restarted = disk.after_kill()
+        restarted.fail_at(kind, SCARCE, path="t-0", after=after, times=3)
+        async with running(restarted) as logs:
+            assert len(content(await create_log(logs))) == 6

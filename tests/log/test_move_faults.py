@@ -306,7 +306,7 @@ async def test_outdated_log_is_not_used_in_place_of_one_that_cannot_be_opened(
             await trio.sleep(100)
     first.changes_left = None
     disks = first.after_kill(), second.after_kill()
-    disks[1].fail_at("entries", OSError(errno.EMFILE, "refused"), path="t-0", times=9)
+    disks[1].fail_at("entries", OSError(errno.EMFILE, "refused"), path="t-0", times=99)
     async with running(*disks) as logs:
         for _ in range(2):
             with pytest.raises(KafkaStorageError):

@@ -9,6 +9,7 @@ step of a deletion: the next start removes or ignores a directory whose name has
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 import attrs
@@ -16,7 +17,14 @@ import attrs
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Entry, Lock
-from kwire.log.disk_health import FAILED_SYNC, DiskErrorKind, classify, ignore_no_room
+from kwire.log.disk_health import (
+    FAILED_SYNC,
+    RETRY_SECONDS,
+    DiskErrorKind,
+    classify,
+    ignore_no_room,
+    lacks_descriptors,
+)
 from kwire.log.formats import checkpoints, names
 from kwire.log.formats.checkpoints import Offsets
 from kwire.log.partition_log import PartitionLog, create
@@ -33,6 +41,8 @@ topic.
 """
 
 
+OPENING_RETRIES: Final = 30
+"""The number of retries to open a partition if there are too few descriptors."""
 SLICE_NAMES: Final = 100
 """The number of names of partitions or files that a start looks at between two yields."""
 
@@ -112,8 +122,8 @@ class LogDirectory:
 
     def load(
         self, config_of: Callable[[str], LogConfig], now_ms: int
-    ) -> Generator[None, None, None]:
-        """Remove the clean-shutdown marker, then open every partition in slices."""
+    ) -> Generator[float | None, None, None]:
+        """Remove the marker, then open the partitions; yield None to pause, or seconds to wait."""
         self.lock()
         clean = self._take_marker()
         stored: dict[str, Offsets] = {}
@@ -124,7 +134,7 @@ class LogDirectory:
         for count, name in enumerate(self.disk.folders(), 1):
             (directories if names.parse_future(name) is None else futures).append(name)
             if not count % SLICE_NAMES:
-                yield
+                yield None
         doubled = _discard_doubled_futures(self.disk, futures, self.deleted_directories)
         for name in directories + futures:
             future = names.parse_future(name)
@@ -140,8 +150,9 @@ class LogDirectory:
             )
             if partition in doubled:  # The checkpoints may refer to the discarded log.
                 offsets = recovery.StoredOffsets(clean=False)
-            yield from self._load(name, partition, offsets, config_of, now_ms)
-            yield
+            load = partial(self._load, name, partition, offsets, config_of, now_ms)
+            yield from _retrying(self.disk, name, load)
+            yield None
         yield from _comparing_checkpoints(self, stored)
         self.is_loaded = True
 
@@ -152,10 +163,12 @@ class LogDirectory:
         offsets: recovery.StoredOffsets,
         config_of: Callable[[str], LogConfig],
         now_ms: int,
+        is_last: bool,
     ) -> Generator[None, None, None]:
         """Open one partition; if it cannot be read, record it in :attr:`unopened`.
 
-        A future replica that cannot be read is ignored: the current replica has all its records.
+        Unless ``is_last``, raise OSError if there are too few descriptors. A future replica that
+        cannot be read is ignored: the current replica has all its records.
         """
         is_future, topic_id = names.parse_future(name) is not None, ZERO_UUID
         try:
@@ -179,11 +192,10 @@ class LogDirectory:
                 entries=files.values(),
             )
         except (OSError, ValueError) as error:
-            if not self.online:
+            if not self.online or (lacks_descriptors(error) and not is_last):
                 raise
-            logger.error(
-                "cannot open partition=%s directory=%s error=%s", partition, self.name, error
-            )
+            text = "cannot open partition=%s directory=%s error=%s"
+            logger.error(text, partition, self.name, error)
             if not is_future:
                 self.unopened[partition] = Unopened(topic_id, offsets)
             return
@@ -342,6 +354,25 @@ class LogDirectory:
             return False
         self.previous_epoch = checkpoints.parse_clean_shutdown(marker)
         return True
+
+
+def _retrying(
+    disk: Disk, name: str, load: Callable[[bool], Generator[None, None, None]]
+) -> Generator[float | None, None, None]:
+    """Load a partition, again if too many files are open: nothing would open it after the start."""
+    for _ in range(OPENING_RETRIES):
+        try:
+            yield from load(False)
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+            text = "start waits for file descriptors directory=%s/%s error=%s"
+            logger.warning(text, disk, name, error)
+            disk.shed()
+            yield RETRY_SECONDS
+        else:
+            return
+    yield from load(True)
 
 
 def _comparing_checkpoints(directory: LogDirectory, stored: dict[str, Offsets]) -> Iterator[None]:

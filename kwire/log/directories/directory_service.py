@@ -117,7 +117,9 @@ class DirectoryService:
             return
         slices = Slices(self.clock.now)
         try:
-            for _ in self.directory.load(config_of, self.clock.now_ms()):
+            for wait_s in self.directory.load(config_of, self.clock.now_ms()):
+                if wait_s is not None:
+                    await trio.sleep(wait_s)
                 await slices.pause()
             if self.directory.has_failed_sync():
                 await self._write_again()
