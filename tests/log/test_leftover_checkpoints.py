@@ -1,5 +1,6 @@
 """Checkpoints that still name a deleted partition after a crash, and a new log of its name."""
 
+import errno
 from random import Random
 
 import pytest
@@ -70,3 +71,24 @@ async def test_log_of_a_recreated_topic_outlives_two_crashes(autojump_clock: obj
         reopened = logs.get("t", 0)
         assert reopened is not None
         assert content(reopened) == [(0, b"new")]
+
+
+async def test_start_on_a_full_disk_forgets_a_wrong_cleaner_checkpoint(
+    autojump_clock: object,
+) -> None:
+    """Invariant 88: a start needs no space; a checkpoint past the log's end would hide new keys."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        append(logs.create("t", ID, 0, config_of("t")), [b"v"])
+    disk = disk.after_kill()
+    text = checkpoints.offsets_text([checkpoints.offset_line(PARTITION, 3)])
+    disk.replace(names.CLEANER_OFFSETS, text, sync=True)
+    no_room = OSError(errno.ENOSPC, "no space left")
+    disk.fail_at("write", no_room, path=names.CLEANER_OFFSETS, times=2)
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, config_of("t"))
+        assert len(content(log)) == 1
+        for _ in range(9):
+            append(log, [b"v"])
+    async with running(disk.after_kill()) as logs:
+        assert not logs.create("t", ID, 0, config_of("t")).clean_state.clean_end

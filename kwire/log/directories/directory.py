@@ -390,13 +390,27 @@ def _comparing_checkpoints(directory: LogDirectory, stored: dict[str, Offsets]) 
         if not count % SLICE_NAMES:
             yield
     if is_stale:  # The old offset would become valid again once the log has grown past it.
-        lines = list[str]()
-        for count, line in enumerate(directory.lines(names.CLEANER_OFFSETS), 1):
-            if line:
-                lines.append(line)
-            if not count % SLICE_NAMES:
-                yield
+        yield from _replacing_clean_ends(directory)
+
+
+def _replacing_clean_ends(directory: LogDirectory) -> Iterator[None]:
+    """Rewrite the cleaner's checkpoint in steps; without room, remove it.
+
+    In that case passes begin at the log starts until a later checkpoint writes the file again.
+    """
+    lines = list[str]()
+    for count, line in enumerate(directory.lines(names.CLEANER_OFFSETS), 1):
+        if line:
+            lines.append(line)
+        if not count % SLICE_NAMES:
+            yield
+    try:
         directory.write_checkpoints([(names.CLEANER_OFFSETS, checkpoints.offsets_text(lines))])
+    except OSError as error:
+        if classify(error) is not DiskErrorKind.NO_ROOM:
+            raise
+        directory.disk.remove(names.CLEANER_OFFSETS)
+        directory.disk.sync_directory()
 
 
 def _listing(disk: Disk, directory: str) -> Generator[None, None, dict[str, Entry]]:
