@@ -675,10 +675,13 @@ def dump_log(options: argparse.Namespace) -> None:
 
 
 def check_log(options: argparse.Namespace) -> None:
-    from kwire.log.inspection.check import Check
+    from kwire.log.inspection.check import Check, directory_in_use
 
     check, damage_count = Check(), 0
     for path in options.paths:
+        if (used := directory_in_use(path)) is not None:
+            text = "what it writes meanwhile can look damaged; stop it, or check a copy"
+            print(f"kwire: warning: a broker is using {used}: {text}", file=sys.stderr)
         try:
             for damage in check.run(path):
                 damage_count += 1

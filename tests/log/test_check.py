@@ -1,5 +1,7 @@
 """``kwire check-log`` names damage by file, offset and reason, and only damage."""
 
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -148,3 +150,29 @@ def test_folder_without_a_log_is_refused_in_one_line(
     assert capsys.readouterr().err == (
         f"kwire: {tmp_path} does not contain a log: name a data directory or a partition's folder\n"
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+def test_directory_in_use_is_checked_with_a_warning(
+    sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rolled segments without complete indexes, for example, would be taken for damage."""
+    partition = segments(sound)[0].parent
+    script = "from kwire.log.directory_lock import DirectoryLock\n"
+    script += f"lock = DirectoryLock({str(sound / names.LOCK)!r})\nprint(1, flush=True)\ninput()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"1\n"
+        for path in (sound, partition, partition / "00000000000000000000.log"):
+            main(["check-log", str(path)])
+            captured = capsys.readouterr()
+            assert f"warning: a broker is using {sound}: what it writes" in captured.err
+            assert "damage=0" in captured.out
+        holder.communicate(b"\n")
+    main(["check-log", str(sound)])
+    assert not capsys.readouterr().err

@@ -14,6 +14,7 @@ import attrs
 
 from kwire.errors import CorruptMessage
 from kwire.log import epochs
+from kwire.log.directory_lock import is_locked
 from kwire.log.formats import checkpoints, names, offset_index, time_index, txn_index
 from kwire.log.inspection.index_check import IndexCheck, WrongEntry
 from kwire.log.producers import CorruptSnapshot, read_snapshot
@@ -33,6 +34,15 @@ INDEX_ENTRIES: Final = {
     names.TXN_INDEX: txn_index.ENTRY_SIZE,
 }
 """The sizes of the entries of the index files, by suffix."""
+
+
+def directory_in_use(path: Path) -> Path | None:
+    """Return the log directory of a path if a broker is using it."""
+    absolute = path.absolute()
+    for directory in (absolute, absolute.parent, absolute.parent.parent):
+        if is_locked(str(directory / names.LOCK)):
+            return directory
+    return None
 
 
 @attrs.frozen(repr=False)
