@@ -64,6 +64,7 @@ SUBSCRIPTION: Final = b"\0\3\0\0\0\1\0\6orders" + bytes(14)
 """Bytes of the size of a consumer's subscription to one topic; brokers do not read them."""
 ASSIGNMENT: Final = b"\0\3\0\0\0\1\0\6orders" + bytes(12)
 WARM_UP: Final = 5
+POLL_SECONDS: Final = 0.002
 
 
 class Cost(NamedTuple):
@@ -258,8 +259,16 @@ def check_consumers(members: Sequence[Consumer]) -> None:
     assert len(owned) == len(set(owned)) >= len(members), "one owner each"
 
 
+async def learn_of_target(member: Consumer, former_epoch: int) -> None:
+    """Send heartbeats until the group has a new target; that of a large group takes a while."""
+    await member.beat()
+    while member.epoch <= former_epoch:
+        await trio.sleep(POLL_SECONDS)
+        await member.beat()
+
+
 async def grow_consumers(members: Sequence[Consumer], newcomer: Consumer) -> None:
-    await newcomer.beat()
+    await learn_of_target(newcomer, members[0].epoch)
     await follow_all(members, newcomer.epoch)
     await newcomer.follow(newcomer.epoch)
     check_consumers([*members, newcomer])
@@ -267,7 +276,7 @@ async def grow_consumers(members: Sequence[Consumer], newcomer: Consumer) -> Non
 
 async def shrink_consumers(members: Sequence[Consumer], leaver: Consumer) -> None:
     await leaver.leave()
-    await members[0].beat()
+    await learn_of_target(members[0], members[0].epoch)
     await follow_all(members, members[0].epoch)
     check_consumers(members)
 
@@ -288,7 +297,7 @@ async def form_consumers(members: Sequence[Consumer]) -> None:
     )
     assert created.topics[0].error_code == 0, created
     for member in members:
-        await member.beat()
+        await learn_of_target(member, member.epoch)
     await follow_all(members, members[-1].epoch)
     check_consumers(members)
 
