@@ -67,7 +67,11 @@ class LedShards(Generic[M]):
         shard = self._shards.get(index)
         if shard is None or shard.phase is not Phase.ACTIVE:
             return None
-        return shard if self._is_committed(shard, shard.written) else None
+        return shard if self.is_settled(shard) else None
+
+    def is_settled(self, shard: Shard[M]) -> bool:
+        """Return whether all records of a partition are committed."""
+        return self._is_committed(shard, shard.written)
 
     def _is_committed(self, shard: Shard[M], end_offset: int) -> bool:
         if shard.phase is Phase.RESIGNED or self.log.is_lease_over:

@@ -20,7 +20,7 @@ from kwire.coordinator.decision import Record
 from kwire.errors import FencedInstanceId, UnknownMemberId
 
 if TYPE_CHECKING:
-    from kwire.group.consumer.model import ConsumerGroup
+    from kwire.group.consumer.model import ConsumerGroup, ConsumerMember
 
 CONSUMER: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
@@ -270,6 +270,13 @@ class ProtocolChange:
     """The consumer group that replaces the classic group."""
     records: list[Record] = attrs.field(factory=list)
     """Further records that change the new group."""
+
+
+class MemberMove(NamedTuple):
+    """A member of a consumer group that reaches another epoch; its record is written."""
+
+    group: "ConsumerGroup"
+    member: "ConsumerMember"
 
 
 def _add_votes(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:

@@ -35,7 +35,7 @@ from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, Update, join_error
 from kwire.group.group_tables import GroupTables
-from kwire.group.model import ClassicGroup, ClassicGroupState, ProtocolChange
+from kwire.group.model import ClassicGroup, ClassicGroupState, MemberMove, ProtocolChange
 from kwire.group.offsets import GroupChange
 from kwire.group.records import (
     group_from,
@@ -77,8 +77,13 @@ class GroupShard(GroupTables):
 
     def apply_change(
         self,
-        change: "GroupChange | ProtocolChange | TargetChange[Partitions] | TargetChange[TaskSet]",
+        change: "GroupChange | ProtocolChange | MemberMove | TargetChange[Partitions] | "
+        "TargetChange[TaskSet]",
     ) -> None:
+        if isinstance(change, MemberMove):
+            change.group.revision += 1
+            change.group.apply_member(change.member)
+            return
         if isinstance(change, ProtocolChange):
             self.change_protocol(change)
             for record in change.records:

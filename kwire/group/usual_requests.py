@@ -11,6 +11,7 @@ two). No request is answered while a record of the group's partition waits for i
 for a failed commit, all errors are raised by the general path.
 """
 
+from functools import partial
 from typing import TypeAlias
 
 from kwire.coordinator.decision import Decision, Timer
@@ -22,6 +23,8 @@ from kwire.waits import Slow
 
 Commits: TypeAlias = list[tuple[tuple[str, bytes], list[CommittedOffset]]]
 """The name and id of each topic, and its committed offsets."""
+Heartbeat: TypeAlias = tuple[str, int, int]
+"""The id and the epoch of a member, and the interval of its heartbeats."""
 
 
 def heartbeat(groups: GroupKinds, group_id: str, generation: int, member_id: str) -> int | None:
@@ -44,34 +47,55 @@ def heartbeat(groups: GroupKinds, group_id: str, generation: int, member_id: str
 
 def consumer_heartbeat(
     groups: GroupKinds, group_id: str, member_id: str, epoch: int, client: tuple[str, str]
-) -> int | None:
-    """Restart the session of a member that has reached its target; return the heartbeat interval.
+) -> Slow[Heartbeat] | Heartbeat | None:
+    """Restart the session of a member that keeps its partitions; move it to the target's epoch.
 
-    The request contains only the two ids and the epoch. ``client`` is the client's id and address,
-    which the general path records if they have changed.
+    Returns the answer, or a wait for the commit of the new epoch. The request contains the two ids
+    and the epoch, and perhaps the partitions that the member owns. ``client`` is the client's id
+    and address, which the general path records if they have changed. Raises KafkaError as
+    :func:`commit` does.
     """
-    shard = groups.service.find_settled(groups.partition_of(group_id))
-    group = None if shard is None else shard.machine.consumer_group(group_id)
+    service = groups.service
+    shard = service.ready(groups.partition_of(group_id))
+    group = shard.machine.consumer_group(group_id)
     member = None if group is None else group.members.get(member_id)
-    if shard is None or group is None or member is None:
+    if group is None or member is None:
         return None
     consumers = shard.machine.consumer
+    topics, target_epoch = consumers.topics(), group.assignment_epoch
     if (
         epoch <= 0
         or epoch != member.epoch
         or member.classic is not None
         or (member.client_id, member.client_host) != client
         or group.regex_members
-        or group.checked_version is not consumers.topics().version
-        or group.epoch > group.assignment_epoch
-        or not member.is_reconciled_to(group.assignment_epoch)
+        or group.checked_version is not topics.version
+        or group.epoch > target_epoch
         or consumers.is_computing(group_id)
     ):
         return None
     settings = consumers.settings_of(group_id)
-    name = ("consumer-session", group_id, member_id)
-    groups.service.postpone(shard, name, settings.session_timeout_ms)
-    return settings.heartbeat_interval_ms
+    name, timeout_ms = ("consumer-session", group_id, member_id), settings.session_timeout_ms
+    answer = member_id, target_epoch, settings.heartbeat_interval_ms
+    if member.is_reconciled_to(target_epoch):
+        if not service.is_settled(shard):
+            return None
+        service.postpone(shard, name, timeout_ms)
+        return answer
+    from kwire.group.consumer.epoch_moves import epoch_move
+
+    moment = service.moment
+    draft = epoch_move(group, member, topics, moment.wall_ms)
+    if draft is None:
+        return None
+    timers = ((name, moment.now + timeout_ms / 1000),)
+    wait = service.write(shard, Decision(draft=draft, timers=timers))
+    return answer if wait is None else Slow(partial(_after, wait, answer))
+
+
+async def _after(wait: Slow[None], answer: Heartbeat) -> Heartbeat:
+    await wait.finish()
+    return answer
 
 
 def commit(

@@ -20,6 +20,8 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
 from kwire.waits import Slow
 
+_NOTHING: Final = (None, None, None, None, None)
+
 
 def refuse(
     request: ConsumerGroupHeartbeatRequest, error: KafkaError
@@ -31,18 +33,22 @@ def refuse(
 
 def heartbeat_values(
     context: Context, group_id: str, member_id: str, epoch: int, rebalance_timeout_ms: int
-) -> Values | Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse | None:
+) -> (
+    Values
+    | Slow[Values]
+    | Slow[ConsumerGroupHeartbeatResponse]
+    | ConsumerGroupHeartbeatResponse
+    | None
+):
     """Answer a heartbeat with only the member's ids and epoch, which usually changes nothing."""
     if rebalance_timeout_ms != -1 or not member_id.strip():
         return None
     check_enabled(context)
     context.check_allowed("Read", "Group", group_id)
     client = context.client_id, f"/{context.client_host}"
-    interval_ms = usual_requests.consumer_heartbeat(
-        context.groups, group_id, member_id, epoch, client
-    )
-    if interval_ms is not None:
-        return member_id, epoch, interval_ms
+    answer = usual_requests.consumer_heartbeat(context.groups, group_id, member_id, epoch, client)
+    if answer is not None:
+        return answer
     request = ConsumerGroupHeartbeatRequest(
         group_id=group_id, member_id=member_id, member_epoch=epoch
     )
@@ -64,7 +70,44 @@ def consumer_group_heartbeat(
     context.check_allowed("Read", "Group", request.group_id)
     for name in request.subscribed_topic_names or ():
         context.check_allowed("Describe", "Topic", name)
+    if request.topic_partitions is not None and _names_only_partitions(request):
+        client = context.client_id, f"/{context.client_host}"
+        answer = usual_requests.consumer_heartbeat(
+            context.groups, request.group_id, request.member_id, request.member_epoch, client
+        )
+        if isinstance(answer, Slow):
+            return Slow(partial(_response_after, answer))
+        if answer is not None:
+            return _response(*answer)
     return _begin(context, request)
+
+
+def _names_only_partitions(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether a heartbeat has nothing besides the ids, the epoch and the partitions."""
+    optional = (
+        request.subscribed_topic_names,
+        request.subscribed_topic_regex,
+        request.instance_id,
+        request.rack_id,
+        request.server_assignor,
+    )
+    return (
+        optional == _NOTHING
+        and request.rebalance_timeout_ms == -1
+        and bool(request.member_id.strip())
+    )
+
+
+def _response(member_id: str, epoch: int, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
+    )
+
+
+async def _response_after(
+    wait: Slow[usual_requests.Heartbeat],
+) -> ConsumerGroupHeartbeatResponse:
+    return _response(*(await wait.finish()))
 
 
 def _begin(

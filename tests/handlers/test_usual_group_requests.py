@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
@@ -21,6 +21,8 @@ from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.group import usual_requests
+from kwire.group.consumer.model import ConsumerGroup, ConsumerMember
 from kwire.group.model import ClassicGroup
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.client_quotas import REQUEST_TIME
@@ -73,6 +75,14 @@ class Subject:
         except Disconnect as reason:
             self.answers.append(str(reason))
 
+    def consumer(self, member: str) -> ConsumerMember:
+        """Return a member of the consumer group; one without an epoch if there is none."""
+        groups = self.node.groups
+        shard = groups.service._shards[groups.partition_of("k")]
+        group = shard.machine.consumer_group("k")
+        members = {} if group is None else group.members
+        return members.get(member, ConsumerMember(member, epoch=self.epoch))
+
     def outcome(self) -> tuple[Any, ...]:
         """Return what clients and operators can notice."""
         groups = self.node.groups
@@ -82,6 +92,7 @@ class Subject:
             self.answers,
             [shard.timers._at for shard in shards],
             [_without_tickets(shard.machine.groups) for shard in shards],
+            [[_fields_of(g) for g in shard.machine.consumer_groups] for shard in shards],
             [shard.machine.offsets for shard in shards],
             [read_log(partitions.get(CONSUMER_OFFSETS, n)) for n in range(PARTITIONS)],
             self.node.broker.services.metrics.total(REQUESTS),
@@ -93,6 +104,13 @@ def _without_tickets(groups: dict[str, ClassicGroup]) -> str:
     return re.sub(r"ticket=\d+", "ticket=n", repr(groups))
 
 
+def _fields_of(group: ConsumerGroup) -> dict[str, Any]:
+    """Return a group's fields, without the version of the topics, which differs between nodes."""
+    fields = attrs.asdict(group, recurse=False)
+    del fields["checked_version"]
+    return fields
+
+
 Step: TypeAlias = Callable[[Subject], Awaitable[None]]
 
 
@@ -100,6 +118,13 @@ async def outcome(steps: list[Step], *, flat: bool, allowed: bool) -> tuple[Any,
     """Take steps on a new node; return the results that clients and operators notice."""
     authorizer = Authorizer(frozenset(), allows_uncovered=allowed)
     authorizer.replace_index(AclIndex())
+    with pytest.MonkeyPatch.context() as patch:
+        if not flat:  # The handler of other heartbeats has them decided in one step too.
+            patch.setattr(usual_requests, "consumer_heartbeat", lambda *_: None)
+        return await _outcome(steps, flat=flat, authorizer=authorizer)
+
+
+async def _outcome(steps: list[Step], *, flat: bool, authorizer: Authorizer) -> tuple[Any, ...]:
     async with group_node(SETTINGS) as node, trio.open_nursery() as nursery:
         await node.broker.publish(r.FeatureLevelRecord(name="group.version", feature_level=1))
         lease = node.broker.replicas.lease = SessionLease(1e9)
@@ -138,6 +163,12 @@ def joining(member: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
 async def join_consumer_group(subject: Subject) -> None:
     """Have a second member join, for which the first has to give up partitions."""
     await subject.node.ask(joining("n"), **CLIENT)
+
+
+async def bump_epoch(subject: Subject) -> None:
+    """Have another member (re)join for a topic that does not exist; all others keep theirs."""
+    names = [f"none-{len(subject.answers)}"]
+    await subject.node.ask(joining("p", subscribed_topic_names=names), **CLIENT)
 
 
 async def join_by_regex(subject: Subject) -> None:
@@ -216,15 +247,21 @@ def heartbeat(group: str, generation: int, member: str | None, instance: str | N
 def consumer_heartbeat(
     group: str, member: str, epoch: int | None, client: str, fields: dict[str, Any]
 ) -> Step:
-    """Send a heartbeat of a consumer, by default in the epoch of the first member."""
+    """Send a heartbeat of a consumer, by default in its present epoch."""
 
     async def send(subject: Subject) -> None:
+        present = subject.consumer(member)
         request = ConsumerGroupHeartbeatRequest(
             group_id=group,
             member_id=member,
-            member_epoch=subject.epoch if epoch is None else epoch,
+            member_epoch=present.epoch if epoch is None else epoch,
             **fields,
         )
+        if request.topic_partitions is ALL_ASSIGNED:
+            request.topic_partitions = [
+                ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=t, partitions=sorted(owned))
+                for t, owned in present.assigned.items()
+            ]
         await subject.send(*CONSUMER_HEARTBEAT, request, client)
 
     return send
@@ -232,6 +269,8 @@ def consumer_heartbeat(
 
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 CommitPartition = CommitTopic.OffsetCommitRequestPartition
+ALL_ASSIGNED: Final[list[Any]] = []
+"""Stands for the partitions that are assigned to the member that sends a heartbeat."""
 Offset: TypeAlias = tuple[str, int, int, str | None]
 """A topic, a partition, an offset and its metadata."""
 
@@ -312,6 +351,8 @@ CONSUMER_HEARTBEATS: Final = st.builds(
             {"rebalance_timeout_ms": 6_000},
             {"subscribed_topic_names": ["u"]},
             {"topic_partitions": []},
+            {"topic_partitions": ALL_ASSIGNED},
+            {"topic_partitions": ALL_ASSIGNED},
             {"instance_id": "i"},
             {"rack_id": "rack"},
             {"server_assignor": "range"},
@@ -329,6 +370,9 @@ EVENTS: Final = st.sampled_from(
     [
         wait_second_joins,
         join_consumer_group,
+        bump_epoch,
+        bump_epoch,
+        bump_epoch,
         join_by_regex,
         add_partition,
         disable_consumer_groups,
@@ -342,9 +386,22 @@ EVENTS: Final = st.sampled_from(
 )
 
 
-STEPS: Final = st.lists(HEARTBEATS | CONSUMER_HEARTBEATS | OFFSET_COMMITS | EVENTS, max_size=12)
+KEEPING: Final = [
+    consumer_heartbeat("k", member, None, "c", fields)
+    for member in ("m", "p")
+    for fields in ({}, {"topic_partitions": ALL_ASSIGNED})
+]
+"""Heartbeats of members that keep their partitions after another one has changed the group."""
+STEPS: Final = st.lists(
+    HEARTBEATS | CONSUMER_HEARTBEATS | st.sampled_from(KEEPING) | OFFSET_COMMITS | EVENTS,
+    max_size=12,
+)
 
 
+@example(
+    steps=[bump_epoch, sleep(1.13), *KEEPING[:2], bump_epoch, sleep(4.37), *KEEPING[1:]],
+    allowed=True,
+)
 @given(STEPS, st.sampled_from([True, True, False]))
 @settings(max_examples=60)
 def test_usual_requests_have_the_outcome_of_the_general_way(
@@ -459,6 +516,52 @@ async def test_consumer_learns_of_its_new_target() -> None:
         _, response = read_response(*CONSUMER_HEARTBEAT, join_parts(parts)[4:])
         (topic,) = response.assignment.topic_partitions
         assert len(topic.partitions) < 3
+
+
+@pytest.mark.parametrize("owned", [None, [0, 1, 2]])
+async def test_member_that_keeps_its_partitions_learns_of_its_epoch_once_that_is_committed(
+    owned: list[int] | None,
+) -> None:
+    async with heartbeats(CONSUMER_HEARTBEAT, consumer_of) as (node, request, requests, _):
+        index = node.groups.partition_of("k")
+        partition = node.broker.replicas.partitions.get(CONSUMER_OFFSETS, index)
+        follower = r.PartitionChangeRecord(
+            partition_id=index, topic_id=topic_id(CONSUMER_OFFSETS), replicas=[1, 2], isr=[1, 2]
+        )
+        await node.broker.publish(follower)
+
+        async def follow(condition: Callable[[], bool]) -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            assert not condition()
+            end = partition.log.end_offset
+            node.broker.replicas.on_follower_fetched(
+                partition, 2, offset=end, log_start=0, broker_epoch=-1
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                partial(node.ask, joining("n", subscribed_topic_names=["none"]), **CLIENT)
+            )
+            await follow(lambda: False)
+        if owned is not None:
+            shape = ConsumerGroupHeartbeatRequest.TopicPartitions
+            request.topic_partitions = [shape(topic_id=topic_id("t"), partitions=owned)]
+        frame = memoryview(request_frame(*CONSUMER_HEARTBEAT, 7, "c", request))[4:]
+        answer = requests.answer_now(frame)
+        assert isinstance(answer, Slow)
+        epochs: list[int] = []
+
+        async def finish() -> None:
+            parts = await answer.finish()
+            assert isinstance(parts, list)
+            _, response = read_response(*CONSUMER_HEARTBEAT, join_parts(parts)[4:])
+            assert (response.error_code, response.assignment) == (0, None)
+            epochs.append(response.member_epoch)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(finish)
+            await follow(lambda: bool(epochs))
+        assert epochs == [request.member_epoch + 1]
 
 
 @pytest.mark.parametrize("route", COMMITS)

@@ -227,7 +227,8 @@ class ConsumerGroup:
             self._count_preferences(member, 1)
         if old is not None:
             self._count_progress(old, -1)
-            self._release(old)
+            if old.assigned is not member.assigned or old.revoking is not member.revoking:
+                self._release(old)
         self.members[member.member_id] = member
         self._count_progress(member, 1)
         self._own(member)
