@@ -44,7 +44,7 @@ def following_base(end_offset: int, header: BatchHeader) -> int:
 class LogSegments(Sequence[Segment]):
     """The segments of one log, in a directory that may be renamed."""
 
-    __slots__ = ("active", "directory", "disk", "ordered", "random_below")
+    __slots__ = ("_last_read", "active", "directory", "disk", "ordered", "random_below")
 
     active: Segment
     """The last segment; it exists as soon as a log is created or opened."""
@@ -53,6 +53,8 @@ class LogSegments(Sequence[Segment]):
         self.disk = disk
         self.directory = directory
         self.ordered: list[Segment] = []
+        self._last_read: Segment | None = None
+        """The segment of the last read: only its index keeps a page, to bound the memory."""
         self.random_below: Callable[[int], int] = _zero
         """The source of the jitter of new segments."""
 
@@ -198,6 +200,10 @@ class LogSegments(Sequence[Segment]):
         index, ordered = self.index_of(offset), self.ordered
         while offset < end_offset and index < len(ordered):
             segment = ordered[index]
+            if segment is not self._last_read:
+                if self._last_read is not None:
+                    self._last_read.indexes.forget_page()
+                self._last_read = segment
             try:
                 first = segment.locate(offset, wait=wait)
                 if first is not None:

@@ -124,4 +124,13 @@ MUTATIONS = (
         new="not point and offsets.clean_end is not None",
         test="tests/log/test_recovery.py",
     ),
+    Mutation(
+        name="entry-that-was-cut-is-found-again",
+        invariants=(79,),
+        path="kwire/log/segments/indexes.py",
+        old="        self.load()\n        self.forget_page()\n        assert",
+        new="        self.load()\n        assert",
+        test="tests/log/test_index_page.py"
+        "::test_lookup_after_a_truncation_finds_no_entry_that_was_cut",
+    ),
 )

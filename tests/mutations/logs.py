@@ -603,7 +603,7 @@ MUTATIONS = (
         name="entry-of-an-index-that-is-gone-is-read",
         invariants=(79,),
         path="kwire/log/formats/offset_index.py",
-        old="    if not count:\n        return None\n",
+        old='    if not count:\n        return b"", 0\n',
         new="",
         test="tests/log/test_cold_lookup.py"
         "::test_segment_without_its_index_file_is_read_from_its_start",

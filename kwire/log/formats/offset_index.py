@@ -35,12 +35,24 @@ def on_disk(read: ReadAt, size: int) -> Read:
 def last_before(
     read: Read, count: int, entry: struct.Struct, is_before: Callable[[int], bool]
 ) -> tuple[int, int] | None:
-    """Return the last of the leading entries whose first field ``is_before``; None without one.
+    """Return the last of the leading entries whose first field ``is_before``; None without one."""
+    data, number = search(read, count, entry, is_before)
+    if not number:
+        return None
+    last: tuple[int, int] = entry.unpack_from(data, (number - 1) * entry.size)
+    return last
 
-    If ``count`` is 0, nothing is read: the file may be missing.
+
+def search(
+    read: Read, count: int, entry: struct.Struct, is_before: Callable[[int], bool]
+) -> tuple[Buffer, int]:
+    """Return some entries, and how many of them ``is_before`` holds for, by their first field.
+
+    The last one of these, if any, is the last of all entries for which it holds. If ``count`` is 0,
+    nothing is read: the file may be missing.
     """
     if not count:
-        return None
+        return b"", 0
     low, high = 0, count
     while high - low > SPAN:
         middle = (low + high) // 2
@@ -57,10 +69,7 @@ def last_before(
             low = middle + 1
         else:
             high = middle
-    if not low:
-        return None
-    last: tuple[int, int] = entry.unpack_from(data, (low - 1) * entry.size)
-    return last
+    return data, low
 
 
 def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from kwire.log.segments import growing_index
 from kwire.log.segments.aborted_index import AbortedIndex
 from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.growing_index import GrowingIndex
+from kwire.log.segments.index_page import IndexPage
 from kwire.records.header import Buffer
 
 _OFFSET: Final = offset_index.ENTRY
@@ -32,6 +33,7 @@ class SegmentIndexes:
         "_files",
         "_has_growing_files",
         "_last_time",
+        "_page",
         "_spill_size",
         "aborted",
         "has_surplus",
@@ -45,6 +47,8 @@ class SegmentIndexes:
         """The offset index; None while it is on disk only."""
         self.times: GrowingIndex | None = None
         """The time index; None while it is on disk only."""
+        self._page: IndexPage | None = None
+        """The entries on disk that a lookup has read last; dropped when the index is cut."""
         self._last_time = -1
         """The timestamp of the last entry, while the time index grows."""
         self._has_growing_files = False
@@ -71,6 +75,7 @@ class SegmentIndexes:
     def _grow(self, offset_bytes: int, time_bytes: int, last_time: int) -> None:
         offset_bytes -= offset_bytes % _OFFSET_SIZE
         time_bytes -= time_bytes % _TIME_SIZE
+        self.forget_page()
         self.offsets = GrowingIndex(names.INDEX, _OFFSET_SIZE, offset_bytes)
         self.times = GrowingIndex(names.TIME_INDEX, _TIME_SIZE, time_bytes)
         self._last_time = last_time
@@ -89,6 +94,7 @@ class SegmentIndexes:
     def adopt(self, other: "SegmentIndexes") -> None:
         """Replace the offset and time index with those of ``other``, a copy of this segment."""
         self.load()
+        self.forget_page()
         self.offsets, self.times, self._last_time = other.offsets, other.times, other._last_time
         self.has_surplus, self._spill_size = other.has_surplus, other._spill_size
 
@@ -101,6 +107,7 @@ class SegmentIndexes:
 
     def drop(self) -> None:
         """Drop the entries from memory; they must be on disk."""
+        self.forget_page()
         self.offsets = self.times = None
         self.has_surplus = self._has_growing_files = False
         self.aborted.drop()
@@ -158,6 +165,7 @@ class SegmentIndexes:
         ``relative`` is ``end_offset`` minus the base offset, ``position`` where its batch starts.
         """
         self.load()
+        self.forget_page()
         assert self.offsets is not None
         assert self.times is not None
         self.offsets.keep_while(
@@ -229,13 +237,23 @@ class SegmentIndexes:
 
         Without ``wait``, raise :class:`WouldWait` instead of waiting for the disk.
         """
-        index = self.offsets
+        page, index = self._page, self.offsets
+        if page is not None and (entry := page.floor(relative)) is not None:
+            return entry
         if index is not None:
             entry = offset_index.floor(*index.in_memory(), relative)
             if entry is not None or not index.file_size:
                 return entry
-        with self._on_disk(index, names.INDEX, _OFFSET_SIZE, wait=wait) as entries:
-            return offset_index.floor(*entries, relative)
+        with self._on_disk(index, names.INDEX, _OFFSET_SIZE, wait=wait) as (read, count):
+            data, number = offset_index.search(read, count, _OFFSET, relative.__ge__)
+        if not number:
+            return None
+        page = self._page = IndexPage(data, number - 1)
+        return page.first
+
+    def forget_page(self) -> None:
+        """Free the entries that were read last."""
+        self._page = None
 
     def before(self, timestamp: int) -> tuple[int, int] | None:
         """Return the last entry of the time index that is older than ``timestamp``."""

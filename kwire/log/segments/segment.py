@@ -517,6 +517,7 @@ class Repair:
         if written and segment.files.is_removed:
             self.discard()
         elif written and not segment.has_indexes:
+            segment.indexes.forget_page()
             for suffix, path in written.items():
                 segment.files.disk.rename(path, segment.files.path(suffix))
             segment.max_timestamp = built.max_timestamp
