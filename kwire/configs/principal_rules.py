@@ -2,11 +2,13 @@
 
 A rule is ``RULE:pattern/replacement/`` with an optional ``L`` (lower case) or ``U`` (upper case) at
 its end, or ``DEFAULT``, which keeps the distinguished name unchanged. The first rule whose pattern
-matches the whole name applies. Patterns are Java's; those that Python's ``re`` cannot read are
-rejected.
+matches the whole name applies. Patterns are Java's; those that Python's ``re`` cannot read, or
+reads differently, are rejected. As in Java, ``\\w`` and the like stand for ASCII characters only,
+and ``(?i)`` ignores the case of ASCII letters only: no other character stands for one of them.
 """
 
 import re
+import warnings
 from typing import Final
 
 import attrs
@@ -14,7 +16,7 @@ import attrs
 from kwire.configs.declare import ConfigError
 
 _RULE: Final = r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)"
-_SPLIT: Final = re.compile(rf"\s*(DEFAULT|{_RULE}.*?|.*?)\s*(?:[,\n]\s*|$)")
+_SPLIT: Final = re.compile(rf"\s*(DEFAULT|{_RULE}.*?|.*?)\s*(?:,\s*|$)")
 _PARSED: Final = re.compile(_RULE)
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|(\$)", re.DOTALL)
@@ -28,8 +30,8 @@ class Rule:
     def __init__(self, pattern: str, replacement: str, case: str) -> None:
         """Raise ConfigError if the pattern or the replacement is invalid."""
         try:
-            self._pattern = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
-        except re.error as error:
+            self._pattern = _compile(pattern)
+        except (re.error, ValueError, FutureWarning) as error:
             raise ConfigError(f"the pattern {pattern!r} is invalid: {error}") from None
         self._parts = _replacement_parts(replacement, self._pattern.groups)
         self._case = case
@@ -48,6 +50,14 @@ class Rule:
         return "".join(
             part if isinstance(part, str) else match.group(part) or "" for part in self._parts
         )
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile one of Java's patterns; raise an error if it would match other names here."""
+    with warnings.catch_warnings():
+        # Java's sets within sets, such as [a-z&&[^x]], are other sets in Python, which warns.
+        warnings.simplefilter("error", FutureWarning)
+        return re.compile(_NAMED_GROUP.sub("(?P<", pattern), re.ASCII)
 
 
 def _replacement_parts(text: str, group_count: int) -> list[str | int]:

@@ -36,8 +36,13 @@ SEVERAL = (
         ("RULE:^CN=(.*?),.*/$0-$2/", DUKE, f"{DUKE}-$2"),
         ("RULE:^CN=(.*?),.*/$1/L,\nDEFAULT", DUKE, "duke"),
         ("RULE:^CN=(.*?),.*/$1/L,\nDEFAULT", SHORT, SHORT),
+        ("RULE:^CN=(.*)/$1/\nDEFAULT", SHORT, SHORT),  # Commas separate, line breaks do not.
         ("RULE:(?<n>CN)=.*/\\$1/", DUKE, "$1"),
         ("RULE:^CN=(D)(uke).*/$12-$2/", DUKE, "D2-uke"),
+        ("RULE:CN=(\\w+).*/$1/", "CN=stra\u00dfe,O=Org", "stra"),
+        ("RULE:(?i)cn=kafka,.*/admin/", "CN=KAFKA,O=Org", "admin"),
+        ("RULE:(?i)cn=kafka,.*/admin/", "CN=\u212aafka,O=Org", None),  # The sign of kelvins.
+        ("RULE:(?i)cn=ops,.*/admin/", "CN=op\u017f,O=Org", None),  # A long s.
     ],
 )
 def test_user_name_is_that_of_kafka(rules: str, name: str, user: str | None) -> None:
@@ -56,6 +61,9 @@ def test_user_name_is_that_of_kafka(rules: str, name: str, user: str | None) -> 
         "RULE:.*/a$1/",
         "RULE:(/x/",
         "RULE:a/$x/",
+        "RULE:CN=[a-z&&[^x]]+/x/",
+        "RULE:CN=[[a]b]+/x/",
+        "RULE:(?u)cn=a/x/",
     ],
 )
 def test_invalid_rule_is_an_error(rules: str) -> None:
