@@ -214,6 +214,9 @@ def test_answers_to_log_ins_on_the_wire(broker: Guarded) -> None:
         assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
         assert client.call(MetadataRequest(topics=None), 12).brokers
         assert shake_hands(client) == ILLEGAL_SASL_STATE
+        late = client.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), 2)
+        text = "SaslAuthenticate request received after successful authentication"
+        assert (late.error_code, late.error_message) == (ILLEGAL_SASL_STATE, text)
         assert client.call(MetadataRequest(topics=None), 12).brokers
     with wire(broker.login) as client:
         answer = log_in(client, "alice", "wrong")

@@ -10,11 +10,11 @@ from kwire.handlers.shared.handler import handles
 
 
 def refuse(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_code=error.code, auth_bytes=b"")
+    return SaslAuthenticateResponse(error_code=error.code, error_message=error.text, auth_bytes=b"")
 
 
 @handles(SaslAuthenticateRequest, refuse=refuse)
 async def sasl_authenticate(
     context: Context, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:
-    raise IllegalSaslState
+    raise IllegalSaslState("SaslAuthenticate request received after successful authentication")

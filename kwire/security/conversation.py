@@ -164,10 +164,7 @@ class Conversation:
             return
         before = self.before
         if before is not None and (user, exchange.by_token) != (before.user, before.by_token):
-            text = (
-                "Cannot change principals during re-authentication from "
-                f"User.{before.user}: User.{user}"
-            )
+            text = _change_text(before, user)
             raise AuthenticationFailed(text, text)
         limits_ms = []
         if self.mechanisms[self._mechanism].lifetime_ms:
@@ -176,6 +173,18 @@ class Conversation:
             limits_ms.append(max(exchange.expires_ms - now_ms, 0))
         lifetime_ms = min(limits_ms, default=None)
         self.login = Login(user, self._mechanism, lifetime_ms, exchange.by_token)
+
+
+def _change_text(before: Login, user: str) -> str:
+    """Return why a later login is rejected, in Kafka's words where Kafka rejects it too."""
+    if user != before.user:
+        start = "Cannot change principals during re-authentication from "
+        return f"{start}User.{before.user}: User.{user}"
+    former, other = ("delegation token", "password")[:: 1 if before.by_token else -1]
+    return (
+        f"Cannot change from a {former} to a {other} during re-authentication: log in on a new "
+        "connection"
+    )
 
 
 def _read_header(frame: memoryview) -> tuple[RequestHead, int]:

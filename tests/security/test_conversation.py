@@ -212,6 +212,21 @@ class Expiring:
 
 
 @pytest.mark.parametrize(
+    ("was_by_token", "reason"),
+    [(True, "from a delegation token to a password"), (False, "from a password to a delegation")],
+)
+def test_renewal_with_another_kind_of_secret_is_told_apart_from_another_user(
+    was_by_token: bool, reason: str
+) -> None:
+    mechanism = Mechanism(begin=lambda: Expiring(None, by_token=not was_by_token))
+    talk = Conversation({"X": mechanism}, before=Login("alice", "X", 5000, was_by_token))
+    error_of(talk, handshake("X"))
+    response = response_to(talk, token(b"x"))
+    assert reason in (response.error_message or "")  # type: ignore[attr-defined]
+    assert talk.login is None
+
+
+@pytest.mark.parametrize(
     ("expires_ms", "limit_ms", "lifetime_ms"),
     [
         (NOW_MS + 700, 0, 700),
