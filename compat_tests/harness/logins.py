@@ -52,7 +52,7 @@ def start(
         return
     with running_cluster(kind, settings, node_count) as cluster:
         addresses = login_addresses(cluster)
-        if "SCRAM" in settings["sasl.enabled.mechanisms"]:
+        if "SCRAM" in settings.get("sasl.enabled.mechanisms", ""):
             create_user(cluster.bootstrap, addresses)
         yield ",".join(addresses), cluster.tails
 

@@ -3,7 +3,8 @@
     python -m compat_tests.kafka_python_suite.run --broker kwire|kafka|HOST:PORT
 
 The distribution carries its tests; they run with the installed client of the same version. Its unit
-tests need no broker and are not counted.
+tests need no broker and are not counted. The tests of SASL and TLS would start brokers of their
+own; a plugin (``secured.py``) gives them one that runs already.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from compat_tests.harness import logins
+from compat_tests.harness.broker import ROOT
+from compat_tests.harness.kafka_home import make_kafka_home
+from compat_tests.harness.logins import LOGINS
 from compat_tests.harness.suite import AUTHORIZING, SAFELY, Suite, Variant, cache, main
+from compat_tests.kafka_python_suite.secured import write_template
+from compat_tests.security.brokers import LOGIN_LISTENERS
+from compat_tests.tls.stores import write_store, write_trusted
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 900
@@ -73,6 +82,11 @@ def source() -> Path:
     return tree
 
 
+def stores() -> Path:
+    """Return the folder of this process for the certificates of a broker with TLS."""
+    return source() / f"ssl-{os.getpid()}"
+
+
 def upstream() -> list[str]:
     """Return every integration test, with its parameters."""
     tree = source()
@@ -92,8 +106,24 @@ def _environment(address: str) -> dict[str, str]:
     }
 
 
+def _secured_environment(address: str) -> dict[str, str]:
+    """Return the environment of the tests of SASL and TLS, which a running broker would skip."""
+    write_template(source() / "servers" / VERSION / "resources")
+    shared = {k: v for k, v in _environment(address).items() if k != "KAFKA_URI"}
+    return {
+        **shared,
+        "KAFKA_ROOT": str(make_kafka_home()),
+        "KWIRE_PORT": address.partition(",")[0].rpartition(":")[2],
+        "KWIRE_SSL": str(stores()),
+        "PYTHONPATH": f"{source()}{os.pathsep}{ROOT}",
+        "PYTEST_PLUGINS": "compat_tests.kafka_python_suite.secured",
+    }
+
+
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     tree = source()
+    is_secured = any(name in (*SASL, *TLS) for name in names)
+    environment = (_secured_environment if is_secured else _environment)(address)
     report = tree / f"report-{os.getpid()}.xml"
     tests = sorted({name.split("::")[0] for name in names})
     selected = [f"test/integration/{test}" for test in tests] if names else ["test/integration"]
@@ -101,7 +131,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     command += ["--tb=short", f"--junitxml={report}", *selected]
     if names:
         command += ["-k", " or ".join(sorted({_bare(name) for name in names}))]
-    subprocess.run(command, cwd=tree, env=_environment(address), check=False, timeout=SECONDS)
+    subprocess.run(command, cwd=tree, env=environment, check=False, timeout=SECONDS)
     if not report.exists():
         return {}
     try:
@@ -111,16 +141,16 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
 
 
 def _bare(name: str) -> str:
-    return name.split("::")[1].split("[", maxsplit=1)[0]
+    return name.rsplit("::", maxsplit=1)[-1].split("[", maxsplit=1)[0]
 
 
 def _results(report: Path) -> dict[str, bool]:
     results: dict[str, bool] = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        module = str(case.get("classname")).rpartition(".")[2]
+        module, *classes = str(case.get("classname")).partition("integration.")[2].split(".")
         bad = any(case.find(kind) is not None for kind in ("failure", "error"))
         if case.find("skipped") is None:
-            name = f"{module}.py::{case.get('name')}"
+            name = "::".join([f"{module}.py", *classes, str(case.get("name"))])
             results[name] = not bad and results.get(name, True)
     return results
 
@@ -128,13 +158,51 @@ def _results(report: Path) -> dict[str, bool]:
 # The suite configures its own brokers like this.
 SETTINGS = {"node.id": "0", "group.min.session.timeout.ms": "2000"}
 WITH_ACLS = ("test_admin_integration.py::test_create_describe_delete_acls",)
+SASL = [
+    f"test_sasl_integration.py::{test}[{mechanism}]"
+    for test in ("test_admin", "test_produce_and_consume", "test_client")
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+]
+TLS = [
+    f"test_ssl_integration.py::TestSSLConnection::{test}"
+    for test in ("test_ssl_handshake", "test_legacy_kafka_client_ssl")
+]
+OF_TLS = {
+    **LOGIN_LISTENERS,
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SSL,CONTROLLER:PLAINTEXT",
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": str(stores() / "server.pem"),
+}
+
+
+@contextmanager
+def start(
+    kind: str, settings: Mapping[str, str], node_count: int
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run brokers, with the certificates that they need."""
+    folder = stores()
+    folder.mkdir(exist_ok=True)
+    try:
+        write_store(folder, "server")
+        write_trusted(folder).rename(folder / "ca-cert")
+        with logins.start(kind, settings, node_count) as brokers:
+            yield brokers
+    finally:
+        shutil.rmtree(folder)
+
+
 SUITE = Suite(
     "kafka_python_suite",
     FOLDER,
     run,
     upstream,
     SETTINGS,
-    [Variant(AUTHORIZING, lambda: WITH_ACLS)],
+    [
+        Variant(AUTHORIZING, lambda: WITH_ACLS),
+        Variant({"node.id": "1", **LOGINS}, lambda: SASL),
+        Variant({"node.id": "1", **OF_TLS}, lambda: TLS),
+    ],
+    start=start,
 )
 
 if __name__ == "__main__":
