@@ -10,11 +10,15 @@ import (
 )
 
 func kafkaGoMechanism(name, secret string) sasl.Mechanism {
+	return kafkaGoMechanismOf(name, user, secret)
+}
+
+func kafkaGoMechanismOf(name, who, secret string) sasl.Mechanism {
 	if name == "PLAIN" {
-		return plain.Mechanism{Username: user, Password: secret}
+		return plain.Mechanism{Username: who, Password: secret}
 	}
 	algorithm := map[string]scram.Algorithm{"SCRAM-SHA-256": scram.SHA256, "SCRAM-SHA-512": scram.SHA512}[name]
-	mechanism, err := scram.Mechanism(algorithm, user, secret)
+	mechanism, err := scram.Mechanism(algorithm, who, secret)
 	must(err, "mechanism")
 	return mechanism
 }

@@ -2,10 +2,12 @@
 //
 //	go_clients ADDRESS[,ADDRESS]... [SCENARIO]...
 //	go_clients scenarios|operations|attempts
+//	go_clients load FILE
 //
 // It prints "PASS name" or "FAIL name: reason" for each scenario, in which every client library
 // creates topics of its own, so that scenarios may run in any order and on a broker that is in use.
-// With "attempts" it tries the logins that it reads from standard input (attempts.go).
+// With "attempts" it tries the logins that it reads from standard input (attempts.go). With "load" it writes and reads
+// as a user until the file exists (load.go).
 package main
 
 import (
@@ -144,6 +146,9 @@ func main() {
 		return
 	case "attempts":
 		makeAttempts()
+		return
+	case "load":
+		runLoad(os.Args[2])
 		return
 	}
 	failed := false

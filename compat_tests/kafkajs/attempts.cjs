@@ -9,14 +9,17 @@ function saslOf ({ mechanism, user, secret }) {
   return { mechanism: mechanism.toLowerCase(), username: user, password: secret }
 }
 
-async function roundTrip (attempt) {
-  const kafka = new Kafka({
+function settingsOf (attempt) {
+  return {
     brokers: [attempt.address],
-    logLevel: logLevel.NOTHING,
     retry: { initialRetryTime: 50, retries: 2 },
     ssl: { ca: [readFileSync(attempt.trusted, 'utf8')] },
     sasl: saslOf(attempt)
-  })
+  }
+}
+
+async function roundTrip (attempt) {
+  const kafka = new Kafka({ ...settingsOf(attempt), logLevel: logLevel.NOTHING })
   const producer = kafka.producer()
   await producer.connect()
   await producer.send({ topic: attempt.topic, messages: [{ value: attempt.name }] })
@@ -44,4 +47,6 @@ async function report (attempt) {
   console.log(`${attempt.name}\t${outcome.replaceAll('\n', ' ')}`)
 }
 
-Promise.all(JSON.parse(readFileSync(0, 'utf8')).map(report)).then(() => process.exit(0))
+module.exports = { chain, settingsOf }
+
+if (require.main === module) Promise.all(JSON.parse(readFileSync(0, 'utf8')).map(report)).then(() => process.exit(0))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,23 +13,13 @@ from typing import Any
 import attrs
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
-from compat_tests.security.encrypted import Login
+from compat_tests.security.changes import serial, set_certificate, set_password
 from compat_tests.security.encrypted_broker import SESSION_MS, Encrypted, allow, run_encrypted
 from compat_tests.security.programs import Attempt, attempt, run_attempts
-from compat_tests.tls.stores import HOST, write_store
+from compat_tests.tls.stores import write_store
 
 
 @attrs.define
@@ -84,15 +72,6 @@ def place(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-def set_password(place: Encrypted, user: str, password: str) -> Login:
-    """Give a user of SCRAM-SHA-512 a password; return the login with it."""
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-    change = UserScramCredentialUpsertion(user, info, password.encode())
-    admin = AdminClient({"bootstrap.servers": place.address})
-    admin.alter_user_scram_credentials([change])[user].result(30)
-    return Login("SCRAM-SHA-512", user, password, place.trusted)
-
-
 def test_changed_password_ends_the_session_when_it_is_renewed(
     place: Encrypted, jvm: Jvm, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -124,10 +103,15 @@ def test_replaced_certificate_ends_no_session(
     mine = attempt("sent", "Java", place.login_address, topic, place.login("PLAIN", "alice"))
     stop = tmp_path / "stop"
     with sending(place, mine, jvm, stop) as sender:
-        write_store(place.directory, "server")
-        if place.broker.kind == "kafka":
-            read_again(place, place.directory / "server.pem")
+        path = write_store(tmp_path, "server").both
+        set_certificate(place, path)
         eventually(lambda: serial(place) != before, "the new certificate")
+        sender.wait_for_more()
+        between = serial(place)
+        write_store(tmp_path, "server")
+        if place.broker.kind == "kafka":
+            set_certificate(place, path)
+        eventually(lambda: serial(place) != between, "the certificate of the replaced file")
         sender.wait_for_more()
         stop.touch()
         eventually(lambda: sender.report, "the producer's report")
@@ -136,22 +120,3 @@ def test_replaced_certificate_ends_no_session(
     assert sender.report["connection-close-total"] == 0
     assert sender.report["acknowledged"] == end_offset
     assert run_attempts("Java", [mine], lambda: jvm) == {"sent": "sent"}
-
-
-def serial(place: Encrypted) -> str:
-    """Return the serial number of the certificate that a new connection gets."""
-    context = ssl.create_default_context(cafile=place.trusted)
-    with (
-        socket.create_connection((HOST, place.ports["LOGIN"]), 30) as sock,
-        context.wrap_socket(sock, server_hostname=HOST) as wrapped,
-    ):
-        return str((wrapped.getpeercert() or {})["serialNumber"])
-
-
-def read_again(place: Encrypted, path: Path) -> None:
-    """Make Apache Kafka read a file of certificates again."""
-    name = "listener.name.login.ssl.keystore.location"
-    entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": place.address})
-    admin.incremental_alter_configs([resource])[resource].result(30)
