@@ -37,14 +37,14 @@ PAUSE_S: Final = 0.01
 
 @attrs.define
 class Report:
-    """What a client has observed."""
+    """The observations of a client."""
 
     acknowledged: list[str] = attrs.field(factory=list)
     received: list[str] = attrs.field(factory=list)
     errors: list[str] = attrs.field(factory=list)
 
     @property
-    def lost(self) -> list[str]:
+    def losses(self) -> list[str]:
         """The acknowledged records that did not come back, or came back more than once."""
         counts = {value: self.received.count(value) for value in self.acknowledged}
         return [value for value, count in counts.items() if count != 1]
@@ -90,7 +90,7 @@ class LoadOfLibrdkafka(InPython):
                     report.received.append((message.value() or b"").decode())
 
         try:
-            for value in numbered(attempt, stop, report):
+            for value in number_values(attempt, stop, report):
                 producer.produce(attempt["topic"], value, on_delivery=on_delivery)
                 producer.poll(PAUSE_S)
                 read()
@@ -123,7 +123,7 @@ class LoadOfKafkaPython(InPython):
             kafka_python.consumer(address, **settings) as consumer,
         ):
             consumer.assign([kafka.TopicPartition(topic, 0)])
-            for value in numbered(attempt, stop, report):
+            for value in number_values(attempt, stop, report):
                 send(value)
                 read()
             if not report.errors:
@@ -149,7 +149,7 @@ class LoadOfAioKafka(InPython):
                     for batch in (await consumer.getmany(timeout_ms=20)).values():
                         report.received.extend(record.value.decode() for record in batch)
 
-                for value in numbered(attempt, stop, report):
+                for value in number_values(attempt, stop, report):
                     await producer.send_and_wait(topic, value.encode())
                     report.acknowledged.append(value)
                     await read()
@@ -168,7 +168,7 @@ IN_PYTHON: Final[Mapping[str, InPython]] = {
 IN_PROGRAMS: Final = ("franz-go", "sarama", "kafka-go", "kafkajs")
 
 
-def numbered(attempt: Attempt, stop: Stop, report: Report) -> Iterator[str]:
+def number_values(attempt: Attempt, stop: Stop, report: Report) -> Iterator[str]:
     """Yield the values to write, until ``stop`` or an error."""
     number = 0
     while not stop() and not report.errors:
@@ -270,12 +270,12 @@ def run_program(attempt: Attempt, stop_file: Path) -> Report:
 
 def connections_to(port: int) -> set[int]:
     """Return the local ports of this machine's established connections to a port."""
-    found = set()
+    local_ports = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields: Sequence[str] = line.split()
         if fields[3] == ESTABLISHED and int(fields[2].rpartition(":")[2], 16) == port:
-            found.add(int(fields[1].rpartition(":")[2], 16))
-    return found
+            local_ports.add(int(fields[1].rpartition(":")[2], 16))
+    return local_ports
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def place(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def check_nothing_lost(report: Report) -> None:
     assert report.errors == []
     assert report.acknowledged
-    assert report.lost == []
+    assert report.losses == []
 
 
 @each_client
