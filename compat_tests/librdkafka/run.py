@@ -1,4 +1,4 @@
-"""librdkafka's own tests. Needs a C compiler, make and npm; part of ``scripts/test --all``.
+"""librdkafka's own tests. Needs a C compiler, make, npm and curl; part of ``scripts/test --all``.
 
     python -m compat_tests.librdkafka.run --broker kwire|kafka|HOST:PORT
 
@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -40,24 +41,22 @@ from compat_tests.harness.suite import (
     running,
     running_cluster,
 )
-from compat_tests.security.brokers import LOGIN_LISTENERS, MECHANISMS
+from compat_tests.librdkafka.provider import OF_PASSWORDS, OF_TOKENS, Clients, prepare
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
 RAPIDJSON = "python-rapidjson==1.20"
 TREE = "package/deps/librdkafka/"
+DEBIAN = (
+    "npm, g++, make and the headers of curl and OpenSSL "
+    "(Debian: apt-get install npm g++ make zlib1g-dev libcurl4-openssl-dev libssl-dev)"
+)
 SECONDS = 1200
 AT_ONCE = 3
 # The suite's own limits are for an idle machine: 0059 needs nine of its ten seconds even there.
 CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
-LOGIN_CONF = """\
-security.protocol=sasl_plaintext
-sasl.mechanism=PLAIN
-sasl.username=alice
-sasl.password=alice-secret
-"""
 SPLIT = "0081_admin"
-WHOLE = {"0082", "0098", "0103", "0129", "0142"}
+WHOLE = {"0082", "0098", "0103", "0126", "0129", "0142"}
 """Numbers of tests that quick mode would skip, as a whole or in part."""
 REPLICAS = (
     "0098_consumer_txn",
@@ -75,33 +74,29 @@ WITH_ACLS = (
     "0119_consumer_auth",
 )
 WITH_LOGINS = ("0135_sasl_credentials", "0142_reauthentication")
-LOGINS = {
-    **LOGIN_LISTENERS,
-    **MECHANISMS,
-    "connections.max.reauth.ms": "5000",
-}
+WITH_TOKENS = ("0126_oauthbearer_oidc",)
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
-def _need(program: str, package: str) -> None:
+def _need(program: str) -> None:
     if shutil.which(program) is None:
-        raise SystemExit(f"`{program}` is missing: install {package}")
+        raise SystemExit(f"`{program}` is missing: install {DEBIAN}")
 
 
 def runner() -> Path:
     """Return the path of the compiled test runner; compile it first if needed."""
-    folder = cache(f"librdkafka-{VERSION}-json")
+    folder = cache(f"librdkafka-{VERSION}-tls")
     tests = folder / TREE / "tests"
     if (tests / "test-runner").exists():
         return tests / "test-runner"
-    for program, package in (("npm", "npm"), ("g++", "g++"), ("make", "make")):
-        _need(program, f"{package} (Debian: apt-get install {package} zlib1g-dev)")
+    for program in ("npm", "g++", "make", "curl-config"):
+        _need(program)
     subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True)
     (archive,) = folder.glob("*.tgz")
     with tarfile.open(archive) as packed:
         members = [member for member in packed.getmembers() if member.name.startswith(TREE)]
         packed.extractall(folder, members=members, **SAFELY)
-    leave_out = [f"--disable-{part}" for part in ("ssl", "gssapi", "curl", "zstd")]
+    leave_out = [f"--disable-{part}" for part in ("gssapi", "zstd")]
     shutil.copytree(_rapidjson(), folder / TREE / "src" / "rapidjson", dirs_exist_ok=True)
     leave_out.append(f"--CPPFLAGS=-I{folder / TREE / 'src'}")
     log = folder / "build.log"
@@ -171,8 +166,17 @@ def start(
         with running(kind, settings, node_count) as brokers:
             yield brokers
         return
-    with running_cluster(kind, settings, node_count) as cluster:
-        yield ",".join(login_addresses(cluster)), cluster.tails
+    with (
+        prepare(settings) as (own, clients),
+        running_cluster(kind, own, node_count) as cluster,
+    ):
+        address = ",".join(login_addresses(cluster))
+        _clients[address] = clients
+        yield address, cluster.tails
+
+
+_clients: Final[dict[str, Clients]] = {}
+"""The clients of listeners that are not for anybody, by their addresses."""
 
 
 @attrs.frozen
@@ -196,9 +200,8 @@ def run(address: str, names: Sequence[str], protocol: str = "") -> Mapping[str, 
     program = runner()
     logs = program.parent / "logs" / address.replace(":", "-").replace(",", "+")
     logs.mkdir(parents=True, exist_ok=True)
-    needs_login = any(name in WITH_LOGINS for name in names)
-    conf = CONF.format(address) + (LOGIN_CONF if needs_login else "")
-    (program.parent / "kwire.conf").write_text(conf)
+    clients = _clients.get(address, Clients())
+    (logs / "test.conf").write_text(CONF.format(address) + clients.conf)
     noautocreate = set(without_auto_creation())
     processes: dict[Process, list[str]] = {}
     for name in names:
@@ -222,11 +225,12 @@ def _one(program: Path, logs: Path, address: str, process: Process) -> dict[str,
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": f"{program.parent}/../src:{program.parent}/../src-cpp",
-        "RDKAFKA_TEST_CONF": "kwire.conf",
+        "RDKAFKA_TEST_CONF": str(logs / "test.conf"),
         "TEST_KAFKA_VERSION": "4.3.0",
         "TESTS": process.number,
         "KAFKA_PATH": str(make_kafka_home()),
         "BROKERS": address,
+        **_clients.get(address, Clients()).environment,
     }
     if process.part:
         environment["SUBTESTS"] = f"{process.part}:"
@@ -277,7 +281,8 @@ SUITE = Suite(
         ),
         Variant(NO_AUTO_CREATION, without_auto_creation),
         Variant(AUTHORIZING, lambda: WITH_ACLS),
-        Variant({**REPLICATED, **LOGINS}, lambda: WITH_LOGINS, node_count=3),
+        Variant({**REPLICATED, **OF_PASSWORDS}, lambda: WITH_LOGINS, node_count=3),
+        Variant({**REPLICATED, **OF_TOKENS}, lambda: WITH_TOKENS, node_count=3),
     ],
     start=start,
 )
