@@ -36,7 +36,7 @@ TITLES: Final = {
     "aiokafka": "aiokafka",
     "java": "Apache's Java clients and command-line tools, 4.3.1",
     "across": "Clients among each other",
-    "streams": "Kafka Streams 4.3.1, exactly once",
+    "streams": "Kafka Streams, Connect and MirrorMaker 2 4.3.1",
     "spark": "Spark 4.0, its Kafka source and sink",
     "pipeline": "The pipeline",
     "security": "Logins, users and access tokens, also over TLS",
