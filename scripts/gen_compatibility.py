@@ -37,6 +37,7 @@ TITLES: Final = {
     "java": "Apache's Java clients and command-line tools, 4.3.1",
     "across": "Clients among each other",
     "streams": "Kafka Streams, Connect and MirrorMaker 2 4.3.1",
+    "flink": "Flink 2.2, its exactly-once sink",
     "spark": "Spark 4.0, its Kafka source and sink",
     "pipeline": "The pipeline",
     "security": "Logins, users and access tokens, also over TLS",

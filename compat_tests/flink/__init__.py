@@ -1,0 +1,1 @@
+"""Jobs of Apache Flink against a broker."""
