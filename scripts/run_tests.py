@@ -24,6 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 PYTEST = [str(BIN / "python"), "-m", "pytest"]
 PROCESSES = os.cpu_count() or 1
+LEFT_OUT_VARIABLES = {"PYTHONDONTWRITEBYTECODE"}
+"""Compiled modules are kept beside their sources, as by `scripts/kwire`. Otherwise every process
+that a test starts compiles what it imports, and every run compiles all tests in each process."""
+TEST_MODULES = r"/(test_\w+|conftest)\.py$"
+"""The modules that pytest compiles itself, because it rewrites their assertions."""
 PARALLEL = ["-n", str(PROCESSES), "--dist", "worksteal"]
 """Each process takes a run of neighbours in the files' order, and later what the others lack time
 for, so that most fixtures of a session or a module are made once in each process."""
@@ -186,6 +191,7 @@ def main() -> int:
     if unknown := set(only) - {stage.name for stage in STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + stage_names())
     subprocess.run([*PYTHON, "scripts/speedups.py"], cwd=ROOT, check=False)
+    compile_modules()
     started = time.monotonic()
     live = arguments.lanes == 1
     started_in_order = chosen if live else chosen[::-1]
@@ -200,6 +206,13 @@ def main() -> int:
     if names := [stage.name for stage in left_out if stage.by_name]:
         print(f"left out (scripts/test --only NAME runs them): {', '.join(names)}")
     return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+def compile_modules() -> None:
+    """Compile all modules but tests once; otherwise the processes of a stage would all do it."""
+    folders = ("compat_tests", "kwire", "kwire_pipeline", "simulation", "tests")
+    command = [*PYTHON, "-m", "compileall", "-q", "-x", TEST_MODULES, *folders]
+    subprocess.run(command, cwd=ROOT, check=False)
 
 
 def is_usual(stage: Stage, with_long: bool) -> bool:
@@ -223,7 +236,7 @@ def run(stage: Stage, *, live: bool) -> Outcome:
     show(f"\n=== {stage.name}: {' '.join(stage.command)}\n")
     started = time.monotonic()
     environment = {
-        **os.environ,
+        **{name: text for name, text in os.environ.items() if name not in LEFT_OUT_VARIABLES},
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
     }
