@@ -125,7 +125,7 @@ MUTATIONS = (
         name="call-every-failed-lock-another-broker",
         invariants=(92,),
         path="kwire/log/directory_lock.py",
-        old="            if error.errno not in _LOCKED:\n                raise\n",
+        old="        if error.errno not in _LOCKED:\n            raise\n",
         new="",
         test="tests/server/test_running.py"
         "::test_missing_file_locks_are_not_reported_as_another_broker",
