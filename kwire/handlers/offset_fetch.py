@@ -73,21 +73,21 @@ async def _all(context: Context, group: RequestGroup, require_stable: bool) -> l
 async def _some(
     context: Context, group: RequestGroup, requested: list[RequestTopic], require_stable: bool
 ) -> list[Topic]:
-    """Return the offsets of the requested topics, in the request's order."""
-    answers: list[Topic | None] = []
+    """Return the offsets of the requested topics; rejected topics come last, as in Kafka."""
+    allowed: list[RequestTopic] = []
     names: list[tuple[str, list[int]]] = []
+    rejected: list[Topic] = []
     for topic in requested:
         try:
             names.append((_name(context, topic), topic.partition_indexes))
         except KafkaError as error:
-            answers.append(_refuse_topic(topic, error))
+            rejected.append(_refuse_topic(topic, error))
         else:
-            answers.append(None)
-    committed = iter(await _fetch(context, group, names, require_stable))
-    topics = [answer or next(committed) for answer in answers]
-    for response_topic, request_topic in zip(topics, requested, strict=True):
-        response_topic.topic_id = request_topic.topic_id
-    return topics
+            allowed.append(topic)
+    answers = await _fetch(context, group, names, require_stable)
+    for answer, topic in zip(answers, allowed, strict=True):
+        answer.topic_id = topic.topic_id
+    return answers + rejected
 
 
 async def _fetch(

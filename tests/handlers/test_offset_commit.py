@@ -100,6 +100,25 @@ async def test_offsets_are_fetched_by_topic_id() -> None:
         assert await node.fetch(None, version=10) == {t: {0: 10, 1: 11}, topic_id("u"): {0: 5}}
 
 
+async def test_rejected_topics_follow_the_others_in_a_fetch() -> None:
+    async with group_node() as node:
+        await node.commit({"t": {0: 10}})
+        other, t = b"y" * 16, topic_id("t")
+        offsets = await node.fetch({other: [0], t: [0]}, version=10)
+        assert list(offsets.items()) == [(t, {0: 10}), (other, {0: -100})]
+
+
+async def test_fetch_of_all_topics_omits_those_without_an_id() -> None:
+    """The topic was deleted, and the coordinator does not know so yet."""
+    async with group_node() as node:
+        await node.commit({"t": {0: 10}, "u": {0: 5}})
+        index = node.groups.partition_of("g")
+        node.groups.service._shards[index].machine.topic_ids = lambda: None
+        await node.broker.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+        assert await node.fetch(None, version=10) == {topic_id("u"): {0: 5}}
+        assert await node.fetch(None, version=9) == {"t": {0: 10}, "u": {0: 5}}
+
+
 @pytest.mark.parametrize("version", range(1, 8))
 async def test_old_fetch_has_one_group(version: int) -> None:
     async with group_node() as node:

@@ -127,8 +127,14 @@ def narrow_response(
 ) -> OffsetFetchResponse:
     """Before version 8, report the only group in the response's own fields.
 
-    Version 1 has no field for a group's error, so each requested partition reports it.
+    Version 1 has no field for a group's error, so each requested partition reports it. Version 10
+    cannot name a topic without an id, so it omits such topics where all topics were requested.
     """
+    if version > 9:
+        for group, requested in zip(response.groups, request.groups, strict=True):
+            if requested.topics is None:
+                group.topics = [topic for topic in group.topics if topic.topic_id != ZERO_UUID]
+        return response
     if version > 7 or not response.groups:
         return response
     group = response.groups[0]
