@@ -22,6 +22,7 @@ from kwire.errors import (
     IllegalGeneration,
     InconsistentGroupProtocol,
     KafkaError,
+    MemberIdRequired,
     RebalanceInProgress,
     UnknownMemberId,
 )
@@ -227,18 +228,27 @@ def test_classic_member_joins_a_consumer_group_with_an_id_that_it_receives(sim: 
 def test_consumer_group_without_migration_rejects_classic_members(sim: Sim) -> None:
     sim.consumer_settings = ConsumerSettings(migration_policy="disabled")
     sim.consume("b")
-    reply = sim.reply(sim.join("c", protocols={"range": subscription()}))
-    assert reply.error_code == InconsistentGroupProtocol.code
+    reply = sim.reply(sim.join("c", "c", protocols={"range": subscription()}))
+    assert (reply.error_code, reply.member_id) == (InconsistentGroupProtocol.code, "")
 
 
 def test_classic_member_with_other_protocols_is_rejected(sim: Sim) -> None:
+    """Kafka's consumer groups do not repeat the member id where they reject a classic member."""
     sim.consume("b")
     join(sim, "c")
     for kind, protocols in (("consumer", {"sticky": subscription()}), ("x", {"range": b""})):
         reply = sim.reply(sim.join("d", "d", kind=kind, protocols=protocols))
-        assert reply.error_code == InconsistentGroupProtocol.code
+        assert (reply.error_code, reply.member_id) == (InconsistentGroupProtocol.code, "")
     reply = sim.reply(sim.join("d", "d", protocols={"range": b"\0"}))
-    assert reply.error_code == InconsistentGroupProtocol.code
+    assert (reply.error_code, reply.member_id) == (InconsistentGroupProtocol.code, "")
+
+
+def test_classic_member_gets_an_id_before_its_subscription_is_read(sim: Sim) -> None:
+    """The subscription counts only when the member joins with its id, as in Kafka."""
+    sim.consume("b")
+    reply = sim.reply(sim.join("c", protocols={"range": b""}))
+    assert reply.error_code == MemberIdRequired.code
+    assert join(sim, reply.member_id) == 3
 
 
 def test_empty_consumer_group_becomes_a_classic_group(sim: Sim) -> None:

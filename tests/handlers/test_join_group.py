@@ -48,6 +48,13 @@ async def test_join_is_refused_with_kafkas_code(
         assert (reply.error_code, reply.generation_id, reply.member_id) == (code, -1, member)
 
 
+async def test_join_elsewhere_does_not_repeat_the_member_id() -> None:
+    async with group_node() as node:
+        node.groups.service.resign_all()
+        reply = await node.join(member="zz")
+        assert (reply.error_code, reply.member_id) == (16, "")
+
+
 async def test_member_syncs_and_heartbeats_in_every_version(autojump_clock: object) -> None:
     async with group_node() as node:
         member = (await node.join(version=3)).member_id

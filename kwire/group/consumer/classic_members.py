@@ -73,7 +73,7 @@ def join(
     try:
         return _join(shard, builder, group, request, client, fresh_id, attempts)
     except KafkaError as error:
-        builder.answer(builder.ticket, join_error(type(error), request.member_id))
+        builder.answer(builder.ticket, join_error(type(error)))
         return None, None
 
 
@@ -91,13 +91,14 @@ def _join(
     if not settings.may_migrate:
         raise InconsistentGroupProtocol
     check_room(group, member_id, settings)
-    subscription = _subscription(group, request)
-    if shard.is_computing(group.group_id) and not group.target:
-        raise RebalanceInProgress
+    _check_protocols(group, request)
     if not request.member_id and instance_id is None and request.knows_member_id_required:
         builder.answer(builder.ticket, join_error(MemberIdRequired, member_id))
         return None, None
+    if shard.is_computing(group.group_id) and not group.target:
+        raise RebalanceInProgress
     old, former_id = _member(group, member_id, instance_id, is_new=not request.member_id)
+    subscription = _subscription(request)
     new = _with_request(old, request, client, subscription)
     update = MemberUpdate(shard, builder, group, settings, old, new, former_id)
     replaced = None if former_id is None else group.members[former_id]
@@ -133,16 +134,17 @@ def _join(
     return update, classic
 
 
-def _subscription(
-    group: ConsumerGroup, request: JoinGroupRequest
-) -> "ConsumerProtocolSubscription":
-    """Return the member's subscription, which all members of the classic protocol must support."""
+def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
+    """Raise an error unless all members of the classic protocol support one of the protocols."""
     names = [protocol.name for protocol in request.protocols]
     count = group.classic_count
     if request.protocol_type != CONSUMER or not any(
         group.classic_protocols.get(name, 0) == count for name in names
     ):
         raise InconsistentGroupProtocol
+
+
+def _subscription(request: JoinGroupRequest) -> "ConsumerProtocolSubscription":
     try:
         return read_subscription(bytes(request.protocols[0].metadata))
     except ValueError as error:
