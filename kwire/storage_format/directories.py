@@ -142,8 +142,14 @@ def examine(
     missing = [path for path, meta in metas.items() if meta is None]
     metadata = os.path.abspath(config.metadata_directory)
     for path in missing:
-        if holds_logs(path, disks) or (path == metadata and formatted):
+        if holds_logs(path, disks):
             raise CannotOpenError(f"{path} holds data but lost its meta.properties; {_RESTORE}")
+        if path == metadata and formatted:
+            raise CannotOpenError(
+                f"{path}, the directory of the metadata log, is not formatted, but "
+                f"{next(iter(formatted))} is; mount its disk, or format it with "
+                "`kwire format --ignore-formatted`"
+            )
     if formatted:
         if metadata in formatted and is_alone(config) and not has_metadata_log(metadata, disks):
             raise CannotOpenError(

@@ -283,6 +283,19 @@ def test_damaged_directory_is_refused_and_not_changed(
     assert files(place) == before
 
 
+def test_empty_directory_of_the_metadata_log_is_refused(tmp_path: Path, stopped_node: Path) -> None:
+    """Its disk may not be mounted; the other directory shows that the node is not new."""
+    place, metadata = tmp_path / "data", tmp_path / "metadata"
+    shutil.copytree(stopped_node, place)
+    before = files(place)
+    line = refusal(tmp_path, *data(place), "--override", f"metadata.log.dir={metadata}")
+    assert (
+        f"{metadata}, the directory of the metadata log, is not formatted, but {place} is" in line
+    )
+    assert "mount its disk" in line
+    assert files(place) == before
+
+
 def test_directory_of_another_node_or_cluster_is_refused(
     tmp_path: Path, stopped_node: Path
 ) -> None:

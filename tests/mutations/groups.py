@@ -117,8 +117,8 @@ MUTATIONS = (
         name="format-over-data-that-lost-its-name",
         invariants=(45, 93),
         path="kwire/storage_format/directories.py",
-        old="if holds_logs(path, disks) or (path == metadata and formatted):",
-        new="if path == metadata and formatted:",
+        old="if holds_logs(path, disks):\n            raise CannotOpenError(f",
+        new="if formatted and holds_logs(path, disks):\n            raise CannotOpenError(f",
         test=f"{_FIRST_USE}::test_damaged_directory_is_refused_and_not_changed",
     ),
     Mutation(
