@@ -502,6 +502,11 @@ class RealDisk(DiskHealth):
         usage = shutil.disk_usage(self.root)
         return Space(usage.total, usage.free)
 
+    def judge(self, error: OSError, *, by_sync: bool = False) -> None:
+        super().judge(error, by_sync=by_sync)
+        if error.errno == errno.ENOTDIR and not os.path.isdir(self.root):
+            self.fail(error)  # Something else has the name of the whole directory.
+
     def failing(self, *, by_sync: bool = False) -> "_Failing":
         """Return a context that raises if the disk has failed, and judges an OSError inside."""
         return _Failing(self, by_sync)

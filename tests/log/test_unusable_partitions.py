@@ -99,6 +99,19 @@ async def test_file_with_the_name_of_a_partition_does_not_affect_others(
     logs.abandon()
 
 
+async def test_directory_whose_name_a_file_takes_is_offline(tmp_path, autojump_clock) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    async with running(RealDisk(str(root))) as logs:
+        await create_log(logs)
+        root.rename(tmp_path / "moved")
+        root.write_text("notes")
+        with pytest.raises(errors.KafkaStorageError):
+            await create_log(logs, partition=1)
+        assert not logs.directories[0].online
+    logs.abandon()
+
+
 async def test_file_in_a_directory_that_is_being_removed_does_not_affect_others(
     tmp_path, autojump_clock, monkeypatch
 ) -> None:
