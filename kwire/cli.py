@@ -48,8 +48,6 @@ ALONE = {
 }
 """The properties of `serve` without a file: a single node that is its own quorum."""
 
-_WITH_DATA: Final = ("serve", "cluster", "format", "check-log", "container")
-"""The commands that need an operating system which can hold a node's data."""
 COLLECTOR: Final = (700, 10, 2)
 """The garbage collector's thresholds. After 7,700 new surviving objects, a collection visits and
 freezes them (:mod:`kwire.node.garbage`): 2 ms.
@@ -271,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "acls": admin,
     }
     try:
-        if options.command in _WITH_DATA:
+        if options.command in ("serve", "cluster", "format", "check-log", "container"):
             check_system()
         run[options.command](options)
     except UnsupportedSystemError as error:
