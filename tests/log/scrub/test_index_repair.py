@@ -72,13 +72,13 @@ class Scrubbed:
         await self.scrubber.scrubs[0].run_pass(ThreadChecker(in_thread))
 
     def during_rebuild(self, act: Callable[[], Awaitable[object]]) -> None:
-        """Call a function at the end of the first thread of a rebuild."""
+        """Call a function at the end of the first thread of a rebuild that has written a file."""
         indexes, is_first = self.scrubber.scrubs[0].indexes, True
 
         async def run(disk: Disk, call: Callable[[], None]) -> None:
             nonlocal is_first
             await at_once(call)
-            if is_first:
+            if is_first and self.leftovers():
                 is_first = False
                 await act()
 
