@@ -6,7 +6,6 @@ that do not wait.
 """
 
 import os
-from importlib.util import find_spec
 
 
 class UnsupportedSystemError(Exception):
@@ -15,10 +14,8 @@ class UnsupportedSystemError(Exception):
 
 def check_system() -> None:
     """Raise UnsupportedSystemError on Windows."""
-    lacking = [f"os.{name}" for name in ("pread", "pwritev") if not hasattr(os, name)]
-    lacking += [name for name in ("fcntl", "resource") if find_spec(name) is None]
-    if lacking:
+    if not hasattr(os, "pwritev"):
         raise UnsupportedSystemError(
-            "a broker cannot run on Windows, where Python lacks "
-            f"{', '.join(lacking)}; use WSL 2 or the container image"
+            "a broker cannot run on Windows, where Python lacks os.pread and os.pwritev; use WSL 2 "
+            "or the container image"
         )

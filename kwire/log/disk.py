@@ -38,6 +38,7 @@ TEMPORARY: Final = ".tmp"
 _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 """Linux: makes a read fail with EAGAIN instead of waiting for the disk."""
 _DONTNEED: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
+_MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 T = TypeVar("T")
 _Item: TypeAlias = "os.DirEntry[str]"
 
@@ -380,6 +381,7 @@ class RealDisk(DiskHealth):
         self.pace = Pace()
         self.can_probe = True
         self.can_allocate = True
+        self._is_in_use = False
         self.descriptors = Descriptors() if descriptors is None else descriptors
 
     def __str__(self) -> str:
@@ -496,7 +498,9 @@ class RealDisk(DiskHealth):
             os.close(fd)
 
     def lock(self, path: str) -> Lock:
-        return DirectoryLock(self._full(path))
+        lock = DirectoryLock(self._full(path))
+        self._is_in_use = True
+        return lock
 
     def space(self) -> Space:
         usage = shutil.disk_usage(self.root)
@@ -504,8 +508,8 @@ class RealDisk(DiskHealth):
 
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
         super().judge(error, by_sync=by_sync)
-        if error.errno == errno.ENOTDIR and not os.path.isdir(self.root):
-            self.fail(error)  # Something else has the name of the whole directory.
+        if error.errno in _MISSING and self._is_in_use and not os.path.isdir(self.root):
+            self.fail(error)  # The whole directory is gone, or something else has its name.
 
     def failing(self, *, by_sync: bool = False) -> "_Failing":
         """Return a context that raises if the disk has failed, and judges an OSError inside."""

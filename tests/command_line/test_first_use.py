@@ -22,7 +22,7 @@ from tests.support.command_line.process import CLUSTER_ID, KWIRE, config_file, f
 pytestmark = pytest.mark.slow
 
 AS_OTHER_USER = """
-import encodings.idna, encodings.utf_8_sig, os, sys, tempfile
+import encodings.idna, encodings.utf_8_sig, fcntl, os, resource, sys, tempfile
 import kwire.cli, kwire.configs.checks, kwire.configs.properties, kwire.node.server
 import kwire.storage_format.releases
 if os.geteuid() == 0:

@@ -84,8 +84,8 @@ def test_broker_says_that_windows_lacks_what_it_needs(tmp_path: Path) -> None:
     result = run("win32", tmp_path, "serve", "--ephemeral")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == (
-        "kwire: a broker cannot run on Windows, where Python lacks os.pread, os.pwritev, fcntl, "
-        "resource; use WSL 2 or the container image\n"
+        "kwire: a broker cannot run on Windows, where Python lacks os.pread and "
+        "os.pwritev; use WSL 2 or the container image\n"
     )
 
 

@@ -258,7 +258,7 @@ def test_read_ends_at_its_bounds_and_has_at_least_one_batch() -> None:
         (0, 1 << 20, 8, True, (0, 4 * size)),
         (3, 1 << 20, 8, True, (size, 3 * size)),
         (2, 10, 8, True, (size, size)),
-        (2, 10, 8, False, (size, 10)),
+        (2, 10, 8, False, (0, 0)),
         (2, size + 10, 8, True, (size, size + 10)),
         (0, 1 << 20, 5, True, (0, 2 * size)),  # The batch at 4 ends above 5.
         (4, 1 << 20, 4, True, (0, 0)),

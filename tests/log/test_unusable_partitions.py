@@ -1,12 +1,14 @@
 """A log directory with other files and with partitions that cannot be opened."""
 
 import os
+from contextlib import suppress
 
 import pytest
 import trio
 
 from kwire import errors
 from kwire.log.disk import RealDisk
+from kwire.log.formats import names
 from kwire.log.manager import retire_strays
 from simulation.disk import SimDisk
 from tests.support.log.batches import append, content, old_format_segment
@@ -99,16 +101,23 @@ async def test_file_with_the_name_of_a_partition_does_not_affect_others(
     logs.abandon()
 
 
-async def test_directory_whose_name_a_file_takes_is_offline(tmp_path, autojump_clock) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_directory_that_is_moved_away_is_offline(
+    tmp_path, autojump_clock, is_replaced: bool
+) -> None:
     root = tmp_path / "data"
     root.mkdir()
-    async with running(RealDisk(str(root))) as logs:
-        await create_log(logs)
+    async with running(disk := RealDisk(str(root))) as logs:
+        log = await create_log(logs)
+        append(log, [b"v"])
         root.rename(tmp_path / "moved")
-        root.write_text("notes")
-        with pytest.raises(errors.KafkaStorageError):
-            await create_log(logs, partition=1)
+        if is_replaced:
+            root.write_text("notes")
+        with suppress(OSError):
+            await logs.services[disk].checkpoints.write(names.RECOVERY_POINTS)
         assert not logs.directories[0].online
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"v"])
     logs.abandon()
 
 

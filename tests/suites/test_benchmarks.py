@@ -12,6 +12,7 @@ HELP: Final = ("--help",)
 WORKLOADS: Final = {
     "aged_group": HELP,
     "attack": HELP,
+    "bad_log_ins": HELP,
     "codec": ("--run-ms=0",),
     "compaction": ("--mb=1", "--map-mb=1"),
     "data_path": ("--rounds=10",),
