@@ -1,7 +1,7 @@
 """The producer snapshots of a log: one per segment's base offset, and one for the end."""
 
 from bisect import insort
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -219,3 +219,29 @@ def _read_file(disk: Disk, path: str) -> bytes | None:
         return disk.read(path)
     except FileNotFoundError:
         return None
+
+
+async def finish_rebuild(
+    rebuild: Rebuild,
+    in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    pause: Callable[[], Awaitable[None]],
+    may_go_on: Callable[[], bool],
+) -> ProducerStates | None:
+    """Run a rebuild with its reads ``in_thread``; return None as soon as it may not go on."""
+    results: list[bytes | None] = []
+    try:
+        while may_go_on():
+            read = rebuild.send(results.pop() if results else None)
+            if read is not None:
+                await in_thread(partial(_collect, read, results))
+            await pause()
+    except StopIteration as done:
+        states: ProducerStates = done.value
+        return states
+    finally:
+        rebuild.close()
+    return None
+
+
+def _collect(read: Read, results: list[bytes | None]) -> None:
+    results.append(read())

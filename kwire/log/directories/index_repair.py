@@ -13,7 +13,6 @@ an earlier snapshot or the log's first batch, and all batches after it.
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 import attrs
@@ -24,7 +23,7 @@ from kwire.log.disk import TEMPORARY
 from kwire.log.formats import names, txn_index
 from kwire.log.inspection.index_check import WrongEntry
 from kwire.log.partition_log import PartitionLog
-from kwire.log.producer_snapshots import Read
+from kwire.log.producer_snapshots import finish_rebuild
 from kwire.log.producers import ProducerStates
 from kwire.log.segments.segment import Repair, Segment
 from kwire.log.segments.warming import shadow_of
@@ -126,26 +125,13 @@ class IndexRepair:
         self, log: PartitionLog, segment: Segment, is_unchanged: Callable[[], bool]
     ) -> ProducerStates | None:
         """Return the producers at the start of a segment; None if the log was cut meanwhile."""
-        replay = log.snapshots.rebuilding(segment.base_offset, 0)
-        data = list[bytes | None]()
-        try:
-            while is_unchanged():
-                read = replay.send(data.pop() if data else None)
-                if read is None:
-                    await trio.lowlevel.checkpoint()
-                else:
-                    with trio.CancelScope(shield=True):  # The file stays pinned until it is read.
-                        await self.in_thread(log.disk, partial(_collect, read, data))
-        except StopIteration as done:
-            producers: ProducerStates = done.value
-            return producers
-        finally:
-            replay.close()
-        return None
+        rebuild = log.snapshots.rebuilding(segment.base_offset, 0)
 
+        async def read(call: Callable[[], None]) -> None:
+            with trio.CancelScope(shield=True):  # The file stays pinned until it is read.
+                await self.in_thread(log.disk, call)
 
-def _collect(read: Read, into: list[bytes | None]) -> None:
-    into.append(read())
+        return await finish_rebuild(rebuild, read, trio.lowlevel.checkpoint, is_unchanged)
 
 
 class _AbortedRebuild:

@@ -25,7 +25,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.error_mapping import storage_error, storage_errors
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
-from kwire.log.producer_snapshots import Read
+from kwire.log.producer_snapshots import finish_rebuild
 from kwire.log.producers import ProducerStates
 from kwire.log.segments import warming
 from kwire.log.threads import InThread
@@ -130,22 +130,12 @@ class LogTruncation:
             return None
         rebuild = log.snapshots.rebuilding(end_offset, log.high_watermark)
         slices = Slices(self.clock.now)
-        data: bytes | None = None
+        read = partial(self.in_thread, log.disk)
+        may_go_on = partial(self._may_cut, log, is_wanted)
         try:
-            while self._may_cut(log, is_wanted):
-                read = rebuild.send(data)
-                data = None
-                if read is not None:
-                    data = await self._read(log, read)
-                await slices.pause()
-        except StopIteration as done:
-            states: ProducerStates = done.value
-            return states
+            return await finish_rebuild(rebuild, read, slices.pause, may_go_on)
         except OSError as error:
             raise storage_error(log.changes, error) from error
-        finally:
-            rebuild.close()
-        return None
 
     async def _prepare_cut(self, log: PartitionLog, end_offset: int) -> None:
         """Have a thread read what a cut at ``end_offset`` looks up, and rebuild wrong indexes.
@@ -162,12 +152,6 @@ class LogTruncation:
             with storage_errors(log.changes):
                 for job in preparation(look_up, make_job):
                     await self.in_thread(log.disk, partial(run_all, [job]))
-
-    async def _read(self, log: PartitionLog, read: Read) -> bytes | None:
-        """Run a read in a thread and return its result."""
-        results: list[bytes | None] = []
-        await self.in_thread(log.disk, lambda: results.append(read()))
-        return results[0]
 
     @asynccontextmanager
     async def _lowered_checkpoints(
