@@ -8,17 +8,19 @@ prints the :class:`Report` as JSON.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import aiokafka
+import aiokafka.errors
 import attrs
 import kafka
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -149,15 +151,21 @@ class LoadOfAioKafka(InPython):
                     for batch in (await consumer.getmany(timeout_ms=20)).values():
                         report.received.extend(record.value.decode() for record in batch)
 
-                for value in number_values(attempt, stop, report):
-                    await producer.send_and_wait(topic, value.encode())
-                    report.acknowledged.append(value)
-                    await read()
+                try:
+                    for value in number_values(attempt, stop, report):
+                        await producer.send_and_wait(topic, value.encode())
+                        report.acknowledged.append(value)
+                        await read()
+                except aiokafka.errors.KafkaError as error:
+                    report.errors.append(f"{type(error).__name__}: {error}")
+                    return
                 deadline = time.monotonic() + DEADLINE_SECONDS
                 while not report.is_complete() and time.monotonic() < deadline:
                     await read()
 
-        aio.run(main())
+        # After a rejected login, aiokafka may end its own stop() so.
+        with suppress(asyncio.CancelledError):
+            aio.run(main())
 
 
 IN_PYTHON: Final[Mapping[str, InPython]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -93,16 +94,25 @@ def check_replaced(place: Encrypted, load: Load, replace: Callable[[], None]) ->
     load.wait_for_more()
 
 
+@contextmanager
+def loading_in_sessions(
+    place: Encrypted, client: str, topic: str, user: str, stop: Path
+) -> Iterator[Load]:
+    """Keep a client of a new user busy, whose sessions end soon."""
+    place.create(topic)
+    login = set_password(place, user, "secret")
+    allow(place.address, f"User:{user}", topic)
+    mine = attempt("sent", client, place.at("SHORT"), topic, login)
+    with loading(mine, login, place.address, stop) as load:
+        yield load
+
+
 @each_client
 def test_sessions_are_renewed_under_load(
     place: Encrypted, client: str, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Sessions end again and again while a client writes and reads: no error, no record is lost"""
-    place.create(topic)
-    login = set_password(place, user := unique("user"), "secret")
-    allow(place.address, f"User:{user}", topic)
-    mine = attempt("sent", client, place.at("SHORT"), topic, login)
-    with loading(mine, login, place.address, tmp_path / "stop") as load:
+    with loading_in_sessions(place, client, topic, unique("user"), tmp_path / "stop") as load:
         first = load.connections()
         time.sleep(3 * SESSION_S)
         load.wait_for_more()
@@ -116,11 +126,8 @@ def test_user_who_is_removed_is_not_served_after_the_session(
     place: Encrypted, client: str, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """A user is removed who writes and reads: the session is not renewed, the client reports why"""
-    place.create(topic)
-    login = set_password(place, user := unique("user"), "secret")
-    allow(place.address, f"User:{user}", topic)
-    mine = attempt("sent", client, place.at("SHORT"), topic, login)
-    with loading(mine, login, place.address, tmp_path / "stop") as load:
+    user = unique("user")
+    with loading_in_sessions(place, client, topic, user, tmp_path / "stop") as load:
         remove_user(place, user)
         eventually(lambda: load.has_ended, "the end of the client")
         (error, *_) = load.report.errors
