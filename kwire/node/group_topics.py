@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Final
+from weakref import ReferenceType, ref
 
 import attrs
 
@@ -16,8 +17,11 @@ class ImageTopics:
     """The topics of one metadata image."""
 
     image: MetadataImage
-    hashes: dict[str, tuple[TopicImage, int]]
-    """The hashes of topics by name, with the topic that was hashed; shared by all images."""
+    hashes: dict[str, tuple[ReferenceType[TopicImage], int]]
+    """The hashes of topics by name, with the topic that was hashed; shared by all images.
+
+    A deleted topic with all its partitions must not stay in memory for its hash.
+    """
     names_offset: int
     """The offset of the first image with the present names of topics."""
 
@@ -52,12 +56,12 @@ class ImageTopics:
         if topic is None:
             return None
         former = self.hashes.get(name)
-        if former is not None and former[0] is topic:
+        if former is not None and former[0]() is topic:
             return former[1]
         if len(self.hashes) >= _HASHES_MAX:
             self.hashes.clear()
         value = topic_hash(topic.id, name, self._racks(topic))
-        self.hashes[name] = topic, value
+        self.hashes[name] = ref(topic), value
         return value
 
     def _racks(self, topic: TopicImage) -> list[list[str]]:

@@ -3,6 +3,9 @@
 `tests/group/test_recorded_conversations.py` compares hashes with racks with Apache Kafka's.
 """
 
+import gc
+from weakref import ref
+
 import pytest
 
 from kwire.codec.messages import metadata_records as r
@@ -31,12 +34,16 @@ def hash_with(*racks: list[str]) -> int:
     return topic_hash(TOPIC, "t", racks)
 
 
-@pytest.fixture
-def image() -> MetadataImage:
+def make_image() -> MetadataImage:
     """Return the metadata of brokers in two racks and of one without, and of a topic."""
     records = [registration(1, "r1"), registration(2, "r2"), registration(3)]
     records += [r.TopicRecord(name="t", topic_id=TOPIC), partition(0, 2, 1, 3), partition(1, 3)]
     return apply(MetadataImage(), records)[0]
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    return make_image()
 
 
 def test_hash_of_a_topic_has_the_racks_of_its_replicas(image: MetadataImage) -> None:
@@ -64,3 +71,15 @@ def test_changed_rack_counts_from_the_next_change_of_the_topic(image: MetadataIm
 def test_another_coordinator_hashes_with_the_racks_of_its_time(image: MetadataImage) -> None:
     moved, _ = apply(image, [registration(1, "r9")])
     assert ImageTopics(moved, {}, 0).hash_of("t") == hash_with(["r2", "r9"], [])
+
+
+def test_deleted_topic_does_not_stay_in_memory() -> None:
+    image = make_image()  # A fixture's value would stay until the end of the test.
+    topics = ImageTopics(image, {}, 0)
+    topics.hash_of("t")
+    topic = ref(image.topics[TOPIC])
+    image = apply(image, [r.RemoveTopicRecord(topic_id=TOPIC)])[0]
+    topics = topics.next(image)
+    assert topics.hash_of("t") is None
+    gc.collect()
+    assert topic() is None
