@@ -24,16 +24,19 @@ class ImageTopics:
     """
     names_offset: int
     """The offset of the first image with the present names of topics."""
+    version: object = attrs.field(factory=object)
+    """Another object after each change of a topic.
+
+    A group keeps the version that it knows, so this must not be a part of the image: a group
+    without members would keep what was deleted and changed since.
+    """
 
     def next(self, image: MetadataImage) -> "ImageTopics":
-        """Return the topics of a newer image."""
+        """Return the topics of an image that is not older."""
         is_same = image.topic_ids is self.image.topic_ids
         offset = self.names_offset if is_same else image.applied.offset
-        return ImageTopics(image, self.hashes, offset)
-
-    @property
-    def version(self) -> object:
-        return self.image.topics
+        version = self.version if image.topics is self.image.topics else object()
+        return ImageTopics(image, self.hashes, offset, version)
 
     @property
     def offset(self) -> int:

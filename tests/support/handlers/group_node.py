@@ -174,6 +174,14 @@ async def group_node(
     subject.current.config = config
     names = count(1)
     persister = MemoryPersister()
+    newest = ImageTopics(subject.current.image, {}, 0)
+
+    def newest_topics() -> ImageTopics:
+        nonlocal newest
+        if newest.image is not subject.current.image:
+            newest = newest.next(subject.current.image)
+        return newest
+
     groups = GroupCoordinator.build(
         CoordinatorLog(subject.replicas, subject.wall),
         subject.wall,
@@ -181,7 +189,7 @@ async def group_node(
         partitions=lambda: PARTITIONS,
         new_id=lambda: str(next(names)),
         topic_ids=lambda: subject.current.image.topic_ids,
-        topics=lambda: ImageTopics(subject.current.image, {}, 0),
+        topics=newest_topics,
         share_ports=lambda: SharePorts(
             persister=lambda: persister,
             end_offsets=end_offsets,
