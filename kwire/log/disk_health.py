@@ -60,9 +60,9 @@ def classify(error: OSError) -> DiskErrorKind:
     return _KINDS.get(error.errno or 0, DiskErrorKind.BROKEN)
 
 
-def is_disk_error(error: OSError) -> bool:
-    """Return whether an error comes from the disk, and not from kwire."""
-    return error.errno in _DISK_ERRORS
+def is_of_the_machine(error: OSError) -> bool:
+    """Return whether an error comes from the disk or a limit of open files, and not from kwire."""
+    return error.errno in _DISK_ERRORS or classify(error) is DiskErrorKind.NO_DESCRIPTORS
 
 
 def lacks_descriptors(error: BaseException) -> bool:

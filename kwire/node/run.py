@@ -168,16 +168,19 @@ def run_until_signal(
         if _is_refused(errors[0]):
             logger.debug("the controller does not accept this broker", exc_info=group)
             raise CannotOpenError(f"cannot continue: {_reason(errors[0])}") from group
-        if not all(map(_is_of_the_disk, errors)):
+        if not all(map(_is_of_the_machine, errors)):
             raise
-        logger.debug("the disk failed", exc_info=group)
+        logger.debug("the disk failed, or too many files are open", exc_info=group)
         raise CannotOpenError(f"cannot continue: {_reason(errors[0])}") from group
 
 
 def _reason(error: BaseException) -> str:
+    from kwire.log.disk_health import lacks_descriptors
     from kwire.storage_format.directories import refusal, with_remedy
 
     if isinstance(error, OSError) and error.filename:
+        if lacks_descriptors(error):
+            return with_remedy(f"cannot open {error.filename}: {error.strerror}", error)
         return refusal(str(error.filename), error)
     if isinstance(error, OSError):  # A failed write names no file.
         return with_remedy(str(error), error)
@@ -213,12 +216,12 @@ def _is_refused(error: BaseException) -> bool:
     return isinstance(error, refusals)
 
 
-def _is_of_the_disk(error: BaseException) -> bool:
+def _is_of_the_machine(error: BaseException) -> bool:
     from kwire.errors import KafkaStorageError
-    from kwire.log.disk_health import is_disk_error
+    from kwire.log.disk_health import is_of_the_machine
 
     return isinstance(error, KafkaStorageError) or (
-        isinstance(error, OSError) and is_disk_error(error)
+        isinstance(error, OSError) and is_of_the_machine(error)
     )
 
 

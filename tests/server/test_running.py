@@ -14,6 +14,7 @@ from kwire.errors import DuplicateBrokerRegistration
 from kwire.log.disk import RealDisk
 from kwire.node.run import StopSignals, leaves, run_until_signal
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.storage_format.directories import CannotOpenError
 from tests.support.log.batches import append
 from tests.support.server.nodes import config, create, parts_of, running
@@ -109,6 +110,23 @@ def test_unwritable_data_directory_is_refused_with_a_remedy(
     assert f"cannot use the data directory {tmp_path}/data: " in str(caught.value)
     assert "; make" in str(caught.value)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_stop_without_descriptors_ends_with_one_line_and_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The metadata log cannot be closed; the operator must raise a limit, not report a fault."""
+    close = DiskStorage.close
+
+    def close_without_descriptors(storage: DiskStorage) -> None:
+        close(storage)
+        raise OSError(number, os.strerror(number), "synced-end-offset.tmp")
+
+    monkeypatch.setattr(DiskStorage, "close", close_without_descriptors)
+    with pytest.raises(CannotOpenError, match="limit of open files") as caught:
+        run(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_unexpected_errors_keep_their_tracebacks(
