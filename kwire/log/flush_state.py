@@ -18,12 +18,7 @@ from kwire.log.log_writer import LogWriter
 from kwire.log.segments.segment import Segment
 
 CLOSED_MAX: Final = 8
-"""The number of closed segments that keep their indexes in memory until a flush writes them.
-
-Those of compacted logs all do.
-"""
-
-
+"""The number of closed segments that keep the positions of their newest batches until a flush."""
 SEGMENTS_AT_ONCE: Final = 64
 """The number of segments that one part of a flush covers; their files stay open meanwhile."""
 
@@ -193,31 +188,20 @@ class FlushState:
         self.unsynced.has_new_names = True
         return segment
 
-    def on_segment_closed(self, segment: Segment, *, is_compacted: bool = False) -> None:
-        """Let the next flush write a closed segment's indexes.
-
-        The flush's thread can wait for the file system; an append should not.
-        """
-        closed = self.unsynced.closed
-        if is_compacted:
-            self.keep_indexes(segment)
-            return
-        closed.append(segment)
-        if len(closed) > CLOSED_MAX:
-            self.write_indexes(closed[0])
-            del closed[0]
-
-    def keep_indexes(self, segment: Segment) -> None:
+    def on_segment_closed(self, segment: Segment) -> None:
         """Keep a closed segment's indexes in memory until a flush has synced its records.
 
         At a start, a segment with an index counts as synced. In a compacted log, a lost end of such
-        a segment would then be taken for a gap of compaction.
+        a segment would then be taken for a gap of compaction; and any topic may become compacted,
+        also while the node is down.
         """
-        segment.forget_positions()
-        self.unsynced.closed.append(segment)
+        closed = self.unsynced.closed
+        closed.append(segment)
+        if len(closed) > CLOSED_MAX:
+            closed[-1 - CLOSED_MAX].forget_positions()
 
     def write_indexes(self, segment: Segment) -> None:
-        """Write a closed segment's indexes now; the next flush syncs them.
+        """Write the indexes of a segment whose records are synced; the next flush syncs them.
 
         If the disk has no room, they stay in memory until the next flush writes them.
         """

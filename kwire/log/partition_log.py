@@ -209,8 +209,7 @@ class PartitionLog:
             if closing.size:
                 closing.modified_ms = now_ms
                 self.snapshots.take_at_flush(base_offset)
-                is_compacted = self.config.cleanup_compact
-                self.flush_state.on_segment_closed(closing, is_compacted=is_compacted)
+                self.flush_state.on_segment_closed(closing)
             else:
                 self.flush_state.remove_segments([closing])
                 if len(self.segments) == 1:  # An empty log starts at its first batch.

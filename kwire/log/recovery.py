@@ -303,10 +303,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             segment.file.truncate(segment.size)
             break
     for segment in log.segments[first:-1]:
-        if log.config.cleanup_compact:
-            log.flush_state.keep_indexes(segment)
-        else:
-            log.flush_state.write_indexes(segment)
+        log.flush_state.on_segment_closed(segment)
         yield
     log.end_offset = log.writer.written_offset = end_offset
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, base_offset)

@@ -174,6 +174,14 @@ def test_power_loss_after_rolls_leaves_the_front_of_the_log(is_compacted: bool, 
     check_front(disk, log, recovery_point=1, seeds=1800 // count)
 
 
+@pytest.mark.parametrize("count", [6, 2 * CLOSED_MAX])
+def test_power_loss_after_a_change_to_compaction_leaves_the_front_of_the_log(count: int) -> None:
+    """Invariant 83: the indexes of the first segments were written before anything was synced."""
+    disk, log = roll_often(LogConfig(segment_bytes=PAGE), count)
+    log.config = LogConfig(segment_bytes=PAGE, cleanup_compact=True)
+    check_front(disk, log, recovery_point=1, seeds=1800 // count)
+
+
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_power_loss_after_a_recovery_leaves_the_front_of_the_log(is_compacted: bool) -> None:
     """Invariant 83: a recovery syncs nothing, so its indexes must not say that it did."""

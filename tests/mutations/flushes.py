@@ -6,20 +6,20 @@ ROLLS = "tests/log/test_roll_steps.py"
 
 MUTATIONS = (
     Mutation(
-        name="recovery-of-a-compacted-log-writes-unsynced-indexes",
+        name="recovery-writes-unsynced-indexes",
         invariants=(83,),
         path="kwire/log/recovery.py",
-        old="log.flush_state.keep_indexes(segment)",
+        old="log.flush_state.on_segment_closed(segment)",
         new="log.flush_state.write_indexes(segment)",
         test=f"{ROLLS}::test_power_loss_after_a_recovery_leaves_the_front_of_the_log",
     ),
     Mutation(
-        name="rolls-of-a-compacted-log-write-unsynced-indexes",
+        name="rolls-write-unsynced-indexes",
         invariants=(83,),
         path="kwire/log/flush_state.py",
-        old="        if is_compacted:\n",
-        new="        if False:\n",
-        test=f"{ROLLS}::test_power_loss_after_rolls_leaves_the_front_of_the_log",
+        old="            closed[-1 - CLOSED_MAX].forget_positions()\n",
+        new="            self.write_indexes(closed[0])\n            del closed[0]\n",
+        test=f"{ROLLS}::test_power_loss_after_a_change_to_compaction_leaves_the_front_of_the_log",
     ),
     Mutation(
         name="first-part-of-a-flush-ends-the-cut",

@@ -305,7 +305,7 @@ class DirectoryService:
                     self.retire(log.partition, unique(), names.DELETE_DIRECTORY)
                     continue
                 state = log.flush_state
-                if not state.is_one_flush or (log.config.cleanup_compact and state.unsynced.closed):
+                if not state.is_one_flush or state.unsynced.closed:
                     # `finish` writes the indexes, and a start takes segments with them for synced.
                     await self.flusher.flush(log)
                 log.finish()
