@@ -381,7 +381,8 @@ class RealDisk(DiskHealth):
         self.pace = Pace()
         self.can_probe = True
         self.can_allocate = True
-        self._is_in_use = False
+        self._identity: os.stat_result | None = None
+        """The directory itself, once it is in use: another one may get its name later."""
         self.descriptors = Descriptors() if descriptors is None else descriptors
 
     def __str__(self) -> str:
@@ -442,6 +443,7 @@ class RealDisk(DiskHealth):
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
         with self.failing():
+            self._check_present()
             self._with_reserve(lambda: self._replace(path, data, sync))
         if sync:
             self.sync_directory(path.rpartition("/")[0])
@@ -478,6 +480,7 @@ class RealDisk(DiskHealth):
 
     def make_directory(self, path: str) -> None:
         with self.failing():
+            self._check_present()  # Otherwise the call would recreate it.
             self._with_reserve(lambda: os.makedirs(self._full(path), exist_ok=True))
 
     def remove_tree(self, path: str) -> None:
@@ -499,7 +502,7 @@ class RealDisk(DiskHealth):
 
     def lock(self, path: str) -> Lock:
         lock = DirectoryLock(self._full(path))
-        self._is_in_use = True
+        self._identity = os.stat(self.root)
         return lock
 
     def space(self) -> Space:
@@ -508,8 +511,26 @@ class RealDisk(DiskHealth):
 
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
         super().judge(error, by_sync=by_sync)
-        if error.errno in _MISSING and self._is_in_use and not os.path.isdir(self.root):
-            self.fail(error)  # The whole directory is gone, or something else has its name.
+        if error.errno in _MISSING and not self._is_present():
+            self.fail(error)
+
+    def _is_present(self) -> bool:
+        """Return whether the root is still the directory that is in use.
+
+        It may have been removed or moved away; or its volume was unmounted, which leaves the mount
+        point. While the lock file is open, no new directory gets the old one's inode number.
+        """
+        if self._identity is None:
+            return True
+        try:
+            return os.path.samestat(os.stat(self.root), self._identity)
+        except OSError as error:
+            return error.errno not in _MISSING
+
+    def _check_present(self) -> None:
+        """Raise FileNotFoundError if the root is no longer the directory that is in use."""
+        if not self._is_present():
+            raise FileNotFoundError(errno.ENOENT, "removed, moved or unmounted", self.root)
 
     def failing(self, *, by_sync: bool = False) -> "_Failing":
         """Return a context that raises if the disk has failed, and judges an OSError inside."""

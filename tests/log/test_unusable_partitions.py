@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import trio
@@ -101,24 +102,53 @@ async def test_file_with_the_name_of_a_partition_does_not_affect_others(
     logs.abandon()
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
+def move_away(root: Path, replacement: str) -> None:
+    """Move a log directory; a file, or the mount point of its volume, may be in its place."""
+    root.rename(root.with_name("moved"))
+    if replacement == "file":
+        root.write_text("notes")
+    elif replacement == "mount point":
+        root.mkdir()
+
+
+REPLACEMENTS = pytest.mark.parametrize("replacement", ["nothing", "file", "mount point"])
+
+
+@REPLACEMENTS
 async def test_directory_that_is_moved_away_is_offline(
-    tmp_path, autojump_clock, is_replaced: bool
+    tmp_path, autojump_clock, replacement: str
 ) -> None:
     root = tmp_path / "data"
     root.mkdir()
     async with running(disk := RealDisk(str(root))) as logs:
         log = await create_log(logs)
         append(log, [b"v"])
-        root.rename(tmp_path / "moved")
-        if is_replaced:
-            root.write_text("notes")
+        move_away(root, replacement)
         with suppress(OSError):
             await logs.services[disk].checkpoints.write(names.RECOVERY_POINTS)
         assert not logs.directories[0].online
         with pytest.raises(errors.KafkaStorageError):
             append(log, [b"v"])
     logs.abandon()
+
+
+@REPLACEMENTS
+async def test_new_partition_does_not_hide_that_its_directory_was_moved_away(
+    tmp_path, autojump_clock, replacement: str
+) -> None:
+    """Invariant 89: its logs would acknowledge records in files that no start finds again."""
+    root = tmp_path / "data"
+    root.mkdir()
+    async with running(RealDisk(str(root))) as logs:
+        log = await create_log(logs)
+        move_away(root, replacement)
+        with pytest.raises(errors.KafkaStorageError):
+            await create_log(logs, partition=1)
+        assert not logs.directories[0].online
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"v"])
+    logs.abandon()
+    assert not (root / "t-1").exists()
 
 
 async def test_file_in_a_directory_that_is_being_removed_does_not_affect_others(

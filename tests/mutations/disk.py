@@ -275,4 +275,20 @@ MUTATIONS = (
         new="            return data\n        except OSError as error:\n            str",
         test="tests/log/test_descriptor_shortage.py",
     ),
+    Mutation(
+        name="new-partition-recreates-its-log-directory",
+        invariants=(89,),
+        path="kwire/log/disk.py",
+        old="            self._check_present()  # Otherwise the call would recreate it.\n",
+        new="",
+        test="tests/log/test_unusable_partitions.py",
+    ),
+    Mutation(
+        name="mount-point-is-taken-for-its-volume",
+        invariants=(89,),
+        path="kwire/log/disk.py",
+        old="            return os.path.samestat(os.stat(self.root), self._identity)",
+        new="            return os.path.isdir(self.root)",
+        test="tests/log/test_unusable_partitions.py",
+    ),
 )
