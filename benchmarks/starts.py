@@ -1,6 +1,6 @@
 """Measure the starts of a node that was killed, with few and with many old segments or logs.
 
-    python benchmarks/starts.py [--few N] [--many N] [--rounds N]
+    python benchmarks/starts.py [--few N] [--many N] [--rounds N] [--only segments|logs]
 
 For one log of segments of 1 GB, and for as many logs of one segment each: the seconds until the
 node is ready, and its CPU seconds until then, for the few and for the many in turn. Segments and
@@ -30,7 +30,7 @@ from kwire.log.formats import checkpoints, names, offset_index, time_index  # no
 from kwire.log.producers import ProducerStates  # noqa: E402
 from kwire.records.build import New, batch  # noqa: E402
 
-TOPIC: Final = "old"
+TOPIC_PARTITIONS: Final = 1_000
 SEGMENT_BYTES: Final = 1 << 30
 BATCH_BYTES: Final = 4_096
 """The distance between two entries of an index."""
@@ -105,11 +105,16 @@ NO_PRODUCERS: Final = ProducerStates().freeze().to_bytes()
 def prepare(directory: Path, logs: int, segments: int) -> Broker:
     """Return a killed broker with as many logs of as many full segments."""
     broker = make_broker("kwire", directory, SETTINGS)
-    create(broker.address, TOPIC, logs)
-    folders = [broker.data / names.directory(TOPIC, index) for index in range(logs)]
+    partitions = [divmod(number, TOPIC_PARTITIONS) for number in range(logs)]
+    for topic in range(partitions[-1][0] + 1):
+        create(broker.address, f"old{topic}", sum(place[0] == topic for place in partitions))
+    folders = [broker.data / names.directory(f"old{topic}", n) for topic, n in partitions]
     eventually(lambda: all((f / names.EPOCHS_FILE).exists() for f in folders), "all logs", 300)
     broker.kill()
-    lines = [f"{TOPIC} {index} {fill(folder, segments)}\n" for index, folder in enumerate(folders)]
+    lines = [
+        f"old{topic} {index} {fill(folder, segments)}\n"
+        for (topic, index), folder in zip(partitions, folders, strict=True)
+    ]
     for name in (names.RECOVERY_POINTS, names.HIGH_WATERMARKS):
         (broker.data / name).write_bytes(checkpoints.offsets_text(lines))
     return broker
@@ -138,7 +143,7 @@ def check(broker: Broker, segments: int) -> None:
     """Check that a start has found the whole log."""
     broker.start()
     with consumer(broker.address, "starts") as client:
-        ends = client.get_watermark_offsets(TopicPartition(TOPIC, 0), 60)
+        ends = client.get_watermark_offsets(TopicPartition("old0", 0), 60)
     assert ends == (0, segments * OFFSETS + TAIL), ends
     assert "recovery cut" not in (broker.directory / "server.log").read_text()
 
@@ -148,9 +153,12 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=10)
     parser.add_argument("--many", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("segments", "logs"))
     options = parser.parse_args()
     counts = (options.few, options.many)
     for what in ("segments of a log", "logs of a segment"):
+        if options.only and not what.startswith(options.only):
+            continue
         with tempfile.TemporaryDirectory(dir=".") as folder:
             brokers = [
                 prepare(
