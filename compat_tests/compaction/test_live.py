@@ -2,11 +2,13 @@
 
 Segments are closed by the records' timestamps, so that each pass cleans exactly what was written
 before, and the offsets that must be left are known. The consumer is librdkafka's, so these tests
-stand for its other users too, such as kcat.
+stand for its other users too; kcat is asked as well where it is installed.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from typing import Any
 
@@ -24,6 +26,7 @@ from compat_tests.confluent_kafka.clients import (
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
+from compat_tests.interchange.node import complaints, hand_over
 
 pytestmark = pytest.mark.single
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -111,6 +114,44 @@ def test_consumer_reads_the_last_record_of_each_key(
         assert complaint not in printed
     own_broker.restart()
     topic.wait_cleaned(last_of_each_key(records))
+
+
+def kcat_reads(topic: Topic) -> list[tuple[int, str]]:
+    """Return offset and key of each record that kcat prints."""
+    kcat = ["kcat", "-C", "-e", "-q", "-b", topic.address, "-t", topic.name, "-p", "0"]
+    done = subprocess.run(
+        [*kcat, "-o", "beginning", "-f", "%o %k\\n"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    pairs = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    return [(int(offset), key) for offset, key in pairs]
+
+
+@pytest.mark.long
+def test_other_broker_serves_and_cleans_what_was_cleaned(own_broker: Broker) -> None:
+    """kwire's log is opened by Apache Kafka, cleaned on, and opened by kwire again; or reversed."""
+    topic = Topic(own_broker.address, "compacted", delete_retention_ms="86400000")
+    records: list[Read] = []
+    first = own_broker.kind
+    other = {"kwire": "kafka", "kafka": "kwire"}[first]
+    for number, kind in enumerate((first, other, first)):
+        if kind != own_broker.kind:
+            own_broker.stop()
+            hand_over(own_broker, kind)
+            assert topic.read() == last_of_each_key(records)
+        for codec in ("none", "lz4"):
+            records += topic.write(
+                [(f"key-{n % (7 + number)}", f"{codec} {number} {n}" * 9) for n in range(300)],
+                codec,
+            )
+        records += topic.write([(f"key-{number}", None)])
+        records += topic.close_segment()
+        topic.wait_cleaned(last_of_each_key(records))
+        if shutil.which("kcat") is not None:
+            expected = [(offset, (key or b"").decode()) for offset, key, _ in topic.read()]
+            assert kcat_reads(topic) == expected
+        if kind == "kafka":
+            assert complaints(own_broker) == []
 
 
 def test_tombstone_goes_after_its_retention(own_broker: Broker) -> None:
