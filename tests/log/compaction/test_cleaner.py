@@ -11,6 +11,7 @@ import trio
 
 from kwire.log.compaction.clean import clean
 from kwire.log.compaction.job import CleaningFailed, CleaningJob
+from kwire.log.compaction.states import CleaningStates
 from kwire.log.config import CleanerSettings, LogConfig
 from kwire.log.directories.cleaning_runner import (
     CleaningRunner,
@@ -30,6 +31,7 @@ from tests.support.clock import Clock
 from tests.support.log.batches import TIME_MS
 from tests.support.log.key_logs import put, table
 from tests.support.log.manager import ID
+from tests.support.log.scrubbed import make_log
 from tests.support.log.threads import at_once
 
 CONFIG = LogConfig(segment_bytes=300, cleanup_compact=True, cleanup_delete=False)
@@ -353,3 +355,16 @@ async def test_bytes_of_an_uncleanable_log_are_shown_also_after_appends(autojump
             assert shown["manager_max_dirty_percent"] == 0
             fill(logs)
             await trio.sleep(10)
+
+
+def test_no_pass_starts_before_the_last_of_two_pauses_has_ended() -> None:
+    """A truncation may begin during a move; the pass that was refused is announced only then."""
+    states, log = CleaningStates(), make_log()
+    announced = list[bool]()
+    log.clean_state.on_change = lambda: announced.append(states.may_clean(log))
+    with states.pause(log):
+        with states.pause(log):
+            assert states.announce_later(log)
+        assert not states.may_clean(log)
+        assert not announced
+    assert announced == [True]
