@@ -77,6 +77,26 @@ def test_configs(broker, tool, topic, node_count):
     check("log.cleaner.threads", *node, is_shown=False)
 
 
+def test_configs_of_a_listener_are_shown(tool):
+    """A node with another listener keeps the setting too, and shows it."""
+    command, node = "kafka.admin.ConfigCommand", ["--entity-type", "brokers", "--entity-name", "1"]
+    name = "listener.name.elsewhere.ssl.truststore.type"
+    tool(command, "--alter", *node, "--add-config", f"{name}=PKCS12,not.a.setting=2")
+    expected = [
+        f"{name}=PKCS12 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{name}=PKCS12, "
+        "DEFAULT_CONFIG:ssl.truststore.type=JKS}",
+        "not.a.setting=null sensitive=true synonyms={DYNAMIC_BROKER_CONFIG:not.a.setting=null}",
+    ]
+
+    def lines() -> list[str]:
+        return [line.strip() for line in tool(command, "--describe", *node).splitlines()]
+
+    eventually(lambda: set(expected) <= set(lines()), "both settings")
+    tool(command, "--alter", *node, "--delete-config", f"{name},not.a.setting")
+    eventually(lambda: not {name, "not.a.setting"} & {line.split("=")[0] for line in lines()},
+               "neither setting")  # fmt: skip
+
+
 def test_console_producer_and_consumer(tool, topic):
     tool("TopicCommand", "--create", "--topic", topic, "--partitions", "1")
     properties = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]

@@ -90,44 +90,53 @@ def _override(
 
 
 def describe_broker(broker: BrokerConfig) -> list[Entry]:
-    """Return this node's settings, sorted by name, followed by the file's unknown ones."""
+    """Return this node's settings, sorted by name, followed by those that no table has."""
+    keys = all_broker_keys()
+    set_names = broker.static.keys() | broker.cluster.keys() | broker.own.keys()
     entries = []
-    for name, key in all_broker_keys().items():
-        if key.internal and name not in broker.static:
+    for name, key in keys.items():
+        if key.internal and name not in set_names:
             continue
         value = key.text(_value(broker, name, key))
         synonyms = _broker_synonyms(name, broker, sensitive=key.sensitive)
         shown = _entry(key, None if key.sensitive else value, synonyms)
         entries.append(attrs.evolve(shown, read_only=key.scope is Scope.READ_ONLY))
-    unknown = sorted(broker.static.keys() - all_broker_keys().keys())
-    entries += [
-        Entry(name=name, value=None, source=STATIC_BROKER, read_only=True, sensitive=True)
-        for name in unknown
-    ]
-    return entries
+    return entries + [_set_entry(name, broker) for name in sorted(set_names - keys.keys())]
 
 
 def describe_broker_default(broker: BrokerConfig) -> list[Entry]:
     """Return the settings that were set at run time for all brokers."""
-    keys = all_broker_keys()
     entries = []
     for name, text in sorted(broker.cluster.items()):
-        sensitive = name not in keys or keys[name].sensitive
-        value = None if sensitive else text
-        synonym = Synonym(name, value, DYNAMIC_DEFAULT)
-        entries.append(
-            Entry(
-                name=name,
-                value=value,
-                source=DYNAMIC_DEFAULT,
-                read_only=name in keys and keys[name].scope is Scope.READ_ONLY,
-                sensitive=sensitive,
-                synonyms=(synonym,),
-                kind=keys[name].kind if name in keys else UNKNOWN_KIND,
-                doc=keys[name].doc if name in keys else None,
-            )
-        )
+        entry = _set_entry(name, broker)
+        synonyms = tuple(s for s in entry.synonyms if s.source == DYNAMIC_DEFAULT)
+        value = None if entry.sensitive else text
+        entries.append(attrs.evolve(entry, value=value, source=DYNAMIC_DEFAULT, synonyms=synonyms))
     return entries
+
+
+def _set_entry(name: str, broker: BrokerConfig) -> Entry:
+    """Return a setting whose value somebody has set, even if no table has its name.
+
+    A setting of one listener has the type of the setting for all listeners. The value of a setting
+    without a type is hidden, because it may be a secret of a plugin. As in Kafka, only settings
+    that are in a table count as changeable, although those of a listener can be changed too.
+    """
+    keys = all_broker_keys()
+    own, general = keys.get(name), keys.get(_synonyms_of(name)[-1])
+    typed = own or general
+    sensitive = typed is None or typed.sensitive
+    synonyms = _broker_synonyms(name, broker, sensitive=sensitive)
+    return Entry(
+        name=name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        read_only=own is None or own.scope is Scope.READ_ONLY,
+        sensitive=sensitive,
+        synonyms=tuple(synonyms),
+        kind=UNKNOWN_KIND if typed is None else typed.kind,
+        doc=None if own is None else own.doc,
+    )
 
 
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
@@ -203,8 +212,26 @@ def _value(broker: BrokerConfig, name: str, key: Key[object]) -> object:
     return broker.raw(name) if own_key is None else broker.value(own_key)
 
 
+_OF_MECHANISMS: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+"""Settings whose names can have a listener and a SASL mechanism in front."""
+
+
+def _synonyms_of(name: str) -> tuple[str, ...]:
+    """Return a broker setting's name and the names of the settings that count in its place."""
+    if not name.startswith("listener.name.") or name.count(".") < 3:
+        return family(name)
+    plain = name.split(".", 3)[-1]
+    return name, next((other for other in _OF_MECHANISMS if plain.endswith(other)), plain)
+
+
 def _broker_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> list[Synonym]:
-    names = family(name)
+    names = _synonyms_of(name)
     static = dict(broker.static)
     if "node.id" in static:
         static["broker.id"] = static["node.id"]
@@ -227,5 +254,6 @@ _NO_DEFAULT: Final = frozenset({"node.id", "process.roles", "controller.listener
 
 def _defaults(names: Iterable[str]) -> dict[str, str]:
     keys = all_broker_keys()
-    texts = {name: keys[name].text(keys[name].default) for name in names if name not in _NO_DEFAULT}
+    shown = [name for name in names if name in keys and name not in _NO_DEFAULT]
+    texts = {name: keys[name].text(keys[name].default) for name in shown}
     return {name: text for name, text in texts.items() if text is not None}

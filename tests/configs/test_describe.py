@@ -3,8 +3,10 @@
 import pytest
 
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import Kind
 from kwire.configs.describe import (
     describe_broker,
+    describe_broker_default,
     describe_group,
     describe_new_topic,
     describe_topic,
@@ -28,6 +30,70 @@ def test_values_of_unknown_settings_are_hidden() -> None:
     entries = describe_broker(BrokerConfig({**NODE, "own.secret": "x"}))
     last = next(entry for entry in entries if entry.name == "own.secret")
     assert (last.value, last.sensitive, last.read_only) == (None, True, True)
+
+
+def test_settings_of_a_listener_are_shown_with_their_sources() -> None:
+    """The values, sources and synonyms are those of a Kafka 4.3.1 node."""
+    connections = "listener.name.plaintext.max.connections"
+    stores = "listener.name.internal.ssl.truststore."
+    broker = BrokerConfig({**NODE, connections: "500"}).with_dynamic(
+        {connections: "700"},
+        {connections: "600", f"{stores}type": "PKCS12", f"{stores}location": "/temp/test.jks"},
+    )
+    entries = {entry.name: entry for entry in describe_broker(broker)}
+    limit = entries[connections]
+    assert (limit.value, limit.source, limit.kind) == ("600", 2, Kind.INT)
+    assert (limit.read_only, limit.sensitive, limit.doc) == (True, False, None)
+    assert limit.synonyms == (
+        (connections, "600", 2),
+        (connections, "700", 3),
+        (connections, "500", 4),
+        ("max.connections", "2147483647", 5),
+    )
+    kind = entries[f"{stores}type"]
+    assert kind.synonyms == ((kind.name, "PKCS12", 2), ("ssl.truststore.type", "JKS", 5))
+    location = entries[f"{stores}location"]
+    assert (location.value, location.source) == ("/temp/test.jks", 2)
+    assert location.synonyms == ((location.name, "/temp/test.jks", 2),)
+    (default,) = describe_broker_default(broker)
+    assert (default.name, default.value, default.source) == (connections, "700", 3)
+    assert (default.read_only, default.sensitive, default.kind) == (True, False, Kind.INT)
+    assert default.synonyms == ((connections, "700", 3),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listener.name.plaintext.ssl.keystore.password",
+        "listener.name.plaintext.plain.sasl.jaas.config",
+        "listener.name.plaintext.oauthbearer.sasl.oauthbearer.client.credentials.client.secret",
+        "listener.name.plaintext",
+    ],
+)
+def test_secrets_of_a_listener_are_hidden(name: str) -> None:
+    broker = BrokerConfig({**NODE, name: "secret"})
+    entry = {entry.name: entry for entry in describe_broker(broker)}[name]
+    assert (entry.value, entry.sensitive, entry.source) == (None, True, 4)
+    assert entry.synonyms == ((name, None, 4),)
+
+
+def test_unknown_settings_made_at_run_time_are_listed_without_values() -> None:
+    """Else nobody could see that they are stored, and delete them."""
+    broker = BrokerConfig({**NODE, "own.secret": "x"}).with_dynamic(
+        {"invalid": "1", "other": "3"}, {"invalid": "2", "own.secret": "y"}
+    )
+    entries = {entry.name: entry for entry in describe_broker(broker)}
+    shown = [entries[name] for name in ("invalid", "other", "own.secret")]
+    assert {(e.value, e.sensitive, e.read_only, e.kind) for e in shown} == {(None, True, True, 0)}
+    assert [entry.source for entry in shown] == [2, 3, 2]
+    assert entries["invalid"].synonyms == (("invalid", None, 2), ("invalid", None, 3))
+    assert entries["own.secret"].synonyms == (("own.secret", None, 2), ("own.secret", None, 4))
+    defaults = describe_broker_default(broker)
+    assert [(e.name, e.value, e.read_only) for e in defaults] == [
+        ("invalid", None, True),
+        ("other", None, True),
+    ]
+    assert [e.synonyms for e in defaults] == [(("invalid", None, 3),), (("other", None, 3),)]
 
 
 @pytest.mark.parametrize(
