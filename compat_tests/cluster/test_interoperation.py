@@ -12,6 +12,7 @@ from compat_tests.cluster.tools import add, by_broker, replication, status
 from compat_tests.cluster.topics import creation, topics_at, wait_topics
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import consumer, fill, poll
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 
 PAIRS = [("kwire", "kafka"), ("kafka", "kwire")]
@@ -51,6 +52,18 @@ def produce_and_fetch(cluster: Cluster, topic: str, count: int = 200) -> None:
     assert len(records) == count
 
 
+def check_invalid_settings(node: Node) -> None:
+    """Check that a broker rejects what no controller checks: its number, a text for a time."""
+    request = IncrementalAlterConfigsRequest
+    resource = request.AlterConfigsResource
+    for name, value in (("node.id", "7"), ("log.retention.ms", "soon")):
+        config = resource.AlterableConfig(name=name, config_operation=0, value=value)
+        own = resource(resource_type=4, resource_name=str(node.id), configs=[config])
+        with node.client() as client:
+            (result,) = client.call(request(resources=[own], validate_only=False), 1).responses
+        assert result.error_code == 42, result
+
+
 @pytest.mark.parametrize(("controller", "broker"), PAIRS)
 def test_broker_of_one_with_controller_of_the_other(make, controller, broker):
     cluster = make((controller, CONTROLLER), (broker, BROKER), (broker, BROKER))
@@ -58,6 +71,7 @@ def test_broker_of_one_with_controller_of_the_other(make, controller, broker):
     create(cluster.nodes[3], "more")
     eventually(lambda: topics_at(cluster.nodes[2]) == {"orders": 4, "more": 1}, "both topics")
     produce_and_fetch(cluster, "orders")
+    check_invalid_settings(cluster.nodes[2])
     assert cluster.nodes[2].stop() in (0, 143)
     eventually(lambda: cluster.nodes[3].brokers_seen() == {3}, "the stopped broker is fenced")
     cluster.nodes[2].launch()

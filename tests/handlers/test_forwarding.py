@@ -156,13 +156,24 @@ NO_NUMBER = "Node id must be an integer, but it is: x"
 
 
 async def alter(
-    key: int, names: list[str], channel: Settings, *, active: bool = False
+    key: int,
+    names: list[str],
+    channel: Settings,
+    *,
+    active: bool = False,
+    settings: dict[str, str] | None = None,
 ) -> dict[str, tuple[int, str | None]]:
     """Change settings of a topic t and of brokers; return the results, in order."""
     api: Any = BY_KEY[key].request
+    operation = {"config_operation": 0} if key == 44 else {}
     resources = [
         api.AlterConfigsResource(
-            resource_type=2 if name == "t" else 4, resource_name=name, configs=[]
+            resource_type=2 if name == "t" else 4,
+            resource_name=name,
+            configs=[
+                api.AlterConfigsResource.AlterableConfig(name=setting, value=value, **operation)
+                for setting, value in (settings or {}).items()
+            ],
         )
         for name in names
     ]
@@ -202,6 +213,33 @@ async def test_settings_of_other_brokers_are_refused_and_not_forwarded(
     assert channel.resource_names == passed_on
     assert list(results) == names
     assert {name: result for name, result in results.items() if result != (0, None)} == expected
+
+
+@pytest.mark.parametrize("key", [33, 44])
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("1", {"node.id": "5"}, "Cannot update these configs dynamically: [node.id]"),
+        ("1", {"log.retention.ms": "abc"}, "Not a number of type LONG"),
+        ("1", {"listener.name.x.ssl.key.password": "p"}, "would show them"),
+        ("1", {"log.retention.ms": "0"}, "must be -1 (never) or at least 1"),
+        ("", {"max.connections.per.ip": "-1"}, "Value must be at least 0"),
+        ("", {"listener.name.x.ssl.keystore.type": "PEM"}, "at default cluster level"),
+    ],
+)
+async def test_settings_of_brokers_are_checked_before_another_controller_gets_them(
+    key: int, name: str, settings: dict[str, str], reason: str
+) -> None:
+    """Apache Kafka's controllers leave these checks to the broker and store what they get."""
+    channel = Settings()
+    results = await alter(key, [name], channel, settings=settings)
+    code, message = results[name]
+    assert (code, channel.resource_names) == (42, [])
+    assert reason in (message or "")
+    assert await alter(key, [name], channel, settings={"log.retention.ms": "1000"}) == {
+        name: (0, None)
+    }
+    assert channel.resource_names == [name]
 
 
 @pytest.mark.parametrize("key", [33, 44])

@@ -15,7 +15,7 @@ MUTATIONS = (
         name="passwords-in-the-metadata",
         invariants=(105,),
         path="kwire/raftmeta/controller/configs.py",
-        old="    _refuse_secrets(setting for setting in requested_names if setting in settings)\n",
+        old="    _refuse_secrets(setting for setting in alteration.names if setting in settings)\n",
         new="",
         test="tests/server/test_certificates.py::test_refused_password_is_in_no_file_of_the_node",
     ),

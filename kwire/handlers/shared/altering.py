@@ -2,7 +2,8 @@
 
 Each resource fails or succeeds alone; the results are in the order of the request's resources. The
 broker that receives the request rejects settings that the client may not change, settings of other
-brokers, and certificates that it cannot use itself; the active controller decides on the rest.
+brokers, and settings and certificates that it cannot use itself, because an Apache Kafka controller
+does not check them; the active controller decides on the rest.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,7 +31,7 @@ from kwire.handlers.shared.config_resources import (
     resources_of,
 )
 from kwire.handlers.shared.context import Context
-from kwire.raftmeta.controller.configs import ConfigAlteration
+from kwire.raftmeta.controller.configs import ConfigAlteration, check_broker_settings
 from kwire.raftmeta.controller.controller import Decide
 
 Req = TypeVar("Req", AlterConfigsRequest, IncrementalAlterConfigsRequest)
@@ -79,14 +80,17 @@ class Altering(Generic[Req, Resp]):
             return self.refuse(request, error)
 
     async def _check(self, context: Context, resource: ConfigResource) -> None:
-        """Raise KafkaError if the client may not alter a resource, or for bad certificates."""
+        """Raise KafkaError if the client may not alter a resource, or this broker not use it."""
         kind, name = resource.resource_type, resource.resource_name
         check_may_alter(context, kind, name)
-        check = context.services.check_certificates
-        if check is None or kind != BROKER or context.listener_type is not ListenerType.BROKER:
+        if kind != BROKER or context.listener_type is not ListenerType.BROKER:
             return
         alteration, image = self.alteration(resource), context.image
         settings = alteration.change(dict(image.config(kind, name)))
+        check_broker_settings(context.config, image, alteration, settings)
+        check = context.services.check_certificates
+        if check is None:
+            return
         cluster, own = (image.config(BROKER, ""), settings) if name else (settings, {})
         try:
             await check(context.config.with_dynamic(cluster, own), alteration.names)

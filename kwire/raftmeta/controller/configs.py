@@ -19,7 +19,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kwire.configs.broker import all_broker_keys
+from kwire.configs.broker import BrokerConfig, all_broker_keys
 from kwire.configs.checks import (
     CERTIFICATES,
     check_changed,
@@ -41,6 +41,7 @@ from kwire.raftmeta.controller.state import (
     clear_elr,
     outcome,
 )
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
@@ -158,7 +159,7 @@ def _alter(
         current = dict(state.image.config(*resource))
         settings = alteration.change(dict(current))
         _check_safety(state, resource, requested_names, settings)
-        _check(state, resource, requested_names, current, settings)
+        _check(state, alteration, current, settings)
     except ConfigError as error:
         return Outcome(errors.InvalidConfig.code, str(error))
     except KafkaError as error:
@@ -269,12 +270,11 @@ def _check_kind(kind: int) -> None:
 
 def _check(
     state: ControllerState,
-    resource: Resource,
-    requested_names: Sequence[str],
+    alteration: ConfigAlteration,
     current: dict[str, str],
     settings: dict[str, str],
 ) -> None:
-    kind, name = resource
+    kind, name = alteration.resource
     if kind == TOPIC:
         if not name:
             raise errors.InvalidRequest("Default topic resources are not allowed.")
@@ -283,7 +283,11 @@ def _check(
         if name not in state.image.topic_ids:
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
-        _check_broker(state, name, requested_names, current, settings)
+        if name and not (name.isascii() and name.isdigit()):
+            raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
+        if name and int(name) not in state.image.brokers:
+            raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
+        check_broker_settings(state.config, state.image, alteration, settings)
     elif kind == GROUP:
         _check_group(state, name, settings)
     elif not name:
@@ -313,18 +317,17 @@ def _check_group(state: ControllerState, name: str, settings: dict[str, str]) ->
     check_group_config(settings, state.config)
 
 
-def _check_broker(
-    state: ControllerState,
-    name: str,
-    requested_names: Sequence[str],
-    current: dict[str, str],
+def check_broker_settings(
+    config: BrokerConfig,
+    image: MetadataImage,
+    alteration: ConfigAlteration,
     settings: dict[str, str],
 ) -> None:
-    """Reject settings that cannot change at run time, or not for this kind of resource."""
-    if name and not (name.isascii() and name.isdigit()):
-        raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
-    if name and int(name) not in state.image.brokers:
-        raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
+    """Reject settings that cannot change at run time, or not for this kind of resource.
+
+    Brokers check their own settings too, because Apache Kafka's controllers accept any.
+    """
+    current, name = image.config(*alteration.resource), alteration.resource[1]
     keys = _keys_of_listeners(settings)
     changed_names = [setting for setting in settings if current.get(setting) != settings[setting]]
     fixed = [
@@ -336,7 +339,7 @@ def _check_broker(
         raise errors.InvalidRequest(
             f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
-    _refuse_secrets(setting for setting in requested_names if setting in settings)
+    _refuse_secrets(setting for setting in alteration.names if setting in settings)
     stores = [setting for setting in changed_names if is_for_store(setting)]
     if stores:
         raise errors.InvalidRequest(
@@ -355,7 +358,12 @@ def _check_broker(
             keys[setting].parse(settings[setting])
         except ConfigError as error:
             raise errors.InvalidRequest(str(error)) from None
-    _check_together(state, name, changed_names, settings)
+    cluster, own = (image.config(BROKER, ""), settings) if name else (settings, {})
+    try:
+        if changed_names:
+            check_changed(config.with_dynamic(cluster, own), changed_names)
+    except ConfigError as error:
+        raise errors.InvalidRequest(str(error)) from None
 
 
 def _refuse_secrets(names: Iterable[str]) -> None:
@@ -383,16 +391,3 @@ def _keys_of_listeners(settings: Iterable[str]) -> dict[str, Key[object]]:
     plain_names = {setting: without_listener(setting) for setting in settings}
     more = {setting: keys[plain] for setting, plain in plain_names.items() if plain in keys}
     return {**keys, **more}
-
-
-def _check_together(
-    state: ControllerState, name: str, changed_names: list[str], settings: dict[str, str]
-) -> None:
-    """Reject settings that brokers could not use together."""
-    cluster, own = (state.image.config(BROKER, ""), settings) if name else (settings, {})
-    config = state.config.with_dynamic(cluster, own)
-    try:
-        if changed_names:
-            check_changed(config, changed_names)
-    except ConfigError as error:
-        raise errors.InvalidRequest(str(error)) from None
