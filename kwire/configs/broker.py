@@ -552,7 +552,7 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         for name, text in texts.items():
             try:
                 if (key := self.keys().get(name)) is not None:
-                    key.parse(text)
+                    key.parse_at_run_time(text)
             except ConfigError as error:
                 logger.warning("dynamic setting ignored reason=%s", error)
             else:

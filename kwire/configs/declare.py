@@ -162,6 +162,16 @@ class Key(Generic[T_co]):
                 raise
             return near
 
+    def parse_at_run_time(self, text: str) -> T_co:
+        """Return the value of a text that was set at run time.
+
+        Raises ConfigError also for settings that only the file may set: an Apache Kafka controller
+        stores whatever it is sent, and no broker may then change its number, for example.
+        """
+        if self.scope is Scope.READ_ONLY:
+            raise ConfigError(f"{self.name} can only be set in the file")
+        return self.parse(text)
+
     def _nearest(self, text: str) -> T_co | None:
         try:
             value = _PARSERS[self.kind](text.strip())

@@ -69,6 +69,16 @@ def test_dynamic_settings_override_the_file() -> None:
     assert config.log_retention_time_ms == 5000, "the old snapshot stays"
 
 
+def test_settings_that_only_the_file_may_set_do_not_change_at_run_time() -> None:
+    """Apache Kafka's controllers store them too, and its brokers ignore them."""
+    stored = {"node.id": "7", "advertised.listeners": "PLAINTEXT://elsewhere:9", "log.dirs": "c"}
+    config = BrokerConfig(NODE)
+    changed = config.with_dynamic(stored, {**stored, "log.retention.ms": "7000"})
+    assert (changed.node_id, changed.log_dirs) == (config.node_id, config.log_dirs)
+    assert changed.advertised_endpoints == config.advertised_endpoints
+    assert changed.log_retention_time_ms == 7000
+
+
 REFUSED = [
     ({"num.partitions": "many"}, "num.partitions"),
     ({"num.partitions": "0"}, "num.partitions"),
