@@ -35,7 +35,6 @@ from kwire.handlers.shared.handler import Flat, handles
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions
 from kwire.replica.fetch_sessions import FetchPartition, Ref
 from kwire.replica.fetching import TURN_PARTITIONS, read_partitions
-from kwire.types import ZERO_UUID
 from kwire.waits import Slow, Steps, run_until_wait
 
 RequestTopic = FetchRequest.FetchTopic
@@ -74,6 +73,7 @@ def fetch_values(
         zstd_allowed=version >= ZSTD_SINCE,
         reads_followers=version >= FOLLOWERS_SINCE,
     )
+    by_id = version >= TOPIC_IDS_SINCE
     requested = [
         FetchPartition(
             topic,
@@ -88,7 +88,7 @@ def fetch_values(
             known_high_watermark,
         )
         for topic, topic_id, partitions in topics
-        for named in (topic or topic_id,)
+        for named in (topic_id if by_id else topic,)
         for (
             partition,
             leader_epoch,
@@ -99,7 +99,6 @@ def fetch_values(
             known_high_watermark,
         ) in partitions
     ]
-    by_id = version >= TOPIC_IDS_SINCE
     session = _SessionRequest(session_id, session_epoch, by_id, requested, [], is_usual=True)
     return run_until_wait(_run(context, options, session, max_wait_ms))
 
@@ -151,7 +150,7 @@ def fetch(context: Context, request: FetchRequest) -> Steps[Response]:
         reads_followers=request.reads_followers,
     )
     count = sum(len(topic.partitions) for topic in request.topics)
-    requesting = _requested_partitions(request.topics)
+    requesting = _requested_partitions(request)
     if count <= TURN_PARTITIONS:
         requested = run_steps(requesting)
     else:
@@ -219,12 +218,11 @@ def _run(
 
 
 def _requested_partitions(
-    topics: list[RequestTopic],
+    request: FetchRequest,
 ) -> Generator[None, None, list[FetchPartition]]:
     partitions = []
-    for topic in topics:
-        by_id = topic.topic_id != ZERO_UUID or not topic.topic
-        topic_ref = topic.topic_id if by_id else topic.topic
+    for topic in request.topics:
+        topic_ref = topic.topic_id if request.uses_topic_ids else topic.topic
         for p in topic.partitions:
             partitions.append(
                 FetchPartition(
@@ -246,7 +244,7 @@ def _requested_partitions(
 
 def _removed_partitions(request: FetchRequest) -> list[Ref]:
     return [
-        (topic.topic or topic.topic_id, partition)
+        (topic.topic_id if request.uses_topic_ids else topic.topic, partition)
         for topic in request.forgotten_topics_data
         for partition in topic.partitions
     ]

@@ -228,7 +228,7 @@ def produce(context: Context, request: ProduceRequest) -> Steps[_Answer | Unfini
     )
     topics: Iterable[_Topic] = (
         (
-            topic.name or topic.topic_id,
+            topic.topic_id if request.uses_topic_ids else topic.name,
             ((data.index, data.records) for data in topic.partition_data),
         )
         for topic in request.topic_data
@@ -246,7 +246,6 @@ def _produce(
     failed: list[_Failed] = []
     cost = 0
     for topic, requested in topics:
-        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
         answers: list[tuple[int, int, int, int]] = []
         for index, records in requested:
             if cost >= _TURN_COST:
@@ -254,7 +253,7 @@ def _produce(
                 cost = 0
             cost += 1 + len(records or b"") // _COST_BYTES
             try:
-                partition = _find(context, replicas, name, topic_id, index)
+                partition = _find(context, replicas, topic, index)
                 config = partition.log.config
                 header = check_produced(
                     records,
@@ -271,7 +270,7 @@ def _produce(
                 done = replicas.append(partition, records, header, acks, now_ms(), guard=guard)
             except KafkaError as error:
                 place = _Place(len(answered), len(answers))
-                log_start = _log_start(replicas, name, topic_id, index, error)
+                log_start = _log_start(replicas, topic, index, error)
                 failed.append(_Failed(place, error, log_start))
                 answers.append((index, -1, -1, log_start))
                 continue
@@ -298,13 +297,11 @@ def _produce(
     return answer
 
 
-def _find(
-    context: Context, replicas: ReplicaService, name: str, topic_id: bytes, index: int
-) -> Partition:
+def _find(context: Context, replicas: ReplicaService, topic: str | bytes, index: int) -> Partition:
     """Return a partition that the client may write to."""
     if context.services.authorizer is not None:
-        _check_may_write(context, name, topic_id)
-    partition = replicas.partitions.look_up(name, topic_id, index)
+        _check_may_write(context, topic)
+    partition = replicas.partitions.look_up(topic, index)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     return partition
@@ -398,21 +395,19 @@ def _close_on_error(appended: _Appended) -> None:
         )
 
 
-def _check_may_write(context: Context, name: str, topic_id: bytes) -> None:
+def _check_may_write(context: Context, topic: str | bytes) -> None:
     """Reject a topic that the client may not write, whether or not it exists."""
-    name = name or context.topic_name(topic_id) or ""
-    if name:
+    name = topic if isinstance(topic, str) else context.topic_name(topic)
+    if name is not None:
         context.check_allowed("Write", "Topic", name)
 
 
-def _log_start(
-    replicas: ReplicaService, name: str, topic_id: bytes, index: int, error: KafkaError
-) -> int:
+def _log_start(replicas: ReplicaService, topic: str | bytes, index: int, error: KafkaError) -> int:
     """Return the log start, which a producer needs after a gap; -1 for other errors."""
     if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
     with suppress(KafkaError):  # the topic was deleted while a thread checked the batch
-        return replicas.partitions.look_up(name, topic_id, index).log.log_start
+        return replicas.partitions.look_up(topic, index).log.log_start
     return -1
 
 
@@ -427,15 +422,14 @@ async def _verify(
     batches: list[tuple[Partition, TransactionalBatch]] = []
     is_allowed = context.is_allowed("Write", "TransactionalId", transactional_id)
     for topic in request.topic_data:
+        topic_ref = topic.topic_id if request.uses_topic_ids else topic.name
         for requested in topic.partition_data:
             batch = _transactional_batch(requested.records)
             if batch is not None:
                 if not is_allowed:
                     raise TransactionalIdAuthorizationFailed
                 with suppress(KafkaError):  # The append will report the error.
-                    partition = _find(
-                        context, context.replicas, topic.name, topic.topic_id, requested.index
-                    )
+                    partition = _find(context, context.replicas, topic_ref, requested.index)
                     batches.append((partition, batch))
     if not batches:
         return {}
@@ -453,13 +447,12 @@ def _are_in_open_transactions(context: Context, transactional_id: str, topics: _
         return False
     partitions, first = context.replicas.partitions, None
     for topic, requested in topics:
-        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
         for index, records in requested:
             batch = _transactional_batch(records)
             if batch is None or (first is not None and batch[:2] != first):
                 return False
             first = batch[:2]
-            partition = partitions.look_up(name, topic_id, index)
+            partition = partitions.look_up(topic, index)
             if partition.leader is None or not is_open(
                 partition.log.producers.get(batch.producer_id), batch.epoch
             ):

@@ -135,7 +135,7 @@ async def _fetch(
 def _find(context: Context, ref: Ref) -> Target:
     try:
         check_partition(context, ref)
-        return Target(*ref, context.replicas.partitions.look_up("", *ref))
+        return Target(*ref, context.replicas.partitions.look_up(*ref))
     except KafkaError as error:
         return Target(*ref, None, error)
 

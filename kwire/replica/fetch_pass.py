@@ -63,9 +63,9 @@ class FetchOptions(NamedTuple):
     zstd_allowed: bool
     reads_followers: bool
     """True if a consumer may read from a follower."""
-    may_read: Callable[[str, bytes], bool] | None = None
-    """Returns whether the client may read a topic, by its name or, if that is empty, by its id;
-    None if every client may read everything."""
+    may_read: Callable[[str | bytes], bool] | None = None
+    """Returns whether the client may read a topic, by its name or its id; None if every client may
+    read everything."""
     rack: str = ""
     """The consumer's rack if leaders may redirect it to other replicas, else empty."""
     nearest_follower: Callable[[PartitionLeader, int], int | None] | None = None
@@ -166,11 +166,9 @@ class FetchPass:
         requested.is_settled = False
         may_read = self.options.may_read
         try:
-            if may_read is not None and not may_read(requested.topic, requested.topic_id):
+            if may_read is not None and not may_read(requested.ref[0]):
                 raise TopicAuthorizationFailed
-            partition = self.replicas.partitions.look_up(
-                requested.topic, requested.topic_id, requested.partition
-            )
+            partition = self.replicas.partitions.look_up(*requested.ref)
             if self.is_lease_over:
                 self.replicas.check_lease()
             shared_reads = self.shared_reads or partition.shared_reads

@@ -104,13 +104,13 @@ class HostedPartitions:
                 raise self._error_for_id(topic_id, index)
         return partition
 
-    def look_up(self, topic: str, topic_id: bytes, index: int) -> Partition:
-        """Return a partition by its topic's name or, if the name is empty, by the topic's id."""
-        if topic:
+    def look_up(self, topic: str | bytes, index: int) -> Partition:
+        """Return a partition by its topic's name, or by the topic's id, which is bytes."""
+        if isinstance(topic, str):
             partition = self._by_name.get((topic, index))
             return self.get(topic, index) if partition is None else partition
-        partition = self._by_id.get((topic_id, index))
-        return self.get_by_id(topic_id, index) if partition is None else partition
+        partition = self._by_id.get((topic, index))
+        return self.get_by_id(topic, index) if partition is None else partition
 
     def get_led(self, topic: str, index: int) -> Partition:
         """Return the partition if this broker leads it; raises NotLeaderOrFollower."""

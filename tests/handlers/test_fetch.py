@@ -70,6 +70,9 @@ async def test_offset_out_of_range_is_an_error(offset: int):
     [
         (at("nope"), 12, errors.UnknownTopicOrPartition),
         (at("nope"), 13, errors.UnknownTopicId),
+        (at(""), 4, errors.UnknownTopicOrPartition),
+        (at(""), 12, errors.UnknownTopicOrPartition),
+        (Topic(topic_id=bytes(16), partitions=at("t").partitions), 13, errors.UnknownTopicId),
         (at("t", partition=9), 12, errors.UnknownTopicOrPartition),
         (at("t", partition=9), 13, errors.UnknownTopicOrPartition),
         (at("other"), 13, errors.NotLeaderOrFollower),

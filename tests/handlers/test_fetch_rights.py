@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
@@ -19,7 +20,8 @@ from simulation.replication.links import join_parts
 from tests.support.handlers.broker import Broker, broker, create_topic, write
 from tests.support.handlers.fetch import at, request
 
-FETCH, VERSION, TOPIC_AUTHORIZATION_FAILED = 1, 17, 29
+FETCH, VERSION = 1, 17
+TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 29, 100
 MAY_READ = Acl(RESOURCE_TYPES["Topic"], "t", LITERAL, "User:alice", "*", OPERATIONS["Read"], ALLOW)
 
 
@@ -38,11 +40,11 @@ class Scene:
         yield change
         self.authorizer.replace_index(change.finish())
 
-    async def fetch(self, *partitions: Any, **fields: Any) -> Any:
-        frame = request_frame(FETCH, VERSION, 7, "c", request(*partitions, **fields))
+    async def fetch(self, *partitions: Any, version: int = VERSION, **fields: Any) -> Any:
+        frame = request_frame(FETCH, version, 7, "c", request(*partitions, **fields))
         parts = await self.requests.answer(memoryview(frame)[4:])
         assert parts is not None
-        return read_response(FETCH, VERSION, join_parts(parts)[4:])[1]
+        return read_response(FETCH, version, join_parts(parts)[4:])[1]
 
 
 @asynccontextmanager
@@ -101,3 +103,14 @@ async def test_session_notices_a_right_that_is_taken_or_given_without_new_record
         answer = await running.fetch(session_epoch=3, **session)
         assert answer.responses[0].partitions[0].error_code == 0
         assert answer.responses[0].partitions[0].records
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(12, TOPIC_AUTHORIZATION_FAILED), (13, UNKNOWN_TOPIC_ID)]
+)
+async def test_empty_name_is_a_topic_that_the_client_may_not_read(
+    version: int, error: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with scene() as running:
+        answer = await running.fetch(at(""), version=version)
+        assert answer.responses[0].partitions[0].error_code == error

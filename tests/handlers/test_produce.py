@@ -43,6 +43,9 @@ async def test_offsets_are_consecutive(acks: int):
 CASES = [
     # The reason, the partition, the batch, changes of the request, the error.
     ("unknown topic", ("nope", 0), one_batch(), {}, errors.UnknownTopicOrPartition),
+    ("empty topic", ("", 0), one_batch(), {}, errors.UnknownTopicOrPartition),
+    ("empty topic, old version", ("", 0), one_batch(), {"version": 3},
+     errors.UnknownTopicOrPartition),
     ("unknown partition", ("t", 7), one_batch(), {}, errors.UnknownTopicOrPartition),
     ("led elsewhere", ("other", 0), one_batch(), {}, errors.NotLeaderOrFollower),
     ("not a batch", ("t", 0), b"rubbish" * 20, {}, errors.CorruptMessage),
@@ -219,13 +222,17 @@ async def test_topic_may_be_named_by_id():
     subject = broker()
     await create_topic(subject)
     topic = Topic(topic_id=topic_id("t"), partition_data=[Data(index=0, records=one_batch())])
-    unknown = Topic(topic_id=b"?" * 16, partition_data=[Data(index=0, records=one_batch())])
-    answer = await subject.call(
-        ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic, unknown]), 13
+    unknown, empty = (
+        Topic(topic_id=each, partition_data=[Data(index=0, records=one_batch())])
+        for each in (b"?" * 16, bytes(16))
     )
-    first, second = answer.responses
+    answer = await subject.call(
+        ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic, unknown, empty]), 13
+    )
+    first, *others = answer.responses
     assert (first.topic_id, first.partition_responses[0].error_code) == (topic_id("t"), 0)
-    assert second.partition_responses[0].error_code == errors.UnknownTopicId.code
+    for other in others:
+        assert other.partition_responses[0].error_code == errors.UnknownTopicId.code
 
 
 @pytest.mark.parametrize("codec_name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])

@@ -48,6 +48,8 @@ class ProduceRequest(Request["ProduceResponse"]):
     transaction_support: Int8 = field("", default=2, ignorable=True)
     """2 if the client relies on the broker to add partitions to its transaction (version 12,
     KIP-890), 1 if it knows TRANSACTION_ABORTABLE (version 11), else 0; not on the wire."""
+    uses_topic_ids: Bool = field("", default=True, ignorable=True)
+    """True if topics have ids instead of names, as from version 13 onwards; not on the wire."""
 
 
 @message(api_key=0, versions="3-13", flexible="9+")
@@ -108,4 +110,5 @@ class ProduceResponse:
 def widen_request(request: ProduceRequest, version: int) -> ProduceRequest:
     request.zstd_allowed = version >= 7
     request.transaction_support = min(max(version - 10, 0), 2)
+    request.uses_topic_ids = version >= 13
     return request

@@ -61,16 +61,16 @@ def options_of(
     return options
 
 
-def _permission(context: Context, reader: int) -> Callable[[str, bytes], bool] | None:
+def _permission(context: Context, reader: int) -> Callable[[str | bytes], bool] | None:
     """Return whether the client may read a topic; followers need permission on the cluster."""
     if context.services.authorizer is None:
         return None
     if reader >= 0:
         is_broker = context.is_allowed("ClusterAction", "Cluster", CLUSTER)
-        return lambda topic, topic_id: is_broker
+        return lambda topic: is_broker
 
-    def may_read(topic: str, topic_id: bytes) -> bool:
-        name = topic or context.topic_name(topic_id)
+    def may_read(topic: str | bytes) -> bool:
+        name = topic if isinstance(topic, str) else context.topic_name(topic)
         return name is None or context.is_allowed("Read", "Topic", name)
 
     return may_read
