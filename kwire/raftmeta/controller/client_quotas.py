@@ -34,6 +34,8 @@ _WHOLE: Final = {
 """Quotas that are whole numbers, each with its largest value and its type."""
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 """The form of a host name; Kafka also asks the resolver whether the host exists."""
+_IPV4_LENGTH: Final = 15
+"""The number of characters of the longest IPv4 address that Java reads."""
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
@@ -113,16 +115,27 @@ def _check_entity(names: Mapping[str, str | None]) -> None:
             "ClientId"
         )
     name = names["ip"]
-    if name is not None and not _is_address(name) and not _HOST.fullmatch(name):
+    if name is not None and not (_is_address(name) or _is_host(name)):
         raise errors.InvalidRequest(f"{name} is not a valid IP or resolvable host.")
 
 
 def _is_address(name: str) -> bool:
+    """Return whether Java reads the name as an address: an IPv4 address may have fewer parts."""
     try:
         ip_address(name)
     except ValueError:
-        return False
+        parts = name.split(".")
+        is_numeric = name.isascii() and all(map(str.isdecimal, parts))
+        if len(name) > _IPV4_LENGTH or not is_numeric:
+            return False
+        *first, last = map(int, parts)
+        return len(parts) <= 4 and max(first, default=0) < 256 and last < 256 ** (5 - len(parts))
     return True
+
+
+def _is_host(name: str) -> bool:
+    """Return whether the name has the form of a host name; its last part is no number then."""
+    return bool(_HOST.fullmatch(name)) and not name.rpartition(".")[2].isdecimal()
 
 
 def _check_quota(key: str, value: float) -> None:
