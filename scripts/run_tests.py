@@ -143,6 +143,7 @@ STAGES = [
         long=True,
     ),
     Stage("franz-go", [*PYTHON, "-m", "compat_tests.franz_go.run", "--broker=kwire"], long=True),
+    Stage("kfake", [*PYTHON, "-m", "compat_tests.kfake.run", "--broker=kwire"], long=True),
     Stage(
         "go clients", [*PYTHON, "-m", "compat_tests.go_clients.run", "--broker=kwire"], long=True
     ),

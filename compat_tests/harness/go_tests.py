@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -19,11 +19,16 @@ def find_go() -> str:
 
 
 def compile_tests(
-    built: Path, module: str, version: str, package: str, flags: Sequence[str] = ()
+    built: Path,
+    module: str,
+    version: str,
+    package: str,
+    flags: Sequence[str] = (),
+    prepare: Callable[[Path], None] = lambda source: None,
 ) -> None:
     """Compile the package's tests to the file ``built``, unless it exists.
 
-    A writable copy of the module lies beside it, in the folder `source`.
+    A writable copy of the module lies beside it, in the folder `source`; ``prepare`` may change it.
     """
     if built.exists():
         return
@@ -37,6 +42,7 @@ def compile_tests(
     shutil.copytree(json.loads(answer.stdout)["Dir"], source, copy_function=shutil.copy)
     for path in [source, *source.rglob("*")]:
         path.chmod(path.stat().st_mode | 0o200)
+    prepare(source)
     command = [go, "test", "-c", *flags, "-o", str(built), package]
     subprocess.run(command, cwd=source, check=True)
 
