@@ -55,6 +55,8 @@ KINDS: tuple[tuple[type[Conversation], int, int], ...] = (
     (Expressions, 8, 24),
     (Migration, 10, 24),
     (ExpiringMembers, 6, 20),
+    (Expressions, 2, 24),
+    (RackedMembers, 2, 25),
 )
 """Each kind of conversation, with the number of conversations and of steps."""
 EXPIRING = {
