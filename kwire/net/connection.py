@@ -96,6 +96,7 @@ class Connection:
         """End the connection as soon as its task can be interrupted."""
         self.reason = reason
         self.scope.cancel()
+        self.readiness.start_task()
 
     def on_hang_up(self) -> None:
         """Close the connection if the peer hung up while only a read is being answered.
@@ -200,9 +201,7 @@ class Connection:
         if not parked.wait.park(partial(readiness.poller.resume, readiness, is_first=is_first)):
             return False
         self.answering, self.parked = frame, parked
-        if not self.claimed:
-            self.claimed = len(frame)
-            self.memory.used += self.claimed
+        self.claimed = self._count(frame)
         self.memory.answering += 1
         return True
 
@@ -328,7 +327,7 @@ class Connection:
             await self.waiting.run()
         except Exception as error:  # noqa: BLE001  The first task that used it reports the error.
             self.failure = error
-            self.scope.cancel()
+            self.close(self.reason)
 
     def drop_waiting(self) -> None:
         """Drop the waiting answers, because the connection is closed."""

@@ -74,6 +74,8 @@ class WatchedSocket:
     is_unwatched: bool = False
     _task: Task | None = None
     _serve: "Serve | None" = None
+    _start: Callable[[], None] | None = None
+    """Starts the connection's task; None once it has been started."""
 
     @property
     def is_polled(self) -> bool:
@@ -95,6 +97,24 @@ class WatchedSocket:
             self._task, self._serve = trio.lowlevel.current_task(), serve
             await trio.lowlevel.wait_task_rescheduled(self._abort)
 
+    def start_when_needed(self, serve: "Serve", start: Callable[[], None]) -> None:
+        """Serve a new connection without a task until its task has to continue.
+
+        ``start`` then starts the task. If the connection is not served without its task, the task
+        starts now.
+        """
+        if self.is_polled:
+            self._serve, self._start = serve, start
+        else:
+            start()
+
+    def start_task(self) -> None:
+        """Start the connection's task, unless it has been started."""
+        start, self._start = self._start, None
+        if start is not None:
+            self._serve = None
+            start()
+
     def on_arrival(self, *, has_arrived: bool = True) -> None:
         """Serve the connection; if its task is not waiting, its next wait returns at once.
 
@@ -105,12 +125,19 @@ class WatchedSocket:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the connection's task; if it is not waiting, its next wait returns at once."""
+        """Wake or start the connection's task; if it runs, its next wait returns at once."""
         task, self._task, self._serve = self._task, None, None
-        if task is None:
-            self.arrived = True
-        else:
+        if task is not None:
             trio.lowlevel.reschedule(task)
+        elif self._start is not None:
+            self.start_task()
+        else:
+            self.arrived = True
+
+    def forget(self) -> None:
+        """Drop the references to the connection, which would be a cycle."""
+        self.on_hang_up = _nothing
+        self._serve = self._start = None
 
     def _abort(self, _: RaiseCancelT) -> Abort:
         self._task = self._serve = None
@@ -151,7 +178,7 @@ class ReadinessPoller:
         if watched.is_unwatched:
             return
         watched.is_unwatched = True
-        watched.on_hang_up = _nothing  # It would keep a reference cycle with the connection.
+        watched.forget()
         del self._watched[watched.descriptor]
         if self._epoll is not None:
             self._epoll.unregister(watched.descriptor)

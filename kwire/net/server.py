@@ -1,7 +1,10 @@
-"""The listeners and connections of one node; each of them has its own task.
+"""The listeners and connections of one node.
 
-An error on a connection ends that connection with one log line. Connections unused for their
-listener's idle time are closed.
+Each listener has its own task, and so has each connection that has ever had to wait for anything.
+The task of a connection takes more memory than everything else that belongs to the connection, so
+it starts only when it is needed: at once with TLS, with logins, or without epoll. An error on a
+connection ends that connection with one log line. Connections unused for their listener's idle time
+are closed.
 """
 
 import logging
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
-from trio.lowlevel import ParkingLot
+from trio.lowlevel import ParkingLot, checkpoint_if_cancelled
 
 from kwire.drive import Slices
 from kwire.log.threads import DiskThreads
@@ -138,6 +141,8 @@ class NetServer:
                 await trio.sleep_forever()
         finally:
             self._nursery = None
+            for connection in [*self.connections]:  # those that have no task
+                self._close(connection)
             self._readiness.close()
             self.close()
 
@@ -213,14 +218,20 @@ class NetServer:
             listener.guests.enter(connection)
         self.connections.add(connection)
         self._opened.unpark_all()
-        self._nursery.start_soon(self._serve, connection)
+        turns = Turns(connection)
+        start = partial(self._nursery.start_soon, self._serve, turns)
+        connection.readiness.start_when_needed(turns.serve, start)
+        if listener.tls is not None or isinstance(requests, LoginRequired):
+            connection.readiness.start_task()  # for the handshake, or for the time limit
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, turns: Turns) -> None:
+        connection = turns.connection
         try:
             with connection.scope:
+                await checkpoint_if_cancelled()
                 if connection.listener.tls is not None:
                     await connection.listener.tls.admit(connection)
-                await Turns(connection).run()
+                await turns.run()
             if connection.failure is not None:
                 raise connection.failure
             # Connections that hung up were already woken, a few at a time.

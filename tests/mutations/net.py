@@ -8,6 +8,7 @@ SERVICE: Final = "tests/net/test_server.py"
 ARRIVALS: Final = "tests/net/test_readiness.py"
 ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
+IDLE: Final = "tests/net/test_idle_connections.py"
 QUOTAS: Final = "tests/handlers/test_client_quotas.py"
 MUTATIONS = (
     Mutation(
@@ -41,6 +42,39 @@ MUTATIONS = (
         old="range(min(HANG_UPS, len(self._ended)))",
         new="range(len(self._ended))",
         test=f"{ARRIVALS}::test_client_is_served_between_thousands_of_hang_ups",
+    ),
+    Mutation(
+        name="new-connections-start-their-task",
+        invariants=(101,),
+        path="kwire/net/readiness.py",
+        old="        if self.is_polled:\n            self._serve, self._start = serve, start\n",
+        new="        if not self.is_polled:\n            self._serve, self._start = serve, start\n",
+        test=f"{IDLE}::test_idle_connection_keeps_little_memory",
+    ),
+    Mutation(
+        name="connections-without-a-task-are-forgotten",
+        invariants=(101,),
+        path="kwire/net/server.py",
+        old="            for connection in [*self.connections]:  # those that have no task\n"
+        "                self._close(connection)\n",
+        new="",
+        test=f"{IDLE}::test_service_that_stops_closes_connections_that_never_waited",
+    ),
+    Mutation(
+        name="connections-without-a-task-are-never-closed",
+        invariants=(101,),
+        path="kwire/net/connection.py",
+        old="        self.readiness.start_task()\n",
+        new="",
+        test=f"{IDLE}::test_connection_that_was_closed_answers_nothing_more",
+    ),
+    Mutation(
+        name="closed-connections-answer-once-more",
+        invariants=(101,),
+        path="kwire/net/server.py",
+        old="                await checkpoint_if_cancelled()\n",
+        new="",
+        test=f"{IDLE}::test_connection_that_was_closed_answers_nothing_more",
     ),
     Mutation(
         name="wait-for-more-after-the-end",

@@ -49,6 +49,7 @@ class Echo:
     parked: list[TimedWait] = attrs.field(factory=list)
     dropped: int = 0
     """The parked requests that were cancelled."""
+    is_closed: bool = False
 
     def identify(self, user: str) -> None:
         self.user = user
@@ -110,7 +111,8 @@ class Echo:
     def may_begin_early(self, frame: memoryview) -> bool:
         return False
 
-    def on_closed(self) -> None: ...
+    def on_closed(self) -> None:
+        self.is_closed = True
 
 
 @attrs.define
