@@ -13,6 +13,7 @@ from kwire.net.connection import Connection
 from kwire.net.framing import BufferPool, Framer
 from kwire.net.limits import Limits
 from kwire.net.listener import Listener
+from kwire.net.readiness import ReadinessPoller, WatchedSocket
 from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
 from kwire.net.server import NetServer
@@ -36,10 +37,12 @@ class Connected:
         return sorted(self.server.connections, key=lambda connection: connection.port)
 
 
-def connection_of(listener: Listener, sock: socket.socket, port: int) -> Connection:
+def connection_of(
+    listener: Listener, sock: socket.socket, port: int, poller: ReadinessPoller
+) -> Connection:
     """Return a connection that nobody serves; all of them share a socket."""
     memory = RequestMemory(1 << 20, trio.current_time)
-    return Connection(
+    connection = Connection(
         sock=sock,
         listener=listener,
         host="127.0.0.1",
@@ -54,6 +57,8 @@ def connection_of(listener: Listener, sock: socket.socket, port: int) -> Connect
         last_active=trio.current_time(),
         start=lambda task: None,
     )
+    connection.readiness = WatchedSocket(port, lambda: None, poller)
+    return connection
 
 
 @asynccontextmanager
@@ -61,13 +66,16 @@ async def node_with_connections(meter: TurnMeter) -> AsyncIterator[Connected]:
     server = NetServer(Limits(connections_max_idle_ms=IDLE_S * 1000))
     server.bind("PLAINTEXT", "127.0.0.1", 0)
     (listener,) = server.listeners.values()
+    poller = ReadinessPoller()
     with socket.socket() as sock:
         for port in range(ALL):
-            server.connections.add(connection_of(listener, sock, port))
+            server.connections.add(connection_of(listener, sock, port, poller))
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             yield Connected(server, meter)
+            server.connections.clear()
             nursery.cancel_scope.cancel()
+    poller.close()
 
 
 CONNECTED: Final = Scene("connections of a node", node_with_connections)
