@@ -203,11 +203,12 @@ class IcebergTable(Atomic):
         self._table().updateProperties().set(KEYS, ",".join(keys)).commit()
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
-        if mark.batch_id in _batches(self._table(), mark.pipeline_id):
+        batches = _batches(self._table(), mark.pipeline_id)
+        # Later batches come first, so the look ends at the first one that is not later.
+        if mark.batch_id == next((b for b in batches if b <= mark.batch_id), None):
             return True
-        others = set(self.owners().values()) - {mark.pipeline_id}
         # Rows of another pipeline over the same topic have the same offsets.
-        if others or not by_rows:
+        if not by_rows or set(self.owners().values()) - {mark.pipeline_id}:
             return False
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
 

@@ -50,11 +50,15 @@ class Table:
     def __init__(self, *snapshots: Snapshot, at: int | None = None) -> None:
         self._by_id = {snapshot.number: snapshot for snapshot in snapshots}
         self._at = snapshots[-1].number if snapshots and at is None else at
+        self.reads = 0
+        """The snapshots that were read, apart from the current one."""
 
     def snapshots(self) -> list[Snapshot]:
+        self.reads += len(self._by_id)
         return list(self._by_id.values())
 
     def snapshot(self, number: int) -> Snapshot | None:
+        self.reads += 1
         return self._by_id.get(number)
 
     def currentSnapshot(self) -> Snapshot | None:
@@ -65,6 +69,9 @@ class Table:
 
     def refs(self) -> list[str]:
         return ["main", f"{TAG}job 0", f"{TAG}job 29", f"{TAG}11"]
+
+
+ORIGIN = Origin("topic", "partition", "offset")
 
 
 def numbers(table: Table) -> list[int]:
@@ -97,6 +104,23 @@ def test_empty_table_lacks_every_batch() -> None:
     table = Table()
     assert numbers(table) == []
     assert is_missing(table, mark(0))
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "is_there"), [(10_000, False), (9_999, True), (9_998, False), (9_997, True)]
+)
+def test_start_reads_as_few_snapshots_of_a_long_history_as_of_a_short_one(
+    monkeypatch: pytest.MonkeyPatch, batch_id: int, is_there: bool
+) -> None:
+    """Batch 9,998 had no rows; each read is a call to the JVM."""
+    older = [Snapshot(batch + 1, batch, batch) for batch in range(9_998)]
+    history = Table(*older, Snapshot(10_000, 9_998, 9_999))
+    monkeypatch.setattr(IcebergTable, "_table", lambda _: history)
+    table = IcebergTable(cast(SparkSession, Session()), "shop.orders", ORIGIN)
+    assert table.last_batch("11") == 9_999
+    assert table.has_batch(mark(batch_id), by_rows=False) is is_there
+    assert not is_missing(history, mark(9_999))
+    assert history.reads <= 3
 
 
 def test_tagged_snapshot_counts_although_its_successors_expired() -> None:
@@ -138,9 +162,7 @@ def test_only_the_last_other_writers_keep_a_snapshot(monkeypatch: pytest.MonkeyP
     history = Table(FIRST, *jobs, query)
     monkeypatch.setattr(IcebergTable, "_table", lambda _: history)
     session = Session()
-    IcebergTable(
-        cast(SparkSession, session), "shop.orders", Origin("topic", "partition", "offset")
-    ).protect_marks()
+    IcebergTable(cast(SparkSession, session), "shop.orders", ORIGIN).protect_marks()
     dropped = [text for text in session.statements if "DROP TAG" in text]
     assert dropped == ["ALTER TABLE `shop`.`orders` DROP TAG `writer-job 0`"]
     tags = [text.split("`")[5] for text in session.statements if "CREATE" in text]
