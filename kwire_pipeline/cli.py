@@ -162,6 +162,8 @@ def parser() -> Parser:
     inner.add_argument(
         "file", metavar="FILE", nargs="?", help="the pipeline (default: JSON into Iceberg)"
     )
+    meaning = "Print the JSON Schema of FILE, with which editors complete and check its keys."
+    commands.add_parser("schema", help=meaning, description=meaning, epilog=EXITS)
     return top
 
 
@@ -251,6 +253,9 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
     name: str = options.command
     module = importlib.import_module(f"kwire_pipeline.commands.{name}")
     code: int
+    if name == "schema":
+        code = module.schema(print)
+        return code
     if name == "init":
         for note in module.init(options.file, flags, environment):
             print(note)

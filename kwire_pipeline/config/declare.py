@@ -60,6 +60,8 @@ class Key:
     """The collection to which each use of the key's flag adds; None if the flag does not repeat."""
     may_be_file: bool = False
     """True if ``@FILE`` means the text of a file."""
+    values: tuple[str, ...] = ()
+    """All values, if the key is a choice."""
 
 
 # How fields are declared -----------------------------------------------------------------------
@@ -99,7 +101,10 @@ def optional_text(
 def boolean(meaning: str, *, default: bool) -> bool:
     """Declare a boolean."""
     shown = "true" if default else "false"
-    return _field(Key(kind="boolean", meaning=meaning, read=read_boolean, default=shown), default)
+    key = Key(
+        kind="boolean", meaning=meaning, read=read_boolean, default=shown, values=("true", "false")
+    )
+    return _field(key, default)
 
 
 def integer(meaning: str, *, default: int, low: int = 0, high: int = (1 << 63) - 1) -> int:
@@ -133,8 +138,14 @@ def optional_duration(meaning: str) -> datetime.timedelta | None:
 def choice(meaning: str, *, default: E) -> E:
     """Declare a key whose value is one of an enum's values."""
     members = type(default)
-    kind = " | ".join(str(member.value) for member in members)
-    key = Key(kind=kind, meaning=meaning, read=one_of(members), default=str(default.value))
+    values = tuple(str(member.value) for member in members)
+    key = Key(
+        kind=" | ".join(values),
+        meaning=meaning,
+        read=one_of(members),
+        default=str(default.value),
+        values=values,
+    )
     return _field(key, default)
 
 
