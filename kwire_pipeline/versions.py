@@ -108,8 +108,6 @@ def own_packages(pyspark: str, pipeline: Pipeline) -> tuple[str, ...]:
     formats = {pipeline.key.format, pipeline.value.format}
     if formats & {Format.AVRO, Format.AVRO_REGISTRY}:
         chosen.append(spark_avro(pyspark))
-    if Format.PROTOBUF in formats:
-        chosen.append(f"org.apache.spark:spark-protobuf_{SCALA}:{pyspark}")
     return tuple(chosen)
 
 

@@ -31,7 +31,7 @@ from kwire_pipeline.config.values import (
     TableFormat,
 )
 
-Section: TypeAlias = Security | RecordFormat | Registry | Catalog | Metrics | OnFailure
+Section: TypeAlias = Security | Registry | Catalog | Metrics | OnFailure
 """A section in which each key has a default."""
 LOGIN: Final = ("mechanism", "username", "password")
 FILES: Final = ("ca_file", "cert_file", "key_password")
@@ -103,9 +103,6 @@ def _security(security: Security) -> Iterator[Problem]:
 def _format(part: str, record: RecordFormat) -> Iterator[Problem]:
     if record.format is not Format.AVRO_REGISTRY and record.subject is not None:
         yield f"{part}.subject", f"{record.format.value} has none; it is for avro-registry"
-    if record.format is not Format.PROTOBUF:
-        for name in keys_in_use(record, ("message", "descriptor")):
-            yield f"{part}.{name}", f"{record.format.value} has none; it is for protobuf"
 
 
 def _table(pipeline: Pipeline) -> Iterator[Problem]:

@@ -31,7 +31,6 @@ from kwire_pipeline.config.document import (
     read_document,
     texts_of,
 )
-from kwire_pipeline.config.gaps import gaps
 from kwire_pipeline.config.model import Pipeline, Problem
 from kwire_pipeline.config.rules import problems
 from kwire_pipeline.config.secrets import redact
@@ -72,15 +71,10 @@ def build(
     return build_values(attrs.evolve(document, top=top), flags)
 
 
-def all_problems(pipeline: Pipeline) -> Iterable[Problem]:
-    """Return the problems of a configuration whose values are individually valid."""
-    return (*problems(pipeline), *gaps(pipeline))
-
-
 def build_values(
     document: Document,
     flags: Sequence[Flag] = (),
-    find: Callable[[Pipeline], Iterable[Problem]] = all_problems,
+    find: Callable[[Pipeline], Iterable[Problem]] = problems,
 ) -> Pipeline:
     """Return the configuration of a document that already has the values of the flags."""
     top = reveal(document.top, Pipeline)

@@ -117,8 +117,6 @@ class KeyFormat:
     subject: str | None = optional_text(
         "The registry's subject, for init and check (default: TOPIC-key)."
     )
-    message: str | None = optional_text("The name of the Protobuf message.")
-    descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
 
 
 @attrs.frozen(kw_only=True)
@@ -140,8 +138,6 @@ class ValueFormat:
     subject: str | None = optional_text(
         "The registry's subject, for init and check (default: TOPIC-value)."
     )
-    message: str | None = optional_text("The name of the Protobuf message.")
-    descriptor: str | None = optional_text("The file of the compiled Protobuf descriptor set.")
 
 
 RecordFormat: TypeAlias = KeyFormat | ValueFormat

@@ -1,7 +1,6 @@
 """The reference of all keys as Markdown tables, for docs/pipeline.md."""
 
 from kwire_pipeline.config.declare import Key, keys
-from kwire_pipeline.config.gaps import GAPS
 from kwire_pipeline.config.model import Pipeline
 
 
@@ -11,9 +10,7 @@ def reference() -> str:
     for key in keys(Pipeline):
         if "." in key.name:
             tables.setdefault(key.name.rpartition(".")[0], []).append(key)
-    refused = ", ".join(f"`{gap}`" for gap in GAPS)
-    gap_line = f"Not available yet, and refused by name: {refused}.\n"
-    return "\n".join((gap_line, *(_table(name, members) for name, members in tables.items())))
+    return "\n".join(_table(name, members) for name, members in tables.items())
 
 
 def _table(section: str, members: list[Key]) -> str:

@@ -121,8 +121,6 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
         yield from _avro(part, record.schema)
     if kind is Format.AVRO_REGISTRY:
         yield from _registry(pipeline.registry)
-    if kind is Format.PROTOBUF and (record.message is None or record.descriptor is None):
-        yield f"{part}.message", "protobuf needs a message and a descriptor"
     if record.timestamps and kind is not Format.JSON:
         yield f"{part}.timestamps", f"{kind.value} has its own timestamps; the units are for json"
 

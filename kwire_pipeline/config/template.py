@@ -15,13 +15,13 @@ from kwire_pipeline.config.declare import Plain, Secret
 from kwire_pipeline.config.document import Document, overlay
 from kwire_pipeline.config.load import (
     Flag,
-    all_problems,
     build,
     build_values,
     overlay_flags,
     read_file,
 )
 from kwire_pipeline.config.model import Pipeline, Problem
+from kwire_pipeline.config.rules import problems
 from kwire_pipeline.config.values import TableFormat
 
 TOPIC: Final = "{topic}"
@@ -64,7 +64,7 @@ class Template:
         build_values(
             attrs.evolve(document, top=example),
             flags,
-            lambda pipeline: (each for each in all_problems(pipeline) if each[0] not in unknown),
+            lambda pipeline: (each for each in problems(pipeline) if each[0] not in unknown),
         )
         return cls(
             build_values(attrs.evolve(document, top=common), flags, problems_of),

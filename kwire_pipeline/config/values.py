@@ -30,7 +30,6 @@ class Format(enum.Enum):
     """One Avro datum without a header, with the schema in the file."""
     AVRO_REGISTRY = "avro-registry"
     """Avro after a magic byte and the id of a schema in a registry."""
-    PROTOBUF = "protobuf"
 
 
 class TimestampUnit(enum.Enum):

@@ -83,8 +83,6 @@ def _fields(
         raise Refusal(f"{part}.schema: {record.format.value} needs a schema")
     if record.format is Format.JSON:
         return parse_ddl(schema, f"{part}.schema"), None
-    if record.format is Format.PROTOBUF:
-        raise Refusal(f"{part}.format: {record.format.value} is not available in this version")
     is_plain = record.format is Format.AVRO
     avro = avro_fields(schema, f"{part}.schema", is_plain=is_plain)
     return avro.kind if isinstance(avro.kind, StructType) else None, avro

@@ -80,30 +80,24 @@ class Tally:
 
     def add(self, batch: Batch, reasons: Mapping[str, int]) -> None:
         self.batches += 1
-        self.rows += batch.rows
-        self.dead_letters += batch.dead_letters
-        self.dropped += batch.dropped
-        self.deletions += batch.deletions
-        self.ignored += batch.ignored
-        self.omitted += batch.omitted
-        self.bytes += batch.bytes
-        self.offsets += batch.offsets
-        self.elapsed_s += batch.elapsed_s
-        self.reasons = merged_reasons(self.reasons, reasons)
+        self._add(batch, reasons)
 
     def merge(self, other: "Tally") -> None:
         """Add the figures of a run of another table."""
         self.batches += other.batches
-        self.rows += other.rows
-        self.dead_letters += other.dead_letters
-        self.dropped += other.dropped
-        self.deletions += other.deletions
-        self.ignored += other.ignored
-        self.omitted += other.omitted
-        self.bytes += other.bytes
-        self.offsets += other.offsets
-        self.elapsed_s += other.elapsed_s
-        self.reasons = merged_reasons(self.reasons, other.reasons)
+        self._add(other, other.reasons)
+
+    def _add(self, figures: "Batch | Tally", reasons: Mapping[str, int]) -> None:
+        self.rows += figures.rows
+        self.dead_letters += figures.dead_letters
+        self.dropped += figures.dropped
+        self.deletions += figures.deletions
+        self.ignored += figures.ignored
+        self.omitted += figures.omitted
+        self.bytes += figures.bytes
+        self.offsets += figures.offsets
+        self.elapsed_s += figures.elapsed_s
+        self.reasons = merged_reasons(self.reasons, reasons)
 
     def words(self) -> list[str]:
         """Return the lines of a final tally."""
