@@ -7,10 +7,8 @@ last transaction of each id in its checkpoints forever: neither vacuum nor the e
 versions removes it. A partition by time is a generated column, which Delta also uses to skip files.
 """
 
-import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 import attrs
@@ -20,36 +18,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Transform
-from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
 from kwire_pipeline.engine.storage import Folder, java_class
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import Version, current
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
-    DISCARDED,
-    FORGOTTEN,
-    KEYS,
-    OWNER,
-    Atomic,
     Mark,
     Origin,
     Size,
     Upkeep,
-    discarded_ids,
-    forget_deletions,
-    forgotten_time,
-    keys_of,
     listed_properties,
     mark_of,
-    own_marks,
-    owners_of,
-    positions_of_rows,
     refuse_partitions,
     session_settings,
     summary_of,
-    valid_marks,
 )
+from kwire_pipeline.tables.versioned import Versioned
 
 LOG: Final = "_delta_log"
 SETTING: Final = "spark.databricks.delta."
@@ -71,7 +56,7 @@ class Metadata:
         return cls(fields["id"], fields["partitionColumns"], fields["configuration"])
 
 
-class DeltaTable(Atomic):
+class DeltaTable(Versioned):
     """A Delta table, identified by its folder."""
 
     def __init__(
@@ -89,7 +74,7 @@ class DeltaTable(Atomic):
         self.name = f"delta.`{self.url}`"
         self._origin = origin
         self._partitions = tuple(map(partition_column, partition_by))
-        self._properties = dict(properties or {})
+        self._chosen_properties = dict(properties or {})
         self._cached_history: tuple[tuple[str, int], list[Version]] | None = None
         """The history up to a version of the table, with the table's id and the version."""
 
@@ -111,7 +96,7 @@ class DeltaTable(Atomic):
         ]
         partitions = ", ".join(f"`{name}`" for name, _, _ in self._partitions)
         partitioned = f" PARTITIONED BY ({partitions})" if partitions else ""
-        listed = listed_properties(self._properties)
+        listed = listed_properties(self._chosen_properties)
         properties = f" TBLPROPERTIES ({listed})" if listed else ""
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(columns)}) USING delta"
@@ -142,18 +127,6 @@ class DeltaTable(Atomic):
         generated = {name for name, _, expression in self._partitions if expression != name}
         return StructType([f for f in self.read().schema.fields if f.name not in generated])
 
-    def owners(self) -> dict[str, str]:
-        return owners_of(self._metadata().properties)
-
-    def add_owner(self, pipeline: str, pipeline_id: str) -> None:
-        self._set_property(f"{OWNER}{pipeline}", pipeline_id)
-
-    def keys(self) -> tuple[str, ...]:
-        return keys_of(self._metadata().properties.get(KEYS))
-
-    def set_keys(self, keys: Sequence[str]) -> None:
-        self._set_property(KEYS, ",".join(keys))
-
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         """Return whether the batch is in the table; its transaction never expires.
 
@@ -169,9 +142,6 @@ class DeltaTable(Atomic):
                 "or run with --adopt (continue after the offsets in the table)"
             )
         return True
-
-    def finish(self, pipeline: str) -> None:
-        """Do nothing: a version is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch in the log, even if RESTORE has undone it.
@@ -203,9 +173,6 @@ class DeltaTable(Atomic):
         )
         return own - effective
 
-    def marks(self, pipeline: str) -> list[Mark]:
-        return own_marks(self._marks(), self._metadata().properties, pipeline)
-
     def append(self, frame: DataFrame, mark: Mark) -> None:
         self._appender(frame).option("txnAppId", mark.pipeline_id).option(
             "txnVersion", mark.batch_id
@@ -227,25 +194,8 @@ class DeltaTable(Atomic):
             }
         merge_changes(self.name, changes, keys, order, settings)
 
-    def forget(self, before: datetime.datetime) -> None:
-        forget_deletions(self, before, partial(self._set_property, FORGOTTEN), self._spark)
-
-    def forgotten_before(self) -> datetime.datetime | None:
-        return forgotten_time(self._metadata().properties.get(FORGOTTEN))
-
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)
-
-    def delete_letters(self, spots: DataFrame) -> int:
-        before = self.read().count()
-        self._origin.delete_spots(self.name, spots)
-        return before - self.read().count()
-
-    def positions(self) -> Offsets:
-        positions = positions_of_rows(self.read(), self._origin)
-        for mark in valid_marks(self._marks(), self._metadata().properties):
-            positions = later(positions, mark.ranges.ends)
-        return positions
 
     def read(self) -> DataFrame:
         return self._spark.read.format("delta").load(self.url)
@@ -275,18 +225,6 @@ class DeltaTable(Atomic):
             self._spark.sql(f"VACUUM {self.name} RETAIN {hours:.3f} HOURS")
         return [f"{before - self._file_count()} files of old versions removed"]
 
-    def check_delete(self) -> None:
-        """Do nothing: rows of a Delta table can be deleted."""
-
-    def delete(self, topics: Sequence[str]) -> None:
-        self._origin.delete_topics(self._spark, self.name, topics)
-
-    def discard_marks(self, pipeline: str) -> None:
-        key = f"{DISCARDED}{pipeline}"
-        ids = {mark.pipeline_id for mark in self._marks()}
-        former = self._metadata().properties.get(key)
-        self._set_property(key, discarded_ids(former, ids, self.marks(pipeline)))
-
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
         """Return a writer of rows in the table's types; columns missing in the rows are null."""
         names = {name.lower() for name in frame.columns}
@@ -308,8 +246,10 @@ class DeltaTable(Atomic):
     def _metadata(self) -> Metadata:
         return Metadata.of(self._snapshot())
 
+    def _properties(self) -> Mapping[str, str]:
+        return self._metadata().properties
+
     def _marks(self) -> list[Mark]:
-        """Return the marks that make up the current state, newest last."""
         return _marks(current(self._history()))
 
     def _history(self) -> list[Version]:

@@ -10,7 +10,6 @@ if another writer has added rows since. So two runs that hold the same lease, on
 pause, cannot both append a batch. Compaction is no conflict, because it adds no rows.
 """
 
-import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
@@ -23,35 +22,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Sort
-from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
 from kwire_pipeline.engine.storage import java_class, texts_of
 from kwire_pipeline.errors import Overtaken, Refusal
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
-    DISCARDED,
-    FORGOTTEN,
-    KEYS,
-    OWNER,
     PIPELINE,
-    Atomic,
     Mark,
     Origin,
     Size,
     Upkeep,
-    discarded_ids,
-    forget_deletions,
-    forgotten_time,
-    keys_of,
     listed_properties,
     mark_of,
-    own_marks,
     owners_of,
-    positions_of_rows,
     summary_of,
-    valid_marks,
 )
+from kwire_pipeline.tables.versioned import Versioned
 
 PROPERTIES: Final = {
     "format-version": "2",
@@ -131,7 +118,7 @@ def is_whole(location: str) -> bool:
     return location.startswith("/") or ":" in location
 
 
-class IcebergTable(Atomic):
+class IcebergTable(Versioned):
     """A table in an Iceberg catalog of the session."""
 
     def __init__(
@@ -150,7 +137,7 @@ class IcebergTable(Atomic):
         self._origin = origin
         self._partition_by = tuple(partition_by)
         self._sort_by = tuple(sort_by)
-        self._properties = {**PROPERTIES, **(properties or {})}
+        self._chosen_properties = {**PROPERTIES, **(properties or {})}
         self._last: Mark | None = None
         """The last batch that this object has written."""
 
@@ -163,7 +150,7 @@ class IcebergTable(Atomic):
         columns = ", ".join(map(sql_column, schema.fields))
         spec = ", ".join(map(str, self._partition_by))
         partitioned = f" PARTITIONED BY ({spec})" if spec else ""
-        properties = listed_properties(self._properties)
+        properties = listed_properties(self._chosen_properties)
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg{partitioned} "
             f"TBLPROPERTIES ({properties})"
@@ -190,18 +177,6 @@ class IcebergTable(Atomic):
     def columns(self) -> StructType:
         return self.read().schema
 
-    def owners(self) -> dict[str, str]:
-        return owners_of(self._own_properties())
-
-    def add_owner(self, pipeline: str, pipeline_id: str) -> None:
-        self._table().updateProperties().set(f"{OWNER}{pipeline}", pipeline_id).commit()
-
-    def keys(self) -> tuple[str, ...]:
-        return keys_of(self._table().properties().get(KEYS))
-
-    def set_keys(self, keys: Sequence[str]) -> None:
-        self._table().updateProperties().set(KEYS, ",".join(keys)).commit()
-
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         batches = _batches(self._table(), mark.pipeline_id)
         # Later batches come first, so the look ends at the first one that is not later.
@@ -211,9 +186,6 @@ class IcebergTable(Atomic):
         if not by_rows or set(self.owners().values()) - {mark.pipeline_id}:
             return False
         return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
-
-    def finish(self, pipeline: str) -> None:
-        """Do nothing: a snapshot is visible as soon as it is committed."""
 
     def last_batch(self, pipeline_id: str) -> int | None:
         return next(_batches(self._table(), pipeline_id), None)
@@ -233,10 +205,6 @@ class IcebergTable(Atomic):
             return missing
         # Changes by key can remove all rows of a batch again.
         return by_rows and not self.keys() and not self.has_batch(mark, by_rows=True)
-
-    def marks(self, pipeline: str) -> list[Mark]:
-        table = self._table()
-        return own_marks(self._marks(table), texts_of(self._spark, table.properties()), pipeline)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         rows = self._with_all_columns(frame)
@@ -287,29 +255,8 @@ class IcebergTable(Atomic):
         merge_changes(self.name, changes, keys, order, properties)
         self._last = mark or self._last
 
-    def forget(self, before: datetime.datetime) -> None:
-        def store(text: str) -> None:
-            self._table().updateProperties().set(FORGOTTEN, text).commit()
-
-        forget_deletions(self, before, store, self._spark)
-
-    def forgotten_before(self) -> datetime.datetime | None:
-        return forgotten_time(self._table().properties().get(FORGOTTEN))
-
     def add(self, frame: DataFrame) -> None:
         self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
-
-    def delete_letters(self, spots: DataFrame) -> int:
-        before = self.read().count()
-        self._origin.delete_spots(self.name, spots)
-        return before - self.read().count()
-
-    def positions(self) -> Offsets:
-        positions = positions_of_rows(self.read(), self._origin)
-        table = self._table()
-        for mark in valid_marks(self._marks(table), texts_of(self._spark, table.properties())):
-            positions = later(positions, mark.ranges.ends)
-        return positions
 
     def read(self) -> DataFrame:
         return self._spark.table(self.name)
@@ -403,25 +350,15 @@ class IcebergTable(Atomic):
     def _metadata(self, name: str) -> DataFrame:
         return self._spark.table(f"{self.name}.{name}")
 
-    def check_delete(self) -> None:
-        """Do nothing: rows of an Iceberg table can be deleted."""
-
-    def delete(self, topics: Sequence[str]) -> None:
-        self._origin.delete_topics(self._spark, self.name, topics)
-
-    def discard_marks(self, pipeline: str) -> None:
-        table = self._table()
-        key = f"{DISCARDED}{pipeline}"
-        ids = {mark.pipeline_id for mark in self._marks(table)}
-        text = discarded_ids(table.properties().get(key), ids, self.marks(pipeline))
-        table.updateProperties().set(key, text).commit()
-
-    def _own_properties(self) -> dict[str, str]:
+    def _properties(self) -> dict[str, str]:
         return texts_of(self._spark, self._table().properties())
 
-    def _marks(self, table: JavaObject) -> list[Mark]:
-        """Return the marks in the current state, newest last."""
-        marks = [mark_of(texts_of(self._spark, each.summary())) for each in current(table)]
+    def _set_property(self, key: str, text: str) -> None:
+        self._table().updateProperties().set(key, text).commit()
+
+    def _marks(self) -> list[Mark]:
+        snapshots = current(self._table())
+        marks = [mark_of(texts_of(self._spark, each.summary())) for each in snapshots]
         return [mark for mark in reversed(marks) if mark is not None]
 
     def _table(self) -> JavaObject:

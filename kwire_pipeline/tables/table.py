@@ -7,7 +7,7 @@ are in the table. Marks can expire; then the offsets in the rows are the proof.
 import datetime
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -174,11 +174,6 @@ def discarded_ids(former: str | None, all_ids: Collection[str], own: Iterable[Ma
         pipeline_id for pipeline_id in (former or "").split(",") if pipeline_id in all_ids
     }
     return ",".join(sorted(earlier_ids | {mark.pipeline_id for mark in own}))
-
-
-def keys_of(text: str | None) -> tuple[str, ...]:
-    """Return the columns named in a table property."""
-    return tuple(text.split(",")) if text else ()
 
 
 def owners_of(properties: Mapping[str, str]) -> dict[str, str]:
@@ -380,27 +375,6 @@ def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) ->
 def older_deletions(before: datetime.datetime) -> str:
     """Return the SQL condition that a deletion was written before a time."""
     return f"`{REMEMBERED}` < TIMESTAMP '{before.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}Z'"
-
-
-def forgotten_time(text: str | None) -> datetime.datetime | None:
-    """Return the time in the property of a table of deletions."""
-    return None if text is None else datetime.datetime.fromisoformat(text)
-
-
-def forget_deletions(
-    table: "Table", before: datetime.datetime, store: Callable[[str], None], spark: SparkSession
-) -> None:
-    """Forget the deletions that were written before a time.
-
-    The time is stored first, so that a run that ends in between never leaves deletions forgotten
-    without a trace.
-    """
-    older = older_deletions(before)
-    if table.read().where(older).isEmpty():
-        return
-    former = table.forgotten_before()
-    store(max(before, former or before).isoformat())
-    spark.sql(f"DELETE FROM {table.name} WHERE {older}")
 
 
 class Table(Letters, Protocol):

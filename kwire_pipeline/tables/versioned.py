@@ -1,0 +1,109 @@
+"""The common part of Iceberg and Delta tables, whose commits are versions with marks.
+
+Their properties store what belongs to the whole table: the pipelines that write it, the rule of
+changes by key, marks that a new start has invalidated, and the age of forgotten deletions.
+"""
+
+import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kwire_pipeline.engine.offsets import Offsets, later
+from kwire_pipeline.tables.table import (
+    DISCARDED,
+    FORGOTTEN,
+    KEYS,
+    OWNER,
+    Atomic,
+    Mark,
+    Origin,
+    discarded_ids,
+    older_deletions,
+    own_marks,
+    owners_of,
+    positions_of_rows,
+    valid_marks,
+)
+
+
+class Versioned(Atomic, ABC):
+    """A table with properties, and with a mark in each version that a batch made."""
+
+    name: str
+    _spark: SparkSession
+    _origin: Origin
+
+    @abstractmethod
+    def read(self) -> DataFrame: ...
+
+    @abstractmethod
+    def _properties(self) -> Mapping[str, str]:
+        """Return the current properties of the table."""
+
+    @abstractmethod
+    def _set_property(self, key: str, text: str) -> None: ...
+
+    @abstractmethod
+    def _marks(self) -> list[Mark]:
+        """Return the marks that make up the current state, newest last."""
+
+    def owners(self) -> dict[str, str]:
+        return owners_of(self._properties())
+
+    def add_owner(self, pipeline: str, pipeline_id: str) -> None:
+        self._set_property(f"{OWNER}{pipeline}", pipeline_id)
+
+    def keys(self) -> tuple[str, ...]:
+        text = self._properties().get(KEYS)
+        return tuple(text.split(",")) if text else ()
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        self._set_property(KEYS, ",".join(keys))
+
+    def finish(self, pipeline: str) -> None:
+        """Do nothing: a version is visible as soon as it is committed."""
+
+    def marks(self, pipeline: str) -> list[Mark]:
+        return own_marks(self._marks(), self._properties(), pipeline)
+
+    def positions(self) -> Offsets:
+        positions = positions_of_rows(self.read(), self._origin)
+        for mark in valid_marks(self._marks(), self._properties()):
+            positions = later(positions, mark.ranges.ends)
+        return positions
+
+    def forget(self, before: datetime.datetime) -> None:
+        """Forget deletions that were written before a time.
+
+        The time is stored first, so that a run that ends in between never leaves deletions
+        forgotten without a trace.
+        """
+        older = older_deletions(before)
+        if self.read().where(older).isEmpty():
+            return
+        former = self.forgotten_before()
+        self._set_property(FORGOTTEN, max(before, former or before).isoformat())
+        self._spark.sql(f"DELETE FROM {self.name} WHERE {older}")
+
+    def forgotten_before(self) -> datetime.datetime | None:
+        text = self._properties().get(FORGOTTEN)
+        return None if text is None else datetime.datetime.fromisoformat(text)
+
+    def delete_letters(self, spots: DataFrame) -> int:
+        before = self.read().count()
+        self._origin.delete_spots(self.name, spots)
+        return before - self.read().count()
+
+    def check_delete(self) -> None:
+        """Do nothing: the rows of a versioned table can be deleted."""
+
+    def delete(self, topics: Sequence[str]) -> None:
+        self._origin.delete_topics(self._spark, self.name, topics)
+
+    def discard_marks(self, pipeline: str) -> None:
+        key = f"{DISCARDED}{pipeline}"
+        ids = {mark.pipeline_id for mark in self._marks()}
+        text = discarded_ids(self._properties().get(key), ids, self.marks(pipeline))
+        self._set_property(key, text)
