@@ -18,7 +18,7 @@ from kwire.testing import SchemaRegistry
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.config.load import load
 from kwire_pipeline.config.model import Registry
-from kwire_pipeline.config.values import Evolution, Format
+from kwire_pipeline.config.values import Evolution, Format, Mode, TableFormat
 from tests.support.avro_bytes import OLDER, ORDER, older_order, order, text, with_id
 
 
@@ -52,6 +52,47 @@ def test_undeclared_fields_go_to_the_rescue_column(scene: Scene) -> None:
     rows = {row.id: row.rescued for row in scene.rows()}
     assert json.loads(rows.pop(2)) == {"extra": {"a": [1, "x"]}, "b": "1"}
     assert rows == {1: None, 3: None}
+    assert scene.verify().is_clean
+
+
+NESTED = "id BIGINT, part STRUCT<n: INT{0}>, parts ARRAY<STRUCT<n: INT{0}>>"
+"""A schema, with room for another field in each struct."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        (TableFormat.ICEBERG, Mode.APPEND),
+        (TableFormat.DELTA, Mode.UPSERT),
+        pytest.param(TableFormat.ICEBERG, Mode.UPSERT, marks=pytest.mark.long),
+        pytest.param(TableFormat.DELTA, Mode.APPEND, marks=pytest.mark.long),
+        pytest.param(TableFormat.PARQUET, Mode.APPEND, marks=pytest.mark.long),
+    ],
+)
+def test_fields_of_structs_are_added_to_the_table(
+    scene: Scene, kind: TableFormat, mode: Mode
+) -> None:
+    """A later file without them writes null there."""
+    table = attrs.evolve(
+        scene.pipeline.table,
+        format=kind,
+        warehouse=str(scene.folder / "lake"),
+        partition_by=(),
+        mode=mode,
+        keys=("id",) if mode is Mode.UPSERT else (),
+        evolution=Evolution.ADDITIVE,
+    )
+    for number, field in enumerate(("", ", city: STRING", "")):
+        value = attrs.evolve(scene.pipeline.value, schema=NESTED.format(field))
+        scene.pipeline = attrs.evolve(scene.pipeline, table=table, value=value)
+        part = {"n": number, "city": "x"}
+        send(scene, [(None, json.dumps({"id": number, "part": part, "parts": [part]}).encode())])
+        assert scene.run().rows == 1
+    for row in scene.rows():
+        expected = (row.id, "x" if row.id == 1 else None)
+        assert (row.part.n, row.part.city) == expected
+        assert [(part.n, part.city) for part in row.parts] == [expected]
+    assert len(scene.rows()) == 3
     assert scene.verify().is_clean
 
 

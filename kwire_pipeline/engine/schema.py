@@ -1,10 +1,16 @@
-"""The comparison of the rows' schema with the table's. Plain data only."""
+"""The rows' schema and the table's: their differences, and rows in the types of the table.
 
-from collections.abc import Sequence
+Rules of this file: fields are compared by name, ignoring case, at the top and in structs, arrays
+and maps.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from kwire_pipeline.config.values import Evolution
@@ -55,14 +61,36 @@ def _quote(name: str) -> str:
 
 
 @attrs.frozen
+class Place:
+    """A column, or a field in one, and a type for it."""
+
+    path: tuple[str, ...]
+    """The names from the top; the parts of arrays and maps are ``element`` and ``value``."""
+    type: DataType
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def sql_name(self) -> str:
+        return ".".join(map(_quote, self.path))
+
+    @property
+    def sql(self) -> str:
+        """The name and type as SQL."""
+        return f"{self.sql_name} {sql_type(self.type)}"
+
+
+@attrs.define
 class Difference:
     """The changes that a table needs in order to accept the rows."""
 
-    added: tuple[StructField, ...] = ()
-    widened: tuple[StructField, ...] = ()
-    """The columns to widen, each with its new type."""
-    conflicts: tuple[str, ...] = ()
-    """The columns whose type cannot be changed, each with a description."""
+    added: list[Place] = attrs.field(factory=list)
+    widened: list[Place] = attrs.field(factory=list)
+    """The columns and fields to widen, each with its new type."""
+    conflicts: list[str] = attrs.field(factory=list)
+    """The columns and fields whose type cannot be changed, each with a description."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.widened or self.conflicts)
@@ -70,30 +98,114 @@ class Difference:
     def words(self) -> list[str]:
         """Return a line for each change."""
         return [
-            *(f"add {field.name} {field.dataType.simpleString()}" for field in self.added),
-            *(f"widen {field.name} to {field.dataType.simpleString()}" for field in self.widened),
+            *(f"add {place.name} {place.type.simpleString()}" for place in self.added),
+            *(f"widen {place.name} to {place.type.simpleString()}" for place in self.widened),
             *self.conflicts,
         ]
 
+    def compare(self, path: tuple[str, ...], own: DataType, other: DataType) -> None:
+        """Add what the table's type at a place lacks for values of another type."""
+        match own, other:
+            case StructType(), StructType():
+                names = _by_lower_name(own)
+                for field in other.fields:
+                    former = names.get(field.name.lower())
+                    if former is None:
+                        self.added.append(Place((*path, field.name), field.dataType))
+                    else:
+                        self.compare((*path, former.name), former.dataType, field.dataType)
+            case ArrayType(), ArrayType():
+                self.compare((*path, "element"), own.elementType, other.elementType)
+            case MapType(), MapType() if own.keyType == other.keyType:
+                self.compare((*path, "value"), own.valueType, other.valueType)
+            case _ if _same(own, other) or _narrower(other, own):
+                pass
+            case _ if _narrower(own, other):
+                self.widened.append(Place(path, other))
+            case _:
+                self.conflicts.append(
+                    f"{'.'.join(path)} is {own.simpleString()} in the table and "
+                    f"{other.simpleString()} in the rows"
+                )
+
 
 def difference(table: StructType, rows: StructType) -> Difference:
-    """Compare two schemas by name, ignoring case; columns missing in ``rows`` will be null."""
-    columns = {field.name.lower(): field for field in table.fields}
-    added, widened, conflicts = [], [], []
-    for field in rows.fields:
-        column = columns.get(field.name.lower())
-        if column is None:
-            added.append(field)
-        elif _same(column.dataType, field.dataType) or _narrower(field.dataType, column.dataType):
-            continue
-        elif _narrower(column.dataType, field.dataType):
-            widened.append(field)
+    """Compare two schemas; columns and fields that are missing in ``rows`` will be null."""
+    changes = Difference()
+    changes.compare((), table, rows)
+    return changes
+
+
+def in_types_of(rows: StructType, table: StructType) -> Iterator[Column]:
+    """Yield the table's columns for rows, which may lack some of them."""
+    names = _by_lower_name(rows)
+    for field in table.fields:
+        own = names.get(field.name.lower())
+        if own is None:
+            yield F.lit(None).cast(field.dataType).alias(field.name)
         else:
-            conflicts.append(
-                f"{field.name} is {column.dataType.simpleString()} in the table and "
-                f"{field.dataType.simpleString()} in the rows"
+            column = F.col(_quote(own.name))
+            yield _in_type(column, own.dataType, field.dataType).alias(field.name)
+
+
+def _in_type(column: Column, own: DataType, table: DataType) -> Column:
+    """Return a value in the table's type, with its fields by name; Spark's cast counts them."""
+    if _same(own, table):
+        return column
+    match own, table:
+        case StructType(), StructType():
+            names = _by_lower_name(own)
+            fields = []
+            for field in table.fields:
+                former = names.get(field.name.lower())
+                if former is None:
+                    value = F.lit(None).cast(field.dataType)
+                else:
+                    inner = column.getField(former.name)
+                    value = _in_type(inner, former.dataType, field.dataType)
+                fields.append(value.alias(field.name))
+            return F.when(column.isNotNull(), F.struct(*fields))
+        case ArrayType(), ArrayType():
+            kinds = own.elementType, table.elementType
+            return F.transform(column, lambda item: _in_type(item, *kinds))
+        case MapType(), MapType():
+            types = own.valueType, table.valueType
+            return F.transform_values(column, lambda _, value: _in_type(value, *types))
+    return column.cast(table)
+
+
+def with_fields(table: StructType, added: Iterable[Place]) -> StructType:
+    """Return a table's columns with the added ones."""
+    kind: DataType = table
+    for place in added:
+        kind = _with_field(kind, place.path, place.type)
+    assert isinstance(kind, StructType)
+    return kind
+
+
+def _with_field(kind: DataType, path: Sequence[str], type_: DataType) -> DataType:
+    match kind:
+        case ArrayType():
+            return ArrayType(_with_field(kind.elementType, path[1:], type_), kind.containsNull)
+        case MapType():
+            value = _with_field(kind.valueType, path[1:], type_)
+            return MapType(kind.keyType, value, kind.valueContainsNull)
+        case StructType() if len(path) > 1:
+            return StructType(
+                [
+                    StructField(f.name, _with_field(f.dataType, path[1:], type_), f.nullable)
+                    if f.name == path[0]
+                    else f
+                    for f in kind.fields
+                ]
             )
-    return Difference(tuple(added), tuple(widened), tuple(conflicts))
+        case StructType():
+            return StructType([*kind.fields, StructField(path[0], type_)])
+    raise ValueError(f"{kind.simpleString()} has no fields")
+
+
+def _by_lower_name(kind: StructType) -> dict[str, StructField]:
+    return {field.name.lower(): field for field in kind.fields}
 
 
 def check(changes: Difference, evolution: Evolution, table: str) -> None:
@@ -106,8 +218,8 @@ def check(changes: Difference, evolution: Evolution, table: str) -> None:
         _refuse(changes.added, "new", "additive", table)
 
 
-def _refuse(fields: Sequence[StructField], adjective: str, evolution: str, table: str) -> None:
-    names = ", ".join(field.name for field in fields)
+def _refuse(places: Sequence[Place], adjective: str, evolution: str, table: str) -> None:
+    names = ", ".join(place.name for place in places)
     raise Refusal(
         f"{table} lacks {adjective} columns of the schema ({names}): set table.evolution to "
         f"{evolution}, or change the table yourself"

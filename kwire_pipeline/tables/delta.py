@@ -14,11 +14,10 @@ from typing import Final
 import attrs
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Transform
-from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
+from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import Folder, java_class
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import Version, current
@@ -105,15 +104,11 @@ class DeltaTable(Versioned):
 
     def evolve(self, changes: Difference) -> None:
         if changes.added:
-            added = ", ".join(sql_column(field) for field in changes.added)
+            added = ", ".join(place.sql for place in changes.added)
             self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMNS ({added})")
         if changes.widened:
             self._set_property(WIDENING, "true")
-        for field in changes.widened:
-            self._spark.sql(
-                f"ALTER TABLE {self.name} ALTER COLUMN `{field.name}` TYPE "
-                f"{sql_type(field.dataType)}"
-            )
+        self._widen(changes)
 
     def check_partitions(self) -> None:
         chosen = [name for name, _, _ in self._partitions]
@@ -192,7 +187,7 @@ class DeltaTable(Versioned):
                 f"{SETTING}write.txnVersion": str(mark.batch_id),
                 f"{SETTING}commitInfo.userMetadata": json.dumps(summary_of(mark)),
             }
-        merge_changes(self.name, changes, keys, order, settings)
+        merge_changes(self.name, self._changes_in_own_types(changes), keys, order, settings)
 
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)
@@ -226,14 +221,7 @@ class DeltaTable(Versioned):
         return [f"{before - self._file_count()} files of old versions removed"]
 
     def _appender(self, frame: DataFrame) -> DataFrameWriter:
-        """Return a writer of rows in the table's types; columns missing in the rows are null."""
-        names = {name.lower() for name in frame.columns}
-        columns = []
-        for field in self.columns().fields:
-            is_there = field.name.lower() in names
-            column = F.col(f"`{field.name}`") if is_there else F.lit(None)
-            columns.append(column.cast(field.dataType).alias(field.name))
-        return frame.select(*columns).write.format("delta").mode("append")
+        return self._in_own_types(frame).write.format("delta").mode("append")
 
     def _file_count(self) -> int:
         """Return the number of files in the folder, without those of the log."""

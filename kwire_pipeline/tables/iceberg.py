@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Sort
-from kwire_pipeline.engine.schema import Difference, sql_column, sql_type
+from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import java_class, texts_of
 from kwire_pipeline.errors import Overtaken, Refusal
 from kwire_pipeline.tables.merge import merge_changes
@@ -160,13 +160,9 @@ class IcebergTable(Versioned):
             self._spark.sql(f"ALTER TABLE {self.name} WRITE ORDERED BY {order}")
 
     def evolve(self, changes: Difference) -> None:
-        for field in changes.added:
-            self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMN {sql_column(field)}")
-        for field in changes.widened:
-            self._spark.sql(
-                f"ALTER TABLE {self.name} ALTER COLUMN `{field.name}` TYPE "
-                f"{sql_type(field.dataType)}"
-            )
+        for place in changes.added:
+            self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMN {place.sql}")
+        self._widen(changes)
 
     def check_partitions(self) -> None:
         """Do nothing: the table keeps its partition spec, which other tools may have changed."""
@@ -207,7 +203,7 @@ class IcebergTable(Versioned):
         return by_rows and not self.keys() and not self.has_batch(mark, by_rows=True)
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        rows = self._with_all_columns(frame)
+        rows = self._in_own_types(frame)
         for attempt in range(1, TRIES + 1):
             writer = rows.writeTo(self.name).option("fanout-enabled", "true")
             for key, text in summary_of(mark).items():
@@ -252,11 +248,11 @@ class IcebergTable(Versioned):
         if mark is not None:
             self._state_without(mark)
             properties = {f"{SNAPSHOT_PROPERTY}{key}": t for key, t in summary_of(mark).items()}
-        merge_changes(self.name, changes, keys, order, properties)
+        merge_changes(self.name, self._changes_in_own_types(changes), keys, order, properties)
         self._last = mark or self._last
 
     def add(self, frame: DataFrame) -> None:
-        self._with_all_columns(frame).writeTo(self.name).option("fanout-enabled", "true").append()
+        self._in_own_types(frame).writeTo(self.name).option("fanout-enabled", "true").append()
 
     def read(self) -> DataFrame:
         return self._spark.table(self.name)
@@ -328,16 +324,6 @@ class IcebergTable(Versioned):
             arguments.append("prefix_listing => true")
         removed = self._spark.sql(self._procedure("remove_orphan_files", *arguments)).count()
         return [f"{row[0]} data files of old snapshots removed", f"{removed} orphan files removed"]
-
-    def _with_all_columns(self, frame: DataFrame) -> DataFrame:
-        """Return the frame with null in the columns that only the table has."""
-        names = {name.lower() for name in frame.columns}
-        absent = {
-            field.name: F.lit(None).cast(field.dataType)
-            for field in self.columns().fields
-            if field.name.lower() not in names
-        }
-        return frame.withColumns(absent)
 
     def _call(self, procedure: str, *arguments: str) -> Row:
         return self._spark.sql(self._procedure(procedure, *arguments)).collect()[0]

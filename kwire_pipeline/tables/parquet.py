@@ -23,7 +23,7 @@ from pyspark.sql.types import DateType, IntegerType, StringType, StructField, St
 
 from kwire_pipeline.config.values import Partition, Transform
 from kwire_pipeline.engine.offsets import Offsets, Ranges, later
-from kwire_pipeline.engine.schema import Difference
+from kwire_pipeline.engine.schema import Difference, with_fields
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.table import (
@@ -118,8 +118,8 @@ class ParquetTable(Atomic):
     def evolve(self, changes: Difference) -> None:
         if changes.widened:
             raise Refusal(f"{self.name}: columns of Parquet cannot be widened: choose a new table")
-        fields = [*self._columns().fields, *changes.added]
-        self._meta.write(FILE, attrs.evolve(self._read(), columns=StructType(fields).json()).dump())
+        columns = with_fields(self._columns(), changes.added).json()
+        self._meta.write(FILE, attrs.evolve(self._read(), columns=columns).dump())
 
     def check_partitions(self) -> None:
         """Check that the folder layout matches the file, because readers accept only one layout."""

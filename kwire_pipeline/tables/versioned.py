@@ -9,8 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from kwire_pipeline.engine.offsets import Offsets, later
+from kwire_pipeline.engine.schema import Difference, in_types_of, sql_type
 from kwire_pipeline.tables.table import (
     DISCARDED,
     FORGOTTEN,
@@ -37,6 +40,9 @@ class Versioned(Atomic, ABC):
 
     @abstractmethod
     def read(self) -> DataFrame: ...
+
+    @abstractmethod
+    def columns(self) -> StructType: ...
 
     @abstractmethod
     def _properties(self) -> Mapping[str, str]:
@@ -90,6 +96,24 @@ class Versioned(Atomic, ABC):
     def forgotten_before(self) -> datetime.datetime | None:
         text = self._properties().get(FORGOTTEN)
         return None if text is None else datetime.datetime.fromisoformat(text)
+
+    def _widen(self, changes: Difference) -> None:
+        for place in changes.widened:
+            self._spark.sql(
+                f"ALTER TABLE {self.name} ALTER COLUMN {place.sql_name} TYPE {sql_type(place.type)}"
+            )
+
+    def _in_own_types(self, frame: DataFrame) -> DataFrame:
+        """Return rows in the table's types; columns and fields that the rows lack are null."""
+        return frame.select(*in_types_of(frame.schema, self.columns()))
+
+    def _changes_in_own_types(self, changes: DataFrame) -> DataFrame:
+        """Return changes by key in the table's types, without columns that they lack."""
+        names = {name.lower() for name in changes.columns}
+        own = StructType([f for f in self.columns().fields if f.name.lower() in names])
+        own_names = {name.lower() for name in own.names}
+        rest = [F.col(f"`{n}`") for n in changes.columns if n.lower() not in own_names]
+        return changes.select(*in_types_of(changes.schema, own), *rest)
 
     def delete_letters(self, spots: DataFrame) -> int:
         before = self.read().count()

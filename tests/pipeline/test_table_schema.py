@@ -16,7 +16,14 @@ from pyspark.sql.types import (
 )
 
 from kwire_pipeline.config.values import Evolution
-from kwire_pipeline.engine.schema import check, difference, parse_ddl, sql_column
+from kwire_pipeline.engine.schema import (
+    check,
+    difference,
+    in_types_of,
+    parse_ddl,
+    sql_column,
+    with_fields,
+)
 from kwire_pipeline.errors import Refusal
 
 TABLE = StructType(
@@ -54,6 +61,63 @@ def test_changes_are_allowed_by_name() -> None:
     check(added, Evolution.ADDITIVE, "t")
     with pytest.raises(Refusal, match=r"table\.evolution to additive"):
         check(added, Evolution.FREEZE, "t")
+
+
+def nested(**types: DataType) -> DataType:
+    """Return rows in all kinds of nesting: a struct, in an array, and in a map."""
+    part = rows(**types)
+    return rows(part=part, parts=ArrayType(part), by_name=MapType(StringType(), part))
+
+
+def test_fields_of_structs_in_any_nesting_are_added_and_widened() -> None:
+    """Fields that the rows lack stay, and narrower ones fit."""
+    table = rows(a=nested(id=LongType(), n=IntegerType(), old=StringType()))
+    changes = difference(table, rows(a=nested(ID=IntegerType(), n=LongType(), city=StringType())))
+    places = ("part", "parts.element", "by_name.value")
+    assert changes.words() == [
+        *(f"add a.{place}.city string" for place in places),
+        *(f"widen a.{place}.n to bigint" for place in places),
+    ]
+    with pytest.raises(
+        Refusal, match=r"lacks new columns of the schema \(a\.part\.city, a\.parts\."
+    ):
+        check(difference(table, rows(a=nested(city=StringType()))), Evolution.FREEZE, "t")
+    changes = difference(table, rows(a=nested(id=StringType())))
+    assert changes.conflicts[0] == "a.part.id is bigint in the table and string in the rows"
+
+
+def test_rows_get_the_types_of_a_table_with_more_fields(spark: SparkSession) -> None:
+    part = "struct<n: int, `a.b`: string>"
+    own = parse_ddl(
+        f"A struct<id: int, part: {part}, parts: array<{part}>, by_name: map<string, {part}>>",
+        "rows",
+    )
+    whole = (1, (2, "x"), [(3, None), None], {"k": (4, "y")})
+    frame = spark.createDataFrame([(whole,), ((5, None, None, None),), (None,)], own)
+    part = "struct<old: string, `A.b`: string, n: bigint>"
+    kind = parse_ddl(
+        f"a struct<parts: array<{part}>, by_name: map<string, {part}>, part: {part}, id: bigint>, "
+        "b int",
+        "table",
+    )
+    fitted = frame.select(*in_types_of(frame.schema, kind))
+    assert fitted.columns == ["a", "b"]
+    assert fitted.schema["a"].dataType.simpleString() == kind["a"].dataType.simpleString()
+    first, second, third = (row.a and row.a.asDict(recursive=True) for row in fitted.collect())
+    assert first == {
+        "id": 1,
+        "part": {"old": None, "A.b": "x", "n": 2},
+        "parts": [{"old": None, "A.b": None, "n": 3}, None],
+        "by_name": {"k": {"old": None, "A.b": "y", "n": 4}},
+    }
+    assert second == {"id": 5, "part": None, "parts": None, "by_name": None}
+    assert third is None
+
+
+def test_nested_fields_are_added_to_the_type_of_a_folder() -> None:
+    table = rows(a=nested(id=LongType()))
+    grown = with_fields(table, difference(table, rows(b=LongType(), a=nested(n=LongType()))).added)
+    assert grown == rows(a=nested(id=LongType(), n=LongType()), b=LongType())
 
 
 def test_another_type_is_refused_under_any_evolution() -> None:
