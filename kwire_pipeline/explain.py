@@ -60,6 +60,7 @@ NO_MAVEN: Final = re.compile(
     r"Host repo1\.maven\.org not found|[Ss]erver access error .*repo1\.maven\.org"
 )
 THROWN: Final = re.compile(r'^Exception in thread "main" ([\w.$]+): (.*)', re.MULTILINE)
+CAUSE: Final = re.compile(r"^Caused by: ([\w.$]+): (.*)", re.MULTILINE)
 BAD_VALUES: Final = (
     "org.apache.spark.SparkException",
     "java.lang.IllegalArgumentException",
@@ -176,8 +177,9 @@ def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
                 "where it can and set spark.jars to DIR"
             )
         return Refusal(f"Maven has no {names}: correct spark.packages, or set spark.jars")
-    if thrown := THROWN.search(text):
-        kind, message = thrown.groups()
+    # An exception without a message of its own has one in its innermost cause.
+    if thrown := THROWN.findall(text) or CAUSE.findall(text)[-1:]:
+        kind, message = thrown[0]
         if kind in BAD_VALUES:
             return Refusal(f"Spark does not start: {message}: correct the section spark")
         return Failure(f"Spark ended while it started: {kind}: {message}")

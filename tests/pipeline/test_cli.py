@@ -485,9 +485,27 @@ Error: A fatal exception has occurred. Program will exit.
 """
 
 
+NO_HOST = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Exception in thread "main" java.lang.ExceptionInInitializerError
+\tat org.apache.spark.deploy.SparkSubmitArguments.<init>(SparkSubmitArguments.scala:100)
+Caused by: java.net.UnknownHostException: box: box: Name or service not known
+\tat java.base/java.net.InetAddress.getLocalHost(InetAddress.java:1671)
+\t... 10 more
+Caused by: java.net.UnknownHostException: box: Name or service not known
+\t... 17 more
+"""
+
+
 @pytest.mark.parametrize(
     ("output", "kind", "reason"),
     [
+        (
+            NO_HOST,
+            Failure,
+            "Spark ended while it started: java.net.UnknownHostException: box: Name or service not "
+            "known",
+        ),
         (
             UNRESOLVED,
             Refusal,
