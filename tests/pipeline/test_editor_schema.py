@@ -73,8 +73,8 @@ def test_forms_that_load_are_accepted(line: str) -> None:
     ],
 )
 def test_wrong_keys_and_values_are_marked(old: str, new: str, problem: str) -> None:
-    found = problems(SMALLEST.replace(old, new, 1))
-    assert any(problem in message for message in found), found
+    messages = problems(SMALLEST.replace(old, new, 1))
+    assert any(problem in message for message in messages), messages
 
 
 def test_command_prints_the_meaning_of_every_key(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def test_changes_are_allowed_by_name() -> None:
         check(added, Evolution.FREEZE, "t")
 
 
-def nested(**types: DataType) -> DataType:
+def with_structs(**types: DataType) -> DataType:
     """Return rows in all kinds of nesting: a struct, in an array, and in a map."""
     part = rows(**types)
     return rows(part=part, parts=ArrayType(part), by_name=MapType(StringType(), part))
@@ -71,8 +71,8 @@ def nested(**types: DataType) -> DataType:
 
 def test_fields_of_structs_in_any_nesting_are_added_and_widened() -> None:
     """Fields that the rows lack stay, and narrower ones fit."""
-    table = rows(a=nested(id=LongType(), n=IntegerType(), old=StringType()))
-    changes = difference(table, rows(a=nested(ID=IntegerType(), n=LongType(), city=StringType())))
+    table = rows(a=with_structs(id=LongType(), n=IntegerType(), old=StringType()))
+    changes = difference(table, rows(a=with_structs(ID=IntegerType(), n=LongType(), city=StringType())))
     places = ("part", "parts.element", "by_name.value")
     assert changes.words() == [
         *(f"add a.{place}.city string" for place in places),
@@ -81,8 +81,8 @@ def test_fields_of_structs_in_any_nesting_are_added_and_widened() -> None:
     with pytest.raises(
         Refusal, match=r"lacks new columns of the schema \(a\.part\.city, a\.parts\."
     ):
-        check(difference(table, rows(a=nested(city=StringType()))), Evolution.FREEZE, "t")
-    changes = difference(table, rows(a=nested(id=StringType())))
+        check(difference(table, rows(a=with_structs(city=StringType()))), Evolution.FREEZE, "t")
+    changes = difference(table, rows(a=with_structs(id=StringType())))
     assert changes.conflicts[0] == "a.part.id is bigint in the table and string in the rows"
 
 
@@ -115,9 +115,9 @@ def test_rows_get_the_types_of_a_table_with_more_fields(spark: SparkSession) -> 
 
 
 def test_nested_fields_are_added_to_the_type_of_a_folder() -> None:
-    table = rows(a=nested(id=LongType()))
-    grown = with_fields(table, difference(table, rows(b=LongType(), a=nested(n=LongType()))).added)
-    assert grown == rows(a=nested(id=LongType(), n=LongType()), b=LongType())
+    table = rows(a=with_structs(id=LongType()))
+    grown = with_fields(table, difference(table, rows(b=LongType(), a=with_structs(n=LongType()))).added)
+    assert grown == rows(a=with_structs(id=LongType(), n=LongType()), b=LongType())
 
 
 def test_another_type_is_refused_under_any_evolution() -> None:
