@@ -118,7 +118,7 @@ class Difference:
                 self.compare((*path, "element"), own.elementType, other.elementType)
             case MapType(), MapType() if own.keyType == other.keyType:
                 self.compare((*path, "value"), own.valueType, other.valueType)
-            case _ if _same(own, other) or _narrower(other, own):
+            case _ if is_same(own, other) or _narrower(other, own):
                 pass
             case _ if _narrower(own, other):
                 self.widened.append(Place(path, other))
@@ -150,7 +150,7 @@ def in_types_of(rows: StructType, table: StructType) -> Iterator[Column]:
 
 def _in_type(column: Column, own: DataType, table: DataType) -> Column:
     """Return a value in the table's type, with its fields by name; Spark's cast counts them."""
-    if _same(own, table):
+    if is_same(own, table):
         return column
     match own, table:
         case StructType(), StructType():
@@ -226,7 +226,8 @@ def _refuse(places: Sequence[Place], adjective: str, evolution: str, table: str)
     )
 
 
-def _same(type_: DataType, other: DataType) -> bool:
+def is_same(type_: DataType, other: DataType) -> bool:
+    """Return whether two types differ at most in which values may be null."""
     return type_.simpleString() == other.simpleString()
 
 

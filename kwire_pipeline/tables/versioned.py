@@ -9,11 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.engine.offsets import Offsets, later
-from kwire_pipeline.engine.schema import Difference, in_types_of, sql_type
+from kwire_pipeline.engine.schema import Difference, in_types_of, is_same, sql_type
 from kwire_pipeline.tables.table import (
     DISCARDED,
     FORGOTTEN,
@@ -104,16 +103,21 @@ class Versioned(Atomic, ABC):
             )
 
     def _in_own_types(self, frame: DataFrame) -> DataFrame:
-        """Return rows in the table's types; columns and fields that the rows lack are null."""
-        return frame.select(*in_types_of(frame.schema, self.columns()))
+        """Return rows in the table's types; columns and fields that the rows lack are null.
+
+        Most rows have these types already; each expression would take several calls to the JVM.
+        """
+        rows, table = frame.schema, self.columns()
+        return frame if is_same(rows, table) else frame.select(*in_types_of(rows, table))
 
     def _changes_in_own_types(self, changes: DataFrame) -> DataFrame:
         """Return changes by key in the table's types, without columns that they lack."""
-        names = {name.lower() for name in changes.columns}
-        own = StructType([f for f in self.columns().fields if f.name.lower() in names])
-        own_names = {name.lower() for name in own.names}
-        rest = [F.col(f"`{n}`") for n in changes.columns if n.lower() not in own_names]
-        return changes.select(*in_types_of(changes.schema, own), *rest)
+        names = {field.name.lower(): field for field in self.columns().fields}
+        own = [names.get(field.name.lower(), field) for field in changes.schema.fields]
+        table = StructType(own)
+        if is_same(changes.schema, table):
+            return changes
+        return changes.select(*in_types_of(changes.schema, table))
 
     def delete_letters(self, spots: DataFrame) -> int:
         before = self.read().count()

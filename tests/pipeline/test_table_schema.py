@@ -72,7 +72,9 @@ def with_structs(**types: DataType) -> DataType:
 def test_fields_of_structs_in_any_nesting_are_added_and_widened() -> None:
     """Fields that the rows lack stay, and narrower ones fit."""
     table = rows(a=with_structs(id=LongType(), n=IntegerType(), old=StringType()))
-    changes = difference(table, rows(a=with_structs(ID=IntegerType(), n=LongType(), city=StringType())))
+    changes = difference(
+        table, rows(a=with_structs(ID=IntegerType(), n=LongType(), city=StringType()))
+    )
     places = ("part", "parts.element", "by_name.value")
     assert changes.words() == [
         *(f"add a.{place}.city string" for place in places),
@@ -116,7 +118,9 @@ def test_rows_get_the_types_of_a_table_with_more_fields(spark: SparkSession) -> 
 
 def test_nested_fields_are_added_to_the_type_of_a_folder() -> None:
     table = rows(a=with_structs(id=LongType()))
-    grown = with_fields(table, difference(table, rows(b=LongType(), a=with_structs(n=LongType()))).added)
+    grown = with_fields(
+        table, difference(table, rows(b=LongType(), a=with_structs(n=LongType()))).added
+    )
     assert grown == rows(a=with_structs(id=LongType(), n=LongType()), b=LongType())
 
 
