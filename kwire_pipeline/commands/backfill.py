@@ -13,7 +13,6 @@ from functools import partial
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from kwire_pipeline.commands.show import show, warner
 from kwire_pipeline.commands.tables import on_tables
@@ -27,8 +26,8 @@ from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
 from kwire_pipeline.engine.identity import Identity
-from kwire_pipeline.engine.lease import Lease, hold
-from kwire_pipeline.engine.offline import State, state_of
+from kwire_pipeline.engine.lease import Lease
+from kwire_pipeline.engine.offline import State, check_offsets, holding
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.proof import SPOT
@@ -39,7 +38,6 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import other_writers
 
 
 def backfill(loaded: Loaded, *, first: str | None, end: str | None, table: str | None) -> int:
@@ -83,11 +81,8 @@ def backfill_range(
     """
     set_session(spark)
     check_supported(pipeline)
-    state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
-    folder = Folder(spark, pipeline.checkpoint)
-    with hold(folder, warn=warner(pipeline)) as lease:
-        state = state_of(spark, pipeline)
-        check_state(pipeline, state)
+    with holding(spark, pipeline, warner(pipeline)) as (lease, state):
+        check_offsets(pipeline, state, "backfill")
         ranges = resolve(spark, pipeline, state, bounds)
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
         check_tables(pipeline, state.destinations, is_new_start=False)
@@ -98,7 +93,7 @@ def backfill_range(
         current = attrs.evolve(state.identity, verify_from=verify_start(state.identity, ranges))
         if current.verify_from != state.identity.verify_from:
             lease.check()
-            folder.write(identity.FILE, current.dump())
+            Folder(spark, pipeline.checkpoint).write(identity.FILE, current.dump())
     records, rows, letters = (sum(each[n] for each in written) for n in range(3))
     return records, rows, letters
 
@@ -118,32 +113,12 @@ def check_supported(pipeline: Pipeline) -> None:
         )
 
 
-def check_state(pipeline: Pipeline, state: State) -> None:
-    """Raise Refusal if the tables' offsets do not belong to the current topics."""
-    if state.is_half_done:
-        raise Refusal(
-            f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
-        )
-    if state.identity.has_replaced_topic:
-        raise Refusal(
-            "a topic was deleted and recreated, so an offset does not name one record: backfill is "
-            "not possible"
-        )
-    writers = other_writers(state.destinations.tables, pipeline.name, state.identity.topics)
-    for topic, other in writers.items():
-        raise Refusal(
-            f"pipeline {other} writes topic {topic} to the tables of {pipeline.name} as well, so "
-            "their offsets do not say what this one lacks: backfill is not possible"
-        )
-
-
 def resolve(
     spark: SparkSession, pipeline: Pipeline, state: State, bounds: tuple[Start, Start]
 ) -> Ranges:
     """Return the offsets between two bounds, up to the checkpoint's."""
     check_same(*bounds)
-    cluster = Cluster(spark, source.client(pipeline.source))
-    try:
+    with Cluster.of(spark, pipeline) as cluster:
         topics = cluster.topics(state.identity.topics)
         topic_ids = {name: topic.topic_id for name, topic in topics.items()}
         identity.check_cluster(state.identity, cluster.cluster_id(), topic_ids)
@@ -151,8 +126,6 @@ def resolve(
         for option, bound in zip(("--from", "--to"), bounds, strict=True):
             check_known(option, bound, beginnings)
         first, end = (offsets_at(cluster, topics, bound, beginnings) for bound in bounds)
-    finally:
-        cluster.close()
     return between(first, end, state.position, beginnings)
 
 
@@ -278,8 +251,7 @@ class Work:
     def _spots(self, start: Offsets, end: Offsets) -> DataFrame:
         """Return the offsets of a range that are in one of the tables."""
         table, letters = self.state.destinations.table, self.state.destinations.dead_letters
-        names = [F.col(f"`{name}`") for name in origin_of(self.pipeline).spot]
-        written = table.read().select(*names).toDF(*SPOT)
+        written = origin_of(self.pipeline).spots(table.read())
         if letters is not None:
             written = written.unionAll(letters.read().select(*SPOT))
         return written.where(proof.within(start, end))
@@ -293,6 +265,4 @@ class Work:
             check_remembered(changes, shape, destinations)
             apply_changes(changes, shape, destinations, None)
             return
-        rows = frames.rows(batch, shape)
-        transform = destinations.transform
-        destinations.table.add(rows if transform is None else transform(rows))
+        destinations.table.add(destinations.rows_of(batch, shape))

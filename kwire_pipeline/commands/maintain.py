@@ -19,12 +19,10 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.engine import upkeep
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
-from kwire_pipeline.engine.lease import hold
-from kwire_pipeline.engine.offline import State, state_of
+from kwire_pipeline.engine.offline import holding
 from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Claims, Turn
-from kwire_pipeline.errors import Refusal
 
 
 def maintain(loaded: Loaded, *, table: str | None = None) -> int:
@@ -48,21 +46,9 @@ def maintain_tables(
 ) -> list[str]:
     """Maintain the tables; raise Refusal while a run writes or a batch is half done."""
     set_session(spark)
-    state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
-    folder = Folder(spark, pipeline.checkpoint)
-    with hold(folder, warn=warner(pipeline)) as lease:
-        state = state_of(spark, pipeline)
-        check_state(pipeline, state)
+    with holding(spark, pipeline, warner(pipeline)) as (lease, state):
         # One turn of this command covers each table once, however long the others take.
         limits = attrs.evolve(upkeep.upkeep_of(pipeline.maintenance, now), since=upkeep.NEVER)
         lines = upkeep.maintain(state.destinations, limits, lease.check, claims or Claims(), faults)
-        Turn(at=now).write(folder)
+        Turn(at=now).write(Folder(spark, pipeline.checkpoint))
     return lines
-
-
-def check_state(pipeline: Pipeline, state: State) -> None:
-    """Raise Refusal while a batch is half done."""
-    if state.is_half_done:
-        raise Refusal(
-            f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
-        )

@@ -21,8 +21,7 @@ from kwire_pipeline.engine.batch import count, rejections
 from kwire_pipeline.engine.by_key.letters import apply_letters, check_readable
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
-from kwire_pipeline.engine.lease import hold
-from kwire_pipeline.engine.offline import State, state_of
+from kwire_pipeline.engine.offline import State, check_offsets, holding
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.query import set_session
@@ -32,7 +31,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
-from kwire_pipeline.tables.table import LETTERS, Table, of_topics, other_writers
+from kwire_pipeline.tables.table import LETTERS, of_topics
 
 SPOT = LETTERS.spot
 
@@ -70,27 +69,11 @@ def replay_letters(
             "same table"
         )
     folder = Folder(spark, pipeline.checkpoint)
-    with hold(folder, warn=warner(pipeline)) as lease:
-        state = state_of(spark, pipeline)
-        if state.is_half_done:
-            raise Refusal(
-                f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
-            )
-        if state.identity.has_replaced_topic:
-            raise Refusal(
-                "a topic was deleted and recreated, so an offset does not name one record: replay "
-                "is not possible"
-            )
-        table, letters = state.destinations.table, state.destinations.dead_letters
+    with holding(spark, pipeline, warner(pipeline)) as (lease, state):
+        check_offsets(pipeline, state, "replay")
+        letters, topics = state.destinations.dead_letters, state.identity.topics
         if letters is None:
             raise Refusal("the pipeline has no table of dead letters: there is nothing to replay")
-        topics = list(state.identity.topics)
-        for topic, other in other_writers((table, letters), pipeline.name, topics).items():
-            raise Refusal(
-                f"pipeline {other} also writes topic {topic} to the tables of {pipeline.name}, and "
-                "its dead letters cannot be told from those of this pipeline: replay is not "
-                "possible"
-            )
         shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
         check_tables(pipeline, state.destinations, is_new_start=False)
         prepare_tables(spark, pipeline, shape, state.destinations)
@@ -129,8 +112,7 @@ class Later:
 
     def __call__(self, start: Offsets) -> DataFrame:
         """Classify the records; raise Refusal if the topics may lack deletions among them."""
-        cluster = Cluster(self.spark, source.client(self.pipeline.source))
-        try:
+        with Cluster.of(self.spark, self.pipeline) as cluster:
             topics = cluster.topics(start)
             topic_ids = {name: topic.topic_id for name, topic in topics.items()}
             cluster_id = cluster.cluster_id()
@@ -138,8 +120,6 @@ class Later:
             identity.check_cluster(self.state.identity, cluster_id, topic_ids, may_lack=True)
             beginnings = cluster.beginnings(topics.values())
             policies = cluster.topic_settings(topics, "cleanup.policy")
-        finally:
-            cluster.close()
         check_readable(start, beginnings, policies)
         position = self.state.position
         end = {t: {p: position[t][p] for p in partitions} for t, partitions in start.items()}
@@ -149,11 +129,11 @@ class Later:
 
 def append_letters(batch: DataFrame, shape: Shape, pipeline: Pipeline, state: State) -> DataFrame:
     """Append the letters that are rows now, and return the topics and offsets of all rows."""
-    table, transform = state.destinations.table, state.destinations.transform
-    rows = frames.rows(batch, shape)
-    rows = rows if transform is None else transform(rows)
-    table.add(without_written(rows, table, pipeline))
-    return table.read().select(*[F.col(f"`{name}`") for name in origin_of(pipeline).spot])
+    table, origin = state.destinations.table, origin_of(pipeline)
+    written = origin.spots(table.read()).toDF(*origin.spot)
+    rows = state.destinations.rows_of(batch, shape)
+    table.add(rows.join(written, list(origin.spot), "left_anti"))
+    return origin.spots(table.read())
 
 
 def check_rows(batch: DataFrame, shape: Shape) -> None:
@@ -166,12 +146,3 @@ def check_rows(batch: DataFrame, shape: Shape) -> None:
             f"{words} and would come from dead letters: no letter is moved; set the expectation's "
             "action to dead-letter, so that they remain dead letters"
         )
-
-
-def without_written(rows: DataFrame, table: Table, pipeline: Pipeline) -> DataFrame:
-    """Return the rows whose offsets are not in the table yet."""
-    origin = origin_of(pipeline)
-    names = [origin.topic, origin.partition, origin.offset]
-    written = table.read().select(*[F.col(f"`{name}`").alias(f"w_{name}") for name in names])
-    condition = [F.col(f"`{name}`") == F.col(f"`w_{name}`") for name in names]
-    return rows.join(written, on=condition, how="left_anti")

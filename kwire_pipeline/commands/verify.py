@@ -61,15 +61,12 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
             f"pipeline {pipeline.name} has a batch that is half done, whose changes hide earlier "
             "ones: let a run finish it first"
         )
-    cluster = Cluster(spark, source.client(pipeline.source))
-    try:
+    with Cluster.of(spark, pipeline) as cluster:
         topics = cluster.topics(state.identity.topics)
         topic_ids = {name: topic.topic_id for name, topic in topics.items()}
         check_cluster(state.identity, cluster.cluster_id(), topic_ids)
         beginnings = cluster.beginnings(topics.values())
         compacted = cluster.topics_with_compaction(topics)
-    finally:
-        cluster.close()
     first = state.identity.verify_from
     start = later(beginnings, state.identity.start if first is None else first)
     end = later(start, state.position)
@@ -94,12 +91,11 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
 
 def made_by_transform(raw: DataFrame, pipeline: Pipeline, state: State) -> DataFrame | None:
     """Return how many rows the transform makes of each record; None without a transform."""
-    transform = state.destinations.transform
-    if transform is None:
+    if state.destinations.transform is None:
         return None
     shape = known_shape(pipeline, state)
-    rows = transform(frames.rows(frames.classify(raw, shape), shape))
-    return proof.made_of(spots_of(rows, shape.origin[: len(SPOT)]))
+    rows = state.destinations.rows_of(frames.classify(raw, shape), shape)
+    return proof.made_of(origin_of(pipeline).spots(rows))
 
 
 def with_drops(
@@ -161,14 +157,14 @@ def prove_keys(
     batch = frames.classify(raw, shape).persist()
     try:
         spots = batch.select(*own_spot(shape), F.col(frames.CLASS).alias("class"))
-        rows = spots_of(table.read(), origin)
+        rows = origin_of(pipeline).spots(table.read())
         # A letter that would fit today remains a letter; a row that would not remains a row.
         misfits = spots.where(F.col("class").isin(*frames.LETTERS)).join(
             rows, list(SPOT), "left_anti"
         )
         written = spots.limit(0).select(*SPOT)
         if letters is not None:
-            written = spots_of(letters.read(), SPOT).where(proof.within(start, end))
+            written = letters.read().select(*SPOT).where(proof.within(start, end))
         expected = misfits.select(*SPOT).unionAll(
             spots.join(written, list(SPOT), "left_semi").select(*SPOT)
         )
@@ -204,13 +200,6 @@ def own_spot(shape: Shape) -> list[Column]:
     return frames.origin(shape)[: len(SPOT)]
 
 
-def spots_of(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the topic, partition and offset of rows or dead letters."""
-    return frame.select(
-        *[F.col(f"`{column}`").alias(name) for column, name in zip(columns, SPOT, strict=True)]
-    )
-
-
 def written_of(
     pipeline: Pipeline,
     state: State,
@@ -224,9 +213,8 @@ def written_of(
     topics that may lack records.
     """
     table, letters = state.destinations.table, state.destinations.dead_letters
-    spot, timestamp = origin_of(pipeline).spot, f"{pipeline.table.origin_prefix}timestamp"
-    columns = [F.col(f"`{name}`") for name in (*spot, timestamp)]
-    written = table.read().select(*columns).toDF(*SPOT, "timestamp")
+    timestamp = F.col(f"`{pipeline.table.origin_prefix}timestamp`").alias("timestamp")
+    written = origin_of(pipeline).spots(table.read(), timestamp)
     if row_counts is not None:
         written = proof.per_record(written, row_counts, compacted)
     if letters is not None:

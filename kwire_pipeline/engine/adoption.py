@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import losses, source
@@ -100,7 +99,7 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
         table = adoption.destinations.table
         origin = origin_of(adoption.pipeline)
         rows = table.read().where(origin.condition(mark.ranges))
-        expected = without(frames.misfits(batch, shape), rows, origin.spot)
+        expected = without(frames.misfits(batch, shape), origin.spots(rows))
         counts = count(batch, shape)
         if has_rows:
             is_other = is_whole and mark.letter_count not in (None, expected.count())
@@ -113,7 +112,7 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
                 "file classifies its records differently than the run that began it: adopt with "
                 f"the former file first, or run with {FROM_START}"
             )
-        rest = without(expected, letters.read(), SPOT).persist()
+        rest = without(expected, letters.read().select(*SPOT)).persist()
         if rest.count():
             letters.check_sizes(rest, mark)
             if letters.has_batch(mark, by_rows=False):
@@ -147,13 +146,9 @@ def _records(adoption: Adoption, parts: Sequence[Range]) -> DataFrame:
     """Return the records in some ranges, unparsed."""
     start = offsets_of((part.topic, part.partition, part.start) for part in parts)
     end = offsets_of((part.topic, part.partition, part.end) for part in parts)
-    options = source.batch_options(adoption.pipeline, start, end)
-    return adoption.spark.read.format("kafka").options(**options).load()
+    return source.records(adoption.spark, adoption.pipeline, start, end)
 
 
-def without(letters: DataFrame, others: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the dead letters whose topic, partition and offset are not in another frame."""
-    spots = others.select(
-        *[F.col(f"`{column}`").alias(name) for column, name in zip(columns, SPOT, strict=True)]
-    )
+def without(letters: DataFrame, spots: DataFrame) -> DataFrame:
+    """Return the dead letters whose topic, partition and offset are not among ``spots``."""
     return letters.join(spots.distinct(), list(SPOT), "left_anti")

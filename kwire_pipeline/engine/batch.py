@@ -150,8 +150,7 @@ class Writer:
         if self.shape.changes.keys:
             rows = all_changes(batch, self.shape, transform)
         else:
-            rows = frames.rows(batch, self.shape)
-            rows = rows if transform is None else transform(rows)
+            rows = self.destinations.rows_of(batch, self.shape)
         if transform is None:
             yield Output(frame=rows, row_count=counts.good, omitted=0)
             return

@@ -5,7 +5,7 @@ also work here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cached_property
 from typing import Final
 
@@ -15,7 +15,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
+from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine.offsets import Offsets, offsets_of
+from kwire_pipeline.engine.source import client
 from kwire_pipeline.engine.storage import jvm_of
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import is_denied, sentence
@@ -69,17 +71,22 @@ class Classes:
 class Cluster:
     """A client of the brokers' Admin API."""
 
-    def __init__(self, spark: SparkSession, client: Mapping[str, str]) -> None:
+    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
         """Create a client from the connector's properties, such as ``bootstrap.servers``."""
         self._jvm = jvm_of(spark)
         self._classes = Classes(self._jvm)
-        self._servers = client["bootstrap.servers"]
-        properties = self._jvm.java.util.HashMap()
-        for name, value in {**TIMEOUTS, **client}.items():
-            properties.put(name, value)
+        self._servers = properties["bootstrap.servers"]
+        settings = self._jvm.java.util.HashMap()
+        for name, value in {**TIMEOUTS, **properties}.items():
+            settings.put(name, value)
         self._admin = self._call(
-            lambda: self._jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+            lambda: self._jvm.org.apache.kafka.clients.admin.Admin.create(settings)
         )
+
+    @classmethod
+    def of(cls, spark: SparkSession, pipeline: Pipeline) -> "closing[Cluster]":
+        """Return a client of a pipeline's brokers for a block."""
+        return closing(cls(spark, client(pipeline.source)))
 
     def close(self) -> None:
         self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))

@@ -1,6 +1,7 @@
 """The state of a pipeline between runs, for commands that only inspect or repair it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import attrs
 from pyspark.sql import SparkSession
@@ -9,12 +10,13 @@ from kwire_pipeline.config.model import DeadLetters, Pipeline
 from kwire_pipeline.engine import identity, offsets
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.identity import Identity
+from kwire_pipeline.engine.lease import Lease, hold
 from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.shape_and_tables import destinations_of, transform_hash
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Permanent, Refusal
 from kwire_pipeline.tables.destinations import Destinations
-from kwire_pipeline.tables.table import Letters, Mark
+from kwire_pipeline.tables.table import Letters, Mark, other_writers
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +59,39 @@ def state_of(spark: SparkSession, pipeline: Pipeline) -> State:
         batch_id=place.batch_id,
         is_half_done=place.is_half_done,
     )
+
+
+@contextmanager
+def holding(
+    spark: SparkSession, pipeline: Pipeline, warn: Callable[[str], None]
+) -> Iterator[tuple[Lease, State]]:
+    """Hold the lease of a pipeline during a block, in which no run changes its state.
+
+    Raise Refusal if the pipeline has not run yet, while a run writes, or if a batch is half done.
+    """
+    state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
+    with hold(Folder(spark, pipeline.checkpoint), warn=warn) as lease:
+        state = state_of(spark, pipeline)
+        if state.is_half_done:
+            raise Refusal(
+                f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
+            )
+        yield lease, state
+
+
+def check_offsets(pipeline: Pipeline, state: State, command: str) -> None:
+    """Raise Refusal if an offset in the tables may be that of more than one record."""
+    if state.identity.has_replaced_topic:
+        raise Refusal(
+            f"a topic was deleted and recreated, so an offset does not name one record: {command} "
+            "is not possible"
+        )
+    writers = other_writers(state.destinations.tables, pipeline.name, state.identity.topics)
+    for topic, other in writers.items():
+        raise Refusal(
+            f"pipeline {other} also writes topic {topic} to the tables of {pipeline.name}, and "
+            f"their rows and dead letters cannot be told apart: {command} is not possible"
+        )
 
 
 def place_of(spark: SparkSession, pipeline: Pipeline) -> Place | None:

@@ -54,18 +54,14 @@ def options(pipeline: Pipeline, topics: Mapping[str, str], start: Offsets) -> di
     return {**chosen, **source.options}
 
 
-def batch_options(pipeline: Pipeline, start: Offsets, end: Offsets) -> dict[str, str]:
-    """Return the options of a frame with exactly the records from ``start`` to ``end``."""
+def records(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:
+    """Return the committed records in a range of offsets, unparsed."""
     chosen = options(pipeline, {}, start)
     for name in ("maxOffsetsPerTrigger", "subscribePattern", "subscribe"):
         chosen.pop(name, None)
     partitions = {topic: sorted(offsets) for topic, offsets in end.items()}
-    return {**chosen, "assign": json.dumps(partitions), "endingOffsets": dump(end)}
-
-
-def records(spark: SparkSession, pipeline: Pipeline, start: Offsets, end: Offsets) -> DataFrame:
-    """Return the committed records in a range of offsets, unparsed."""
-    return spark.read.format("kafka").options(**batch_options(pipeline, start, end)).load()
+    chosen |= {"assign": json.dumps(partitions), "endingOffsets": dump(end)}
+    return spark.read.format("kafka").options(**chosen).load()
 
 
 def _security(security: Security) -> dict[str, str]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -61,6 +61,11 @@ class Origin:
     @property
     def spot(self) -> tuple[str, str, str]:
         return self.topic, self.partition, self.offset
+
+    def spots(self, rows: DataFrame, *others: Column) -> DataFrame:
+        """Return the columns with a row's origin, named as in a record, and the ``others``."""
+        names = dict(zip(LETTERS.spot, self.spot, strict=True))
+        return rows.select(*[F.col(f"`{name}`").alias(as_) for as_, name in names.items()], *others)
 
     def condition(self, ranges: Ranges) -> str:
         """Return the SQL condition that a row is in one of the ranges."""

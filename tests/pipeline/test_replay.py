@@ -1,16 +1,16 @@
 """Dead letters become rows only if a run would accept them as rows."""
 
 from collections.abc import Collection
+from contextlib import closing
 from typing import Any
 
 import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from kwire_pipeline.commands import replay
 from kwire_pipeline.commands.replay import Later, check_rows
 from kwire_pipeline.config.values import Action, Format
-from kwire_pipeline.engine.cluster import Topic
+from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Refusal
@@ -67,7 +67,7 @@ class Brokers:
 def test_later_changes_are_those_of_the_same_topic_with_all_its_records(
     topic_id: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "Cluster", lambda *_: Brokers(topic_id))
+    monkeypatch.setattr(Cluster, "of", lambda *_: closing(Brokers(topic_id)))
     unused: Any = None
     state: Any = place("t", 9)
     with pytest.raises(Refusal, match=reason):

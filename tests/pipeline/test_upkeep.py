@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from kwire_pipeline.commands import maintain as command
 from kwire_pipeline.commands.run import Controls
 from kwire_pipeline.config.model import Maintenance, Pipeline
-from kwire_pipeline.engine import query, upkeep
+from kwire_pipeline.engine import offline, query, upkeep
 from kwire_pipeline.engine.query import Control, Run
 from kwire_pipeline.engine.reporting.figures import Batch
 from kwire_pipeline.engine.upkeep import FILE, Claims, Turn
@@ -266,8 +266,9 @@ def test_command_maintains_a_shared_table_once_however_long_it_takes(
         return SimpleNamespace(is_half_done=False, destinations=destinations)
 
     monkeypatch.setattr(command, "set_session", lambda _: None)
-    monkeypatch.setattr(command, "state_of", state_of)
-    monkeypatch.setattr(command, "Folder", lambda *_: CheckpointFolder())
+    monkeypatch.setattr(offline, "state_of", state_of)
+    for module in (offline, command):
+        monkeypatch.setattr(module, "Folder", lambda *_: CheckpointFolder())
     hourly = attrs.evolve(ORDERS, maintenance=Maintenance(every=HOUR))
     claims = Claims()
     for hours, name in enumerate("abc"):
