@@ -33,8 +33,8 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 from compat_tests.confluent_kafka.clients import create  # noqa: E402
 from compat_tests.harness.broker import Broker, kafka, make_broker  # noqa: E402
+from examples.orders.events import HOUR_MS, SCHEMA, orders  # noqa: E402
 from kwire_pipeline import versions  # noqa: E402
-from kwire_pipeline.events import HOUR_MS, SCHEMA, orders  # noqa: E402
 
 PARTITIONS: Final = 3
 DISTINCT: Final = 20_000

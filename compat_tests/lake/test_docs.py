@@ -61,10 +61,10 @@ def test_first_table_is_written_and_read_as_the_page_says(broker: Broker, tmp_pa
     store.start()
     try:
         (tmp_path / "orders.yaml").write_text(here(example("jdbc:sqlite")))
-        commands = example("kwire-events").splitlines()
+        commands = example("events.py").replace("../examples", str(ROOT / "examples")).splitlines()
         answers = [
             run("sh", "-c", f"{command} --bootstrap-servers {broker.address}")
-            if command.startswith("kwire-events")
+            if "events.py" in command
             else run("sh", "-c", command)
             for command in commands
         ]

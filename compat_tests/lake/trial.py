@@ -29,9 +29,9 @@ from compat_tests.lake.scene import CATALOG, read_apart
 from compat_tests.lake.servers import BUCKET, PASSWORD, Lake, StoreKind, running_lake
 from compat_tests.pipeline.command import command, run
 from compat_tests.pipeline.kills import BATCH_OFFSETS, TOPIC, Trial, run_trial
+from examples.orders.events import SCHEMA
 from kwire_pipeline.config.load import load
 from kwire_pipeline.config.values import TableFormat
-from kwire_pipeline.events import SCHEMA
 
 RECORDS: Final = 300_000
 KILLS: Final = 8

@@ -35,10 +35,10 @@ from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.confluent_kafka.clients import create, is_end, partition_of
 from compat_tests.harness.wait import eventually
 from compat_tests.pipeline.command import FILE, command, run, start, value_of
+from examples.orders.events import SCHEMA
 from kwire_pipeline.config.load import load
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.shape_and_tables import destinations_of
-from kwire_pipeline.events import SCHEMA
 from kwire_pipeline.tables.table import LETTERS
 
 TOPIC, PARTITIONS = "orders", 3

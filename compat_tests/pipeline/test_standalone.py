@@ -83,8 +83,9 @@ class Standalone:
         return done.stdout
 
     def produce(self) -> None:
+        events = ROOT / "examples" / "orders" / "events.py"
         count = f"--count {COUNT} --topic {self.topic}"
-        self.run(f"kwire-events --bootstrap-servers {self.broker.address} {count}")
+        self.run(f"python {events} --bootstrap-servers {self.broker.address} {count}")
 
     def work(self, pattern: str) -> set[Path]:
         return set((self.folder / "work").glob(pattern))

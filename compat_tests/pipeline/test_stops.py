@@ -11,7 +11,7 @@ from kafka.admin import NewTopic
 
 from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.command import FILE, command, fill, run
-from kwire_pipeline.events import SCHEMA
+from examples.orders.events import SCHEMA
 
 COUNT, BATCH = 60, 20
 TRANSFORM = """\

@@ -64,21 +64,23 @@ def test_example(broker: Broker, tmp_path: Path, marker: str, expected: str) -> 
 def test_from_a_topic_to_a_table(broker: Broker, tmp_path: Path) -> None:
     """The pipeline section's commands work, and its query gives the documented answer."""
     (tmp_path / "orders.yaml").write_text(example("name: orders").replace(ADDRESS, broker.address))
-    script = example("kwire-events --topic orders")
-    commands = [shlex.split(line, comments=True) for line in script.splitlines()]
+    script = example("kwire-pipeline run orders.yaml")
+    lines = [shlex.split(line, comments=True) for line in script.splitlines()]
+    commands = [words for words in lines if words]
     names = [" ".join([Path(name).name, *arguments[:1]]) for name, *arguments in commands]
     assert names == [
-        "kwire-events --topic",
+        "python examples/orders/events.py",
         "kwire-pipeline check",
         "kwire-pipeline run",
         "kwire-pipeline verify",
     ]
     output = ""
     for name, *arguments in commands:
-        module = {"kwire-events": "kwire_pipeline.events", "kwire-pipeline": "kwire_pipeline"}
-        command = [sys.executable, "-m", module[Path(name).name], *arguments]
-        if module[Path(name).name] == "kwire_pipeline.events":
-            command += ["--bootstrap-servers", broker.address]
+        if Path(name).name == "python":
+            place = ["--bootstrap-servers", broker.address]
+            command = [sys.executable, str(ROOT / arguments[0]), *arguments[1:], *place]
+        else:
+            command = [sys.executable, "-m", "kwire_pipeline", *arguments]
         output += run(command, tmp_path, broker)
     assert "text after the JSON value" in output
     answer = python(example("AS revenue"), tmp_path, broker)

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from kwire_pipeline import events
-from kwire_pipeline.events import HOUR_MS, Event, orders
+from examples.orders import events
+from examples.orders.events import HOUR_MS, Event, orders
 
 START_MS = 1_793_491_200_000  # 2026-11-01, midnight UTC
 HOURS = 48

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from examples.orders.events import orders
 from kwire_pipeline import cli
 from kwire_pipeline.config.ddl import find_field, parse_ddl
 from kwire_pipeline.config.load import load
 from kwire_pipeline.config.model import Source
 from kwire_pipeline.errors import Failure
-from kwire_pipeline.events import orders
 from kwire_pipeline.infer import infer_ddl
 
 

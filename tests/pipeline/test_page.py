@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from examples.orders.events import HOUR_MS, orders
 from kwire_pipeline import versions
 from kwire_pipeline.cli import COMMANDS
 from kwire_pipeline.config.document import overlay, read_document
 from kwire_pipeline.config.load import Flag, build
 from kwire_pipeline.config.template import Template
-from kwire_pipeline.events import HOUR_MS, orders
 from kwire_pipeline.many.plan import plan_tables
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text()
@@ -87,7 +87,7 @@ def test_every_command_and_exit_code_is_on_the_page() -> None:
 
 
 def test_revenue_on_the_page_is_that_of_the_events() -> None:
-    """The events of `kwire-events --count 10000` differ between runs in their times only."""
+    """The events of `events.py --count 10000` differ between runs in their times only."""
     revenue: dict[str, float] = {}
     events = orders(10_000, seed=1, damaged=0.01, late=0.02, start_ms=7 * HOUR_MS, hours=48)
     for event in events:

@@ -130,7 +130,7 @@ def damage(chance: random.Random, order: dict[str, object], value: bytes) -> byt
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Produce events to a topic and wait for all acknowledgements."""
-    top = argparse.ArgumentParser(prog="kwire-events", description="Orders of a shop, as JSON.")
+    top = argparse.ArgumentParser(description="Orders of a shop, as JSON.")
     top.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT,...")
     top.add_argument("--topic", default="orders", help="default: %(default)s")
     top.add_argument("--count", type=int, default=10_000, help="default: %(default)s")
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         count = send(KafkaProducer, options)
     except KafkaError as error:
-        top.exit(1, f"kwire-events: {error}\n")
+        top.exit(1, f"{top.prog}: {error}\n")
     print(f"{count} events in {options.topic}")
 
 
