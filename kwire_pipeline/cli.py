@@ -39,73 +39,106 @@ from kwire_pipeline.signals import (
 
 
 @attrs.frozen
+class Option:
+    """A flag of a command, or an argument after FILE."""
+
+    name: str
+    meaning: str
+    value: str | None = None
+    """The name of its value in the help; None for a flag without one."""
+    argument: str = ""
+    """The parameter of the command's function; by default it has the flag's name."""
+
+    @property
+    def parameter(self) -> str:
+        return self.argument or self.name.removeprefix("--").replace("-", "_")
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        if not self.name.startswith("--"):
+            parser.add_argument(self.parameter, metavar=self.value, help=self.meaning)
+        elif self.value is None:
+            parser.add_argument(
+                self.name, action="store_true", help=self.meaning, dest=self.parameter
+            )
+        else:
+            parser.add_argument(
+                self.name, metavar=self.value, help=self.meaning, dest=self.parameter
+            )
+
+
+@attrs.frozen
 class Command:
     """A command that takes a pipeline's file."""
 
     meaning: str
-    options: tuple[tuple[str, str], ...] = ()
-    """The command's own flags, each with its meaning; the default of each is false."""
-    texts: tuple[tuple[str, str], ...] = ()
-    """The flags that take a text, each with its meaning."""
-    names: tuple[tuple[str, str], ...] = ()
-    """The flags that take a name, each with its meaning."""
-    places: tuple[tuple[str, str], ...] = ()
-    """The arguments after FILE, each with its meaning."""
+    options: tuple[Option, ...] = ()
     needs_brokers: bool = True
     """False for a command that uses neither brokers nor tables."""
 
 
-ONE_TABLE: Final = (("--table", "one of the tables, if each topic has its own"),)
+ONE_TABLE: Final = Option("--table", "one of the tables, if each topic has its own", "NAME")
 COMMANDS: Final[Mapping[str, Command]] = {
     "init": Command("Write a first FILE, with comments, to be edited."),
     "check": Command(
         "Say what is wrong with FILE, Java, pyspark, folders, brokers and topics; write nothing.",
     ),
     "plan": Command(
-        "Show every key in force and the packages of the session; write nothing.",
-        names=ONE_TABLE,
+        "Show every key in force and the packages of the session; write nothing.", (ONE_TABLE,)
     ),
     "run": Command(
         "Write records to the tables until the end of the topics, or forever at an interval.",
         (
-            ("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
-            ("--from-start", "start over at source.start although the table has rows"),
-        ),
-        (
-            (
+            Option("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
+            Option("--from-start", "start over at source.start although the table has rows"),
+            Option(
                 "--give-up",
                 "the offsets that --adopt may skip, or whose rows --from-start may delete, though "
                 'the topics no longer have them: {"TOPIC":{"PARTITION":[FIRST,END]}}',
+                "OFFSETS",
             ),
+            ONE_TABLE,
         ),
-        ONE_TABLE,
     ),
     "status": Command(
         "Show offsets, lag, the last batch, dead letters and the table's size.",
-        (("--json", "print one JSON object, or a line of JSON for each of many tables"),),
-        names=ONE_TABLE,
+        (
+            Option(
+                "--json",
+                "print one JSON object, or a line of JSON for each of many tables",
+                argument="as_json",
+            ),
+            Option("--page", "also write a page of HTML about the last 24 hours", "PATH"),
+            ONE_TABLE,
+        ),
     ),
     "verify": Command(
-        "Check that each committed offset is once in the table or dead letters.", names=ONE_TABLE
+        "Check that each committed offset is once in the table or dead letters.", (ONE_TABLE,)
     ),
-    "replay": Command("Put dead letters through today's schema and expectations.", names=ONE_TABLE),
+    "replay": Command("Put dead letters through today's schema and expectations.", (ONE_TABLE,)),
     "backfill": Command(
         "Read a range of offsets or times again, and write the records that the tables lack.",
-        texts=(
-            ("--from", 'where it begins: a time, or offsets: {"TOPIC":{"PARTITION":OFFSET}}'),
-            ("--to", "where it ends, exclusive, in the same form"),
+        (
+            Option(
+                "--from",
+                'where it begins: a time, or offsets: {"TOPIC":{"PARTITION":OFFSET}}',
+                "OFFSETS",
+                "first",
+            ),
+            Option("--to", "where it ends, exclusive, in the same form", "OFFSETS", "end"),
+            ONE_TABLE,
         ),
-        names=ONE_TABLE,
     ),
     "test": Command(
         "Turn samples of records into rows and dead letters, and compare them with expected ones.",
-        (("--write", "write the results that a sample does not name into its file"),),
-        names=(("--topic", "the samples' topic, if each topic has its own table"),),
-        places=(("samples", "a folder of samples, or one; see docs/pipeline.md"),),
+        (
+            Option("samples", "a folder of samples, or one; see docs/pipeline.md", "SAMPLES"),
+            Option("--write", "write the results that a sample does not name into its file"),
+            Option("--topic", "the samples' topic, if each topic has its own table", "NAME"),
+        ),
         needs_brokers=False,
     ),
     "maintain": Command(
-        "Compact small files, expire snapshots, remove orphan files.", names=ONE_TABLE
+        "Compact small files, expire snapshots, remove orphan files.", (ONE_TABLE,)
     ),
 }
 HEAD_TEXT: Final = "Turn topics of Kafka into tables, each record once."
@@ -141,16 +174,8 @@ def parser() -> Parser:
             allow_abbrev=False,
         )
         inner.add_argument("file", metavar="FILE", help="the pipeline, in YAML")
-        for place, meaning in command.places:
-            inner.add_argument(place, metavar=place.upper(), help=meaning)
-        for option, meaning in command.options:
-            inner.add_argument(
-                option, action="store_true", help=meaning, dest=argument_name(option)
-            )
-        for option, meaning in command.texts:
-            inner.add_argument(option, metavar="OFFSETS", help=meaning, dest=argument_name(option))
-        for option, meaning in command.names:
-            inner.add_argument(option, metavar="NAME", help=meaning, dest=argument_name(option))
+        for option in command.options:
+            option.add_to(inner)
     inner = commands.add_parser(
         "jars",
         help="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
@@ -165,13 +190,6 @@ def parser() -> Parser:
     meaning = "Print the JSON Schema of FILE, with which editors complete and check its keys."
     commands.add_parser("schema", help=meaning, description=meaning, epilog=EXITS)
     return top
-
-
-def argument_name(option: str) -> str:
-    """Return the parameter name under which a command receives its own flag."""
-    return {"--json": "as_json", "--from": "first", "--to": "end"}.get(
-        option, option.removeprefix("--").replace("-", "_")
-    )
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
@@ -286,10 +304,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         code = module.check(loaded, environment, write)
         return code
     chosen = COMMANDS[name]
-    own = (*chosen.options, *chosen.texts, *chosen.names, *chosen.places)
-    names = [argument_name(option) for option, _ in own]
-    call = functools.partial(getattr(module, name), loaded)
-    command = functools.partial(call, **{n: getattr(options, n) for n in names})
+    own = {option.parameter: getattr(options, option.parameter) for option in chosen.options}
+    command = functools.partial(getattr(module, name), loaded, **own)
     # Nobody watches a run; the other commands answer the user who typed them.
     hook = Hook.of(pipeline, warner(pipeline))
     with hook.watch() if name == "run" else nullcontext():

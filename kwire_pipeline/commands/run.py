@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import attrs
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands.show import warner
@@ -13,6 +14,7 @@ from kwire_pipeline.commands.tables import check_name
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.config.template import Loaded, Template, common_of
+from kwire_pipeline.engine import identity
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.losses import GIVE_UP, parse_given_up
 from kwire_pipeline.engine.offsets import Ranges
@@ -21,11 +23,15 @@ from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.reporting.metrics import Metrics, Server
 from kwire_pipeline.engine.reporting.reports import Reporter
 from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Claims
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Failure, Held, Refusal
+from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.hook import Alerts, Hook
 from kwire_pipeline.many.engine import SparkEngine
+from kwire_pipeline.many.notes import PROBLEMS, dump_problems
 from kwire_pipeline.many.runs import Order, Outcome, Outside, TableRuns
+from kwire_pipeline.many.state import Problem
 from kwire_pipeline.signals import StopRequest, exit_code, handle_with, stop_line
 
 
@@ -69,8 +75,8 @@ def run(
         closing.enter_context(handle_with(request.on_signal))
         closing.callback(spark.stop)
         if isinstance(loaded, Pipeline):
-            control = controls.control_of(loaded)
-            tally = run_pipeline(spark, loaded, order.intent, control, order.given_up)
+            with noting(spark, loaded, controls.control_of(loaded)) as control:
+                tally = run_pipeline(spark, loaded, order.intent, control, order.given_up)
             reporter.on_end(tally)
             return end_of(request, tally)
         outcome = run_tables(spark, loaded, order, controls)
@@ -116,6 +122,40 @@ class Controls:
             is_stopping=self.is_stopping,
             claims=self._claims,
         )
+
+
+@contextmanager
+def noting(spark: SparkSession, pipeline: Pipeline, control: Control) -> Iterator[Control]:
+    """Store why a run fails, for `status`, until a run has written a batch or ended well.
+
+    A run that is refused because another one holds the checkpoint stores nothing there, nor does a
+    pipeline without a checkpoint.
+    """
+    folder = Folder(spark, pipeline.checkpoint)
+
+    def forget() -> None:
+        with suppress(Py4JError):
+            if folder.exists(PROBLEMS):
+                folder.delete(PROBLEMS)
+
+    def report(batch: Batch) -> None:
+        if not written:
+            forget()
+        written.append(batch.batch_id)
+        control.report(batch)
+
+    written: list[int] = []
+    try:
+        yield attrs.evolve(control, report=report)
+    except Exception as error:
+        cause = None if is_lost_jvm(error) else explain(error, pipeline.transform)
+        if cause is not None and not isinstance(cause, Held):
+            noted = {pipeline.name: (pipeline.table.name, Problem.of(cause))}
+            with suppress(Py4JError, Failure):
+                if folder.exists(identity.FILE):
+                    folder.write(PROBLEMS, dump_problems(noted, secrets_of(pipeline)))
+        raise
+    forget()
 
 
 def run_tables(

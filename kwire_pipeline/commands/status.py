@@ -1,7 +1,12 @@
-"""`kwire-pipeline status`: offsets, lag, the last batch, dead letters and table sizes."""
+"""`kwire-pipeline status`: offsets, lag, the last batch, dead letters and table sizes.
 
+With ``--page`` it also writes a page of HTML about the last 24 hours.
+"""
+
+import datetime
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 from pyspark.sql import SparkSession
@@ -16,14 +21,20 @@ from kwire_pipeline.commands.tables import (
     session_of,
 )
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.template import Loaded
+from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.config.template import Loaded, common_of
+from kwire_pipeline.day.history import read_day
+from kwire_pipeline.day.page import Page, Section
 from kwire_pipeline.engine import offsets, source
 from kwire_pipeline.engine.batch import by_reason
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.errors import EXIT_REFUSAL
+from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.errors import EXIT_REFUSAL, Refusal
+from kwire_pipeline.explain import explain
+from kwire_pipeline.many.notes import read_problems
 from kwire_pipeline.many.state import Problem
 from kwire_pipeline.tables.table import Size, of_topics
 
@@ -47,7 +58,7 @@ class Status:
     dead_letters: Mapping[str, int]
     """The dead letters by reason."""
     problem: str | None = None
-    """The reason why the last run of many tables did not write this table."""
+    """The reason why the last run of the table failed."""
 
     def words(self) -> list[str]:
         """Return the lines for human readers."""
@@ -67,40 +78,98 @@ class Status:
         return lines
 
 
-def status(loaded: Loaded, *, as_json: bool = False, table: str | None = None) -> int:
-    """Print the status of a pipeline, or of each table of many; nothing is written."""
-    if isinstance(loaded, Pipeline):
-        check_name(loaded, table)
-        with session_of(loaded) as spark:
-            show_status(read_status(spark, loaded), loaded, as_json=as_json)
-        return 0
+def status(
+    loaded: Loaded, *, as_json: bool = False, page: str | None = None, table: str | None = None
+) -> int:
+    """Print the status of a pipeline, or of each table of many, and write the page of the day."""
+    if page is not None and not Path(page).absolute().parent.is_dir():
+        raise Refusal(f"--page {page}: there is no such folder: create it, or correct the path")
+    output = Report(common_of(loaded), as_json=as_json, has_page=page is not None)
     code = 0
     with session_of(loaded) as spark:
-        for chosen in choose(spark, loaded, table):
-            code = max(code, show_chosen(spark, loaded.common, chosen, as_json=as_json))
+        if isinstance(loaded, Pipeline):
+            check_name(loaded, table)
+            output.show_only(spark, loaded)
+        else:
+            for chosen in choose(spark, loaded, table):
+                code = max(code, output.show_chosen(spark, chosen))
+    if page is not None:
+        output.write_page(Path(page))
     return code
 
 
-def show_status(result: Status, pipeline: Pipeline, *, as_json: bool) -> None:
-    show(pipeline, [json.dumps(attrs.asdict(result))] if as_json else result.words())
+@attrs.define
+class Report:
+    """The output of the command: lines, and the sections of a page if there is one."""
 
+    common: Pipeline
+    as_json: bool = attrs.field(kw_only=True)
+    has_page: bool = attrs.field(kw_only=True)
+    sections: list[Section] = attrs.field(factory=list)
+    now: datetime.datetime = attrs.field(factory=lambda: datetime.datetime.now(datetime.UTC))
 
-def show_chosen(spark: SparkSession, common: Pipeline, chosen: Chosen, *, as_json: bool) -> int:
-    """Print the status of one of many tables; for a table never written, print its problem."""
+    def show_only(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        """Print the status of the file's only table."""
+        problems = read_problems(Folder(spark, pipeline.checkpoint))
+        self.show_table(spark, pipeline, problems.get(pipeline.name, (None, None))[1])
 
-    def act(spark: SparkSession, pipeline: Pipeline) -> int:
-        result = attrs.evolve(read_status(spark, pipeline), problem=chosen.problem)
-        show_status(result, pipeline, as_json=as_json)
-        return 0
+    def show_table(self, spark: SparkSession, pipeline: Pipeline, failure: Problem | None) -> None:
+        """Print the status of a table that is written."""
+        problem = None if failure is None else failure.text
+        result = attrs.evolve(read_status(spark, pipeline), problem=problem)
+        show(self.common, [json.dumps(attrs.asdict(result))] if self.as_json else result.words())
+        if self.has_page:
+            self.sections.append(
+                Section(
+                    table=result.table,
+                    topics=", ".join(sorted(result.ends)),
+                    lag=result.lag,
+                    batch_id=result.batch_id,
+                    is_half_done=result.is_half_done,
+                    rows=result.rows,
+                    files=result.files,
+                    bytes=result.bytes,
+                    problem=problem,
+                    problem_at=None if failure is None else failure.at,
+                    day=read_day(spark, pipeline, self.now),
+                )
+            )
 
-    plan = chosen.plan
-    problem = plan.problem or chosen.problem
-    if chosen.is_started and plan.pipeline is not None:
-        return on_table(spark, common, chosen, act, is_quiet=as_json)
-    words = "not written yet" if problem is None else f"not written: {problem}"
-    text = f"{plan.table} (topic {plan.topic}): {words}"
-    show(common, [json.dumps({"table": plan.table, "problem": problem}) if as_json else text])
-    return 0 if problem is None else report(common, plan.table, Problem(words, EXIT_REFUSAL))
+    def show_chosen(self, spark: SparkSession, chosen: Chosen) -> int:
+        """Print the status of one of many tables; for a table never written, print its problem."""
+        plan = chosen.plan
+        problem = plan.problem or chosen.problem
+
+        def act(spark: SparkSession, pipeline: Pipeline) -> int:
+            try:
+                self.show_table(spark, pipeline, chosen.failure)
+            except Exception as error:
+                cause = explain(error, pipeline.transform)
+                self.sections.append(
+                    Section(table=plan.table, topics=plan.topic, problem=str(cause or error))
+                )
+                raise
+            return 0
+
+        if chosen.is_started and plan.pipeline is not None:
+            return on_table(spark, self.common, chosen, act, is_quiet=self.as_json)
+        self.sections.append(Section(table=plan.table, topics=plan.topic, problem=problem))
+        words = "not written yet" if problem is None else f"not written: {problem}"
+        plain = json.dumps({"table": plan.table, "problem": problem})
+        text = f"{plan.table} (topic {plan.topic}): {words}"
+        show(self.common, [plain if self.as_json else text])
+        if problem is None:
+            return 0
+        return report(self.common, plan.table, Problem(words, EXIT_REFUSAL))
+
+    def write_page(self, path: Path) -> None:
+        """Write the page of all tables."""
+        secrets = secrets_of(self.common)
+        page = Page(self.common.name, self.now, lambda text: redact(text, secrets))
+        try:
+            path.write_text(page.html(self.sections), encoding="utf-8")
+        except OSError as error:
+            raise Refusal(f"--page {path}: cannot be written: {error.strerror}") from None
 
 
 def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:

@@ -31,8 +31,12 @@ class Chosen:
 
     plan: TablePlan
     is_started: bool
-    problem: str | None = None
+    failure: Problem | None = None
     """The reason why the last run did not write the table."""
+
+    @property
+    def problem(self) -> str | None:
+        return None if self.failure is None else self.failure.text
 
 
 @contextmanager
@@ -65,7 +69,7 @@ def choose(spark: SparkSession, template: Template, table: str | None) -> list[C
         Chosen(
             plan=plan,
             is_started=plan.topic in started,
-            problem=problems[plan.topic][1].text if plan.topic in problems else None,
+            failure=problems[plan.topic][1] if plan.topic in problems else None,
         )
         for plan in plans
     ]

@@ -6,6 +6,7 @@ checksum beside each file and renames the two one after the other, so a crash in
 file unreadable.
 """
 
+import datetime
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -212,6 +213,21 @@ class Folder:
             return []
         names = [str(status.getPath().getName()) for status in files.listStatus(path)]
         return sorted(name for name in names if not name.startswith("."))
+
+    def times(self, name: str = "") -> dict[str, datetime.datetime]:
+        """Return when each file in the folder was written, without those that begin with a dot."""
+        files, path = self._at(name)
+        if not files.exists(path):
+            return {}
+        times = {
+            str(status.getPath().getName()): int(status.getModificationTime()) / 1000
+            for status in files.listStatus(path)
+        }
+        return {
+            file: datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+            for file, seconds in times.items()
+            if not file.startswith(".")
+        }
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield the path below the folder and the size in bytes of all files, except dot files."""

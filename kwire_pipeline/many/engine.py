@@ -5,17 +5,15 @@ statements take their settings from the session.
 """
 
 import json
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.secrets import redact, secrets_of
+from kwire_pipeline.config.secrets import secrets_of
 from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine import source
 from kwire_pipeline.engine.cluster import Cluster
@@ -27,11 +25,15 @@ from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.engine.session import set_warehouse
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure
-from kwire_pipeline.many.notes import TOPICS, first_topics, written_topics
+from kwire_pipeline.many.notes import (
+    PROBLEMS,
+    TOPICS,
+    dump_problems,
+    first_topics,
+    read_problems,
+    written_topics,
+)
 from kwire_pipeline.many.state import Look, Problem
-
-PROBLEMS: Final = "problems.json"
-"""The file below the checkpoint that names the tables that the last run could not write."""
 
 
 class SparkEngine:
@@ -84,29 +86,11 @@ class SparkEngine:
 
     def problems(self) -> Mapping[str, tuple[str, Problem]]:
         """Return the table and problem of each topic that was failing when the last run ended."""
-        try:
-            stored = json.loads(self._folder.read(PROBLEMS) or "{}")
-            return {
-                str(topic): (str(each["table"]), Problem(str(each["reason"]), int(each["code"])))
-                for topic, each in stored.items()
-            }
-        except (ValueError, AttributeError, KeyError, TypeError):
-            return {}
+        return read_problems(self._folder)
 
     def note_problems(self, problems: Mapping[str, tuple[str, Problem]]) -> bool:
         """Store the problems, without secrets; return whether this succeeded."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        secrets = secrets_of(self._common)
-        plain = {
-            topic: {
-                "table": table,
-                "reason": redact(problem.text, secrets),
-                "code": problem.code,
-                "at": at,
-            }
-            for topic, (table, problem) in sorted(problems.items())
-        }
         with suppress(Py4JError, Failure):
-            self._folder.write(PROBLEMS, json.dumps(plain, indent=1) + "\n")
+            self._folder.write(PROBLEMS, dump_problems(problems, secrets_of(self._common)))
             return True
         return False

@@ -6,6 +6,7 @@ look shows only whether a topic has new records; a run that ended after the look
 information.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -40,6 +41,10 @@ class Look:
     """A topic is absent if its leaders did not answer."""
 
 
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 @attrs.frozen
 class Problem:
     """The reason why a table is not written."""
@@ -47,6 +52,8 @@ class Problem:
     text: str
     code: int
     """The exit code of a run of this table alone."""
+    at: str = attrs.field(factory=utc_now, eq=False)
+    """The time when it was noticed first."""
 
     @classmethod
     def of(cls, error: Refusal | Failure) -> "Problem":

@@ -7,6 +7,7 @@ last transaction of each id in its checkpoints forever: neither vacuum nor the e
 versions removes it. A partition by time is a generated column, which Delta also uses to skip files.
 """
 
+import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -23,6 +24,8 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import Version, current
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
+    Entry,
+    History,
     Mark,
     Origin,
     Size,
@@ -168,6 +171,19 @@ class DeltaTable(Versioned):
         )
         return own - effective
 
+    def history(self, pipeline_id: str, since: datetime.datetime) -> History:
+        versions = current(self._history())
+        entries = (
+            Entry(mark=mark, at=version.at.astimezone(datetime.UTC), rows=version.rows)
+            for version in versions
+            if (mark := _mark(version.metadata)) is not None and mark.pipeline_id == pipeline_id
+        )
+        is_cut = bool(versions) and versions[0].number > 0
+        return History(
+            tuple(entry for entry in entries if entry.at >= since),
+            versions[0].at.astimezone(datetime.UTC) if is_cut else None,
+        )
+
     def append(self, frame: DataFrame, mark: Mark) -> None:
         self._appender(frame).option("txnAppId", mark.pipeline_id).option(
             "txnVersion", mark.batch_id
@@ -260,6 +276,7 @@ class DeltaTable(Versioned):
                 row["operation"],
                 row["operationParameters"] or {},
                 row["userMetadata"],
+                _rows_of(row["operationMetrics"] or {}),
             )
             for row in sorted(rows, key=lambda row: row["version"])
         ]
@@ -270,6 +287,11 @@ class DeltaTable(Versioned):
         log = logs.forTable(self._spark._jsparkSession, self.url)
         none = java_class(self._spark, "scala.Option").empty()
         return log.update(False, none, none)
+
+
+def _rows_of(metrics: Mapping[str, str]) -> int | None:
+    text = metrics.get("numOutputRows")
+    return None if text is None else int(text)
 
 
 def _marks(versions: Iterable[Version]) -> list[Mark]:

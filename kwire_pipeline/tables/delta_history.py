@@ -25,6 +25,8 @@ class Version:
     operation: str
     parameters: Mapping[str, str | None]
     metadata: str | None
+    rows: int | None = None
+    """The rows that it wrote; None if that is unknown."""
 
     @property
     def is_restore(self) -> bool:

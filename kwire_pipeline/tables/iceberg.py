@@ -10,6 +10,7 @@ if another writer has added rows since. So two runs that hold the same lease, on
 pause, cannot both append a batch. Compaction is no conflict, because it adds no rows.
 """
 
+import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
@@ -25,10 +26,12 @@ from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import java_class, texts_of
 from kwire_pipeline.errors import Overtaken, Refusal
+from kwire_pipeline.tables.iceberg_history import read_history
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     BATCH,
     PIPELINE,
+    History,
     Mark,
     Origin,
     Size,
@@ -202,6 +205,9 @@ class IcebergTable(Versioned):
         # Changes by key can remove all rows of a batch again.
         return by_rows and not self.keys() and not self.has_batch(mark, by_rows=True)
 
+    def history(self, pipeline_id: str, since: datetime.datetime) -> History:
+        return read_history(self._table(), self._metadata("snapshots"), pipeline_id, since)
+
     def append(self, frame: DataFrame, mark: Mark) -> None:
         rows = self._in_own_types(frame)
         for attempt in range(1, TRIES + 1):
@@ -316,8 +322,7 @@ class IcebergTable(Versioned):
             # Iceberg compares full paths, and would take each file for an orphan.
             note = f"no search for orphan files: the table's location {location} is relative"
             return [f"{row[0]} data files of old snapshots removed", note]
-        orphans = f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"
-        arguments = [orphans]
+        arguments = [f"older_than => TIMESTAMP '{upkeep.orphans_before:%Y-%m-%d %H:%M:%S}'"]
         if str(self._table().io().getClass().getName()) != HADOOP_IO:
             # Hadoop may have no file system for the location, such as s3:// of Iceberg's own S3
             # client.

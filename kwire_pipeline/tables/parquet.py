@@ -187,6 +187,9 @@ class ParquetTable(Atomic):
             )
         ]
 
+    def history(self, pipeline_id: str, since: datetime.datetime) -> None:
+        """Return None: only the last commit of each pipeline is kept."""
+
     def append(self, frame: DataFrame, mark: Mark) -> None:
         derived = {
             name: column for name, (_, column) in self._partitions.items() if column is not None

@@ -105,6 +105,25 @@ class Size:
 
 
 @attrs.frozen(kw_only=True)
+class Entry:
+    """A batch in the history of a table."""
+
+    mark: Mark
+    at: datetime.datetime
+    rows: int | None
+    """The rows that were added; None if the history does not say."""
+
+
+@attrs.frozen
+class History:
+    """A pipeline's batches in a table since a time."""
+
+    entries: tuple[Entry, ...]
+    since: datetime.datetime | None = None
+    """The time before which the history is gone; None if it has everything."""
+
+
+@attrs.frozen(kw_only=True)
 class Upkeep:
     """The limits of maintenance."""
 
@@ -310,6 +329,9 @@ class Letters(Protocol):
 
     def marks(self, pipeline: str) -> list[Mark]:
         """Return the existing marks that are not another pipeline's, newest last."""
+
+    def history(self, pipeline_id: str, since: datetime.datetime) -> History | None:
+        """Return a pipeline's batches after a time; None if the table keeps no history."""
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         """Append the rows of a batch with its mark; in a table, all of them or none."""

@@ -11,8 +11,9 @@ Letters belong to a pipeline by its name and its table's name: other pipelines m
 topic. Records of a topic cannot be deleted individually, so operations that need that are refused.
 """
 
+import datetime
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -37,6 +38,8 @@ from kwire_pipeline.tables.letter_records import (
 )
 from kwire_pipeline.tables.table import (
     LETTERS,
+    Entry,
+    History,
     Mark,
     Upkeep,
     of_topics,
@@ -140,16 +143,41 @@ class LetterTopic:
             .limit(1)
             .collect()
         )
-        parts = [part for text in batches[0]["offsets"] for part in Ranges.parse(text).ranges]
         count = batches[0]["letter_count"]
         return [
             Mark(
                 newest[0]["pipeline_id"],
                 batches[0]["number"],
-                Ranges(tuple(sorted(parts))),
+                _join_ranges(batches[0]["offsets"]),
                 letter_count=int(count) if count else None,
             )
         ]
+
+    def history(self, pipeline_id: str, since: datetime.datetime) -> History:
+        """Return the batches whose letters were written after a time, and are still there."""
+        own = self._own(None).where(
+            (F.col("pipeline_id") == pipeline_id) & (F.col(WRITTEN) >= since)
+        )
+        batches = (
+            own.groupBy(F.col("batch_id").cast("bigint").alias("number"))
+            .agg(
+                F.unix_millis(F.max(WRITTEN)).alias("at"),
+                F.count_distinct(*SPOT).alias("letters"),
+                F.collect_set("offsets").alias("offsets"),
+            )
+            .orderBy("number")
+            .collect()
+        )
+        return History(
+            tuple(
+                Entry(
+                    mark=Mark(pipeline_id, row["number"], _join_ranges(row["offsets"])),
+                    at=datetime.datetime.fromtimestamp(row["at"] / 1000, datetime.UTC),
+                    rows=row["letters"],
+                )
+                for row in batches
+            )
+        )
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
         with self._cluster() as cluster:
@@ -305,6 +333,11 @@ class LetterTopic:
             yield cluster
         finally:
             cluster.close()
+
+
+def _join_ranges(texts: Iterable[str]) -> Ranges:
+    """Return the ranges that the letters of one batch name."""
+    return Ranges(tuple(sorted(part for text in texts for part in Ranges.parse(text).ranges)))
 
 
 def of_batch(letters: DataFrame, mark: Mark) -> DataFrame:

@@ -93,7 +93,7 @@ MUTATIONS = (
     Mutation(
         name="stored-problems-have-secrets",
         invariants=(),
-        path="kwire_pipeline/many/engine.py",
+        path="kwire_pipeline/many/notes.py",
         old="redact(problem.text, secrets)",
         new="problem.text",
         test=f"{NOTES}::test_stored_problems_have_no_secrets",

@@ -80,7 +80,7 @@ def test_exit_code_is_the_highest_of_all_tables(three: list[Chosen]) -> None:
 def test_table_that_no_run_could_write_is_a_problem_of_each_command(
     three: list[Chosen], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    three[2] = attrs.evolve(three[2], problem="its schema is gone")
+    three[2] = attrs.evolve(three[2], failure=Problem("its schema is gone", EXIT_REFUSAL))
     assert on_tables(template(), None, lambda *_: 0) == EXIT_REFUSAL
     assert "raw.new: not written: its schema is gone" in capsys.readouterr().err
 
@@ -106,8 +106,8 @@ def test_status_shows_which_tables_the_last_run_could_not_write(
         )
 
     monkeypatch.setattr(status, "read_status", read)
-    three[1] = attrs.evolve(three[1], problem="it was dropped")
-    three[2] = attrs.evolve(three[2], problem="its schema is gone")
+    three[1] = attrs.evolve(three[1], failure=Problem("it was dropped", EXIT_REFUSAL))
+    three[2] = attrs.evolve(three[2], failure=Problem("its schema is gone", EXIT_REFUSAL))
     assert status.status(template(), as_json=True) == EXIT_REFUSAL
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {line["table"]: line["problem"] for line in lines} == {

@@ -10,7 +10,7 @@ from kwire_pipeline.config.template import Template
 from kwire_pipeline.engine import identity, lease
 from kwire_pipeline.errors import EXIT_REFUSAL
 from kwire_pipeline.many import engine
-from kwire_pipeline.many.notes import written_topics
+from kwire_pipeline.many.notes import PROBLEMS, written_topics
 from kwire_pipeline.many.state import Problem
 from tests.support.pipeline.files import Files
 from tests.support.pipeline.many import MANY
@@ -50,6 +50,6 @@ def test_stored_problems_have_no_secrets(monkeypatch: pytest.MonkeyPatch) -> Non
     spark_engine = engine.SparkEngine(cast(SparkSession, Session()), many)
     problem = Problem("http://u:hunter2@r does not answer", EXIT_REFUSAL)
     assert spark_engine.note_problems({"a": ("raw.a", problem)})
-    assert "hunter2" not in files.texts[engine.PROBLEMS]
+    assert "hunter2" not in files.texts[PROBLEMS]
     (stored,) = spark_engine.problems().values()
     assert stored == ("raw.a", Problem("http://u:***@r does not answer", EXIT_REFUSAL))

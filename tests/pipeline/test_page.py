@@ -81,7 +81,8 @@ def test_versions_of_the_page_are_those_in_use() -> None:
 
 def test_every_command_and_exit_code_is_on_the_page() -> None:
     for name, command in COMMANDS.items():
-        words = " ".join([name, "FILE", *(place.upper() for place, _ in command.places)])
+        places = [each.name.upper() for each in command.options if not each.name.startswith("--")]
+        words = " ".join([name, "FILE", *places])
         assert f"| `{words}` |" in PAGE
     assert "0: done. 1: a failure that a rerun may cure" in PAGE
 
