@@ -11,7 +11,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, NoReturn
@@ -19,12 +19,12 @@ from typing import Final, NoReturn
 import attrs
 
 from kwire_pipeline.commands.check import in_short, preflight
-from kwire_pipeline.commands.show import warner
+from kwire_pipeline.commands.show import show, warner
 from kwire_pipeline.config.document import ConfigError
 from kwire_pipeline.config.load import TABLE, Flag, find_key
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.secrets import redact, secrets_of
-from kwire_pipeline.config.template import common_of, load_any
+from kwire_pipeline.config.template import Loaded, common_of, load_any
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.explain import run_on_spark
 from kwire_pipeline.hook import Hook
@@ -54,16 +54,12 @@ class Option:
         return self.argument or self.name.removeprefix("--").replace("-", "_")
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
-        if not self.name.startswith("--"):
-            parser.add_argument(self.parameter, metavar=self.value, help=self.meaning)
-        elif self.value is None:
-            parser.add_argument(
-                self.name, action="store_true", help=self.meaning, dest=self.parameter
-            )
-        else:
-            parser.add_argument(
-                self.name, metavar=self.value, help=self.meaning, dest=self.parameter
-            )
+        keywords: dict[str, str | None] = {"help": self.meaning, "metavar": self.value}
+        if self.value is None:
+            keywords = {"help": self.meaning, "action": "store_true"}
+        if self.name.startswith("--"):
+            keywords["dest"] = self.parameter
+        parser.add_argument(self.name, **keywords)  # type: ignore[arg-type]
 
 
 @attrs.frozen
@@ -141,6 +137,13 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Compact small files, expire snapshots, remove orphan files.", (ONE_TABLE,)
     ),
 }
+JSON_TO_ICEBERG: Final = Pipeline(
+    name="default",
+    source=Source(bootstrap="127.0.0.1:9092", topics=("any",)),
+    table=Table(name="any.any", warehouse="any"),
+    checkpoint="any",
+)
+"""The pipeline whose jars are listed for no file."""
 HEAD_TEXT: Final = "Turn topics of Kafka into tables, each record once."
 EXITS: Final = (
     "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up or a refusal, which a "
@@ -176,12 +179,9 @@ def parser() -> Parser:
         inner.add_argument("file", metavar="FILE", help="the pipeline, in YAML")
         for option in command.options:
             option.add_to(inner)
+    meaning = "Fetch every jar of a pipeline, for machines that cannot reach Maven."
     inner = commands.add_parser(
-        "jars",
-        help="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
-        description="Fetch every jar of a pipeline, for machines that cannot reach Maven.",
-        epilog=EXITS,
-        allow_abbrev=False,
+        "jars", help=meaning, description=meaning, epilog=EXITS, allow_abbrev=False
     )
     inner.add_argument("folder", metavar="DIR", help="the folder; it is created")
     inner.add_argument(
@@ -279,28 +279,21 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
             print(note)
         print(f"{options.file} is written; edit it, then: {PROGRAM} check {options.file}")
         return 0
-    if name == "jars" and options.file is None:
-        code = module.jars(default_pipeline(), options.folder, "FILE.yaml", environment, print)
-        return code
-    try:
-        loaded = load_any(options.file, flags, environment)
-    except ConfigError as error:
-        if name != "check":
-            raise
-        problems = str(error).splitlines()
-        for line in problems:
-            print(f"wrong file      {line}")
-        raise Refusal(in_short([f"file: {line}" for line in problems])) from None
+    file: str | None = options.file
+    loaded = read_file(name, file, flags, environment) if file is not None else JSON_TO_ICEBERG
     pipeline = common_of(loaded)
     secrets.update(secrets_of(pipeline))
-    write = writer(secrets)
-    # A transform is next to the file, or on PYTHONPATH.
-    sys.path.insert(0, str(Path(options.file).resolve().parent))
-    if name == "jars":
-        code = module.jars(pipeline, options.folder, options.file, environment, write)
+
+    def write(line: str) -> None:
+        show(pipeline, [line])
+
+    if file is None or name == "jars":
+        code = module.jars(pipeline, options.folder, file or "FILE.yaml", environment, write)
         return code
+    # A transform is next to the file, or on PYTHONPATH.
+    sys.path.insert(0, str(Path(file).resolve().parent))
     if name == "check":
-        write(f"ok    file      {options.file}")
+        write(f"ok    file      {file}")
         code = module.check(loaded, environment, write)
         return code
     chosen = COMMANDS[name]
@@ -313,21 +306,16 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], secrets: set[s
         return run_on_spark(command, pipeline.transform)
 
 
-def writer(secrets: set[str]) -> Callable[[str], None]:
-    """Return a function that prints a line with the secrets hidden."""
-    hidden = frozenset(secrets)
-
-    def write(line: str) -> None:
-        print(redact(line, hidden), flush=True)
-
-    return write
-
-
-def default_pipeline() -> Pipeline:
-    """Return a pipeline from JSON to Iceberg, for listing its jars."""
-    return Pipeline(
-        name="default",
-        source=Source(bootstrap="127.0.0.1:9092", topics=("any",)),
-        table=Table(name="any.any", warehouse="any"),
-        checkpoint="any",
-    )
+def read_file(
+    command: str, file: str, flags: Sequence[Flag], environment: Mapping[str, str]
+) -> Loaded:
+    """Read a pipeline's file; `check` prints all of its problems."""
+    try:
+        return load_any(file, flags, environment)
+    except ConfigError as error:
+        if command != "check":
+            raise
+        problems = str(error).splitlines()
+        for line in problems:
+            print(f"wrong file      {line}")
+        raise Refusal(in_short([f"file: {line}" for line in problems])) from None

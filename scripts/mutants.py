@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.mutations.table import Mutation, mutations  # noqa: E402
 
-TREES = ("kwire", "kwire_pipeline", "simulation", "tests", "compat_tests", "scripts")
+TREES = ("kwire", "kwire_pipeline", "simulation", "tests", "compat_tests", "examples", "scripts")
 FILES = ("pyproject.toml", "README.md")
 TEST_SECONDS = 300
 ALL_TESTS_SECONDS = 3600

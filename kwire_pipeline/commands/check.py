@@ -87,11 +87,8 @@ def checks(loaded: Loaded, environment: Mapping[str, str]) -> Iterator[tuple[str
         if name is not None:
             yield key, functools.partial(check_folder, name)
     if pipeline.transform is not None:
-        yield "transform", lambda: check_transform(pipeline.transform or "")
-    if isinstance(loaded, Template):
-        yield "broker", lambda: check_brokers(loaded)
-    else:
-        yield "broker", lambda: check_broker(pipeline)
+        yield "transform", functools.partial(check_transform, pipeline.transform)
+    yield "broker", lambda: check_broker(loaded)
     if Format.AVRO_REGISTRY in (pipeline.key.format, pipeline.value.format):
         yield REGISTRY, lambda: check_registry(loaded)
 
@@ -142,31 +139,24 @@ def check_transform(text: str) -> str:
     return text
 
 
-def check_broker(pipeline: Pipeline) -> str:
-    """Return a description of the brokers and the topics."""
-    letters = pipeline.dead_letters.topic
-    brokers = look_up(pipeline.source, letters=letters)
+def check_broker(loaded: Loaded) -> str:
+    """Return a description of the brokers, and of the topics of a file with one table."""
+    is_many = isinstance(loaded, Template)
+    letters = None if is_many else common_of(loaded).dead_letters.topic
+    source = all_topics(loaded) if isinstance(loaded, Template) else loaded.source
+    brokers = look_up(source, letters=letters)
     if brokers.cluster_id is None:
         return f"{brokers.address} accepts connections ({brokers.untried} was not checked)"
+    cluster = f"{brokers.address}, cluster {brokers.cluster_id}"
+    if is_many:
+        return cluster
     if not brokers.topics:
-        return (
-            f"{brokers.address}, cluster {brokers.cluster_id}: source.pattern was not checked "
-            "(that needs Java)"
-        )
+        return f"{cluster}: source.pattern was not checked (that needs Java)"
     counts = ", ".join(
         f"{name} ({count} {'partition' if count == 1 else 'partitions'})"
         for name, count in brokers.topics.items()
     )
-    also = "" if letters is None else f"; dead letters go to {letters}"
-    return f"{brokers.address}, cluster {brokers.cluster_id}: {counts}{also}"
-
-
-def check_brokers(template: Template) -> str:
-    """Return a description of the brokers, regardless of their topics."""
-    brokers = look_up(all_topics(template))
-    if brokers.cluster_id is None:
-        return f"{brokers.address} accepts connections ({brokers.untried} was not checked)"
-    return f"{brokers.address}, cluster {brokers.cluster_id}"
+    return f"{cluster}: {counts}" + ("" if letters is None else f"; dead letters go to {letters}")
 
 
 def all_topics(template: Template) -> Source:

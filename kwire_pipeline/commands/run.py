@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import attrs
 from py4j.protocol import Py4JError
@@ -162,8 +162,7 @@ def run_tables(
     spark: SparkSession, template: Template, order: Order, controls: Controls
 ) -> Outcome:
     """Run the tables of a file, several at the same time."""
-    engine = SparkEngine(spark, template)
-    try:
+    with closing(SparkEngine(spark, template)) as engine:
         return TableRuns(
             template=template,
             engine=engine,
@@ -176,8 +175,6 @@ def run_tables(
             executor=ThreadPoolExecutor(template.common.limits.parallel_tables),
             order=order,
         ).run()
-    finally:
-        engine.close()
 
 
 def end_of(request: StopRequest, tally: Tally) -> int:

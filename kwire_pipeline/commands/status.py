@@ -6,6 +6,7 @@ With ``--page`` it also writes a page of HTML about the last 24 hours.
 import datetime
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import attrs
@@ -176,11 +177,8 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
     """Read the status from checkpoint, brokers and tables."""
     set_session(spark)
     state = state_of(spark, pipeline)
-    cluster = Cluster(spark, source.client(pipeline.source))
-    try:
+    with closing(Cluster(spark, source.client(pipeline.source))) as cluster:
         ends = cluster.ends(cluster.topics(state.identity.topics).values())
-    finally:
-        cluster.close()
     letters = state.destinations.dead_letters
     own = None
     if letters is not None and letters.exists():

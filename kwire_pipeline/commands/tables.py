@@ -5,7 +5,7 @@ highest exit code. A topic without a checkpoint has nothing to inspect yet.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeAlias
 
 import attrs
@@ -57,14 +57,11 @@ def check_name(pipeline: Pipeline, table: str | None) -> None:
 
 def choose(spark: SparkSession, template: Template, table: str | None) -> list[Chosen]:
     """Return the tables of a command, in the order of their topics."""
-    engine = SparkEngine(spark, template)
-    try:
+    with closing(SparkEngine(spark, template)) as engine:
         started = engine.written_topics()
         first = engine.first_topics(started)
         plans = select(plan_tables(template, engine.topics(started), started, first=first), table)
         problems = engine.problems()
-    finally:
-        engine.close()
     return [
         Chosen(
             plan=plan,

@@ -82,19 +82,16 @@ def optional_text(
     meaning: str, *, secret: bool = False, may_be_file: bool = False, is_public: bool = False
 ) -> str | None:
     """Declare a text that may be absent."""
-    if not secret:
-        key = Key(
-            kind="text",
-            meaning=meaning,
-            read=read_text,
-            may_be_file=may_be_file,
-            is_public=is_public,
-        )
-        return _field(key, None)
-    key = Key(kind="text", meaning=meaning, read=read_secret, secret=True)
-    field: str | None = attrs.field(
-        default=None, converter=attrs.converters.optional(Secret), metadata={METADATA: key}
+    key = Key(
+        kind="text",
+        meaning=meaning,
+        read=read_secret if secret else read_text,
+        secret=secret,
+        may_be_file=may_be_file,
+        is_public=is_public,
     )
+    hide = attrs.converters.optional(Secret) if secret else None
+    field: str | None = attrs.field(default=None, converter=hide, metadata={METADATA: key})
     return field
 
 

@@ -53,15 +53,19 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
             yield f"on_failure.{name}", "it has no effect without on_failure.command or url"
     if pipeline.trigger.available_now and pipeline.maintenance.every is not None:
         yield "maintenance.every", "it has no effect without a trigger at an interval"
-    default = attrs.fields_dict(Pipeline)["min_bad_records"].default
-    if pipeline.max_bad_share in (0, 1) and pipeline.min_bad_records != default:
+    if pipeline.max_bad_share in (0, 1) and is_set(pipeline, "min_bad_records"):
         yield "min_bad_records", "it has no effect without a max_bad_share between 0 and 1"
-    limits = pipeline.limits
-    if limits.parallel_tables != attrs.fields_dict(Limits)["parallel_tables"].default:
+    if is_set(pipeline.limits, "parallel_tables"):
         yield "limits.parallel_tables", "it has no effect without {topic} in table.name"
     if pipeline.table.names:
         yield "table.names", "it has no effect without {topic} in table.name"
     yield from _table(pipeline)
+
+
+def is_set(section: Pipeline | Limits | Table, name: str) -> bool:
+    """Return whether the value of a key with a plain default is not the default."""
+    default: object = attrs.fields_dict(type(section))[name].default
+    return bool(getattr(section, name) != default)
 
 
 def keys_in_use(section: Section, names: Sequence[str] = ()) -> list[str]:
@@ -110,14 +114,9 @@ def _table(pipeline: Pipeline) -> Iterator[Problem]:
     kind = table.format
     if kind is TableFormat.PARQUET and table.properties:
         yield "table.properties", "parquet tables have no properties"
-    defaults = attrs.fields_dict(Table)
-    if table.evolution is not Evolution.RESCUE and (
-        table.rescue_column != defaults["rescue_column"].default
-    ):
+    if table.evolution is not Evolution.RESCUE and is_set(table, "rescue_column"):
         yield "table.rescue_column", "it has no effect without evolution: rescue"
-    if table.mode is Mode.APPEND and (
-        table.unavailable_value != defaults["unavailable_value"].default
-    ):
+    if table.mode is Mode.APPEND and is_set(table, "unavailable_value"):
         yield "table.unavailable_value", "it has no effect without mode: upsert"
     if kind is not TableFormat.ICEBERG:
         for name in keys_in_use(table.catalog):

@@ -9,6 +9,7 @@ Rules of this file: nothing is written.
 
 import datetime
 from collections.abc import Mapping
+from contextlib import closing
 
 import attrs
 from pyspark.sql import SparkSession
@@ -131,8 +132,7 @@ def read_lags(
 ) -> Mapping[datetime.datetime, int]:
     """Return the lag at some times, the last of which is now."""
     positions = positions_at(times, batches, state.position)
-    cluster = Cluster(spark, source.client(pipeline.source))
-    try:
+    with closing(Cluster(spark, source.client(pipeline.source))) as cluster:
         topics = cluster.topics(state.identity.topics).values()
         lags = {
             time: offsets.lag(
@@ -141,8 +141,6 @@ def read_lags(
             for time in times[:-1]
         }
         return {**lags, times[-1]: offsets.lag(state.position, cluster.ends(topics))}
-    finally:
-        cluster.close()
 
 
 def reasons_of(letters: Letters, state: State, ranges: Ranges) -> Mapping[str, int]:

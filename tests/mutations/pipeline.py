@@ -19,6 +19,32 @@ LEASES = "tests/pipeline/test_lease.py"
 
 MUTATIONS = (
     Mutation(
+        name="unknown-numbers-of-rows-count-as-zero",
+        invariants=(),
+        path="kwire_pipeline/day/figures.py",
+        old="    return None if None in values else sum(",
+        new="    return sum(",
+        test="tests/pipeline/test_day_figures.py"
+        "::test_rows_without_a_history_are_unknown_and_not_zero",
+    ),
+    Mutation(
+        name="history-of-a-day-forgets-that-snapshots-expired",
+        invariants=(),
+        path="kwire_pipeline/tables/iceberg_history.py",
+        old="    is_cut = bool(chain) and next_id is not None\n",
+        new="    is_cut = False\n",
+        test="tests/pipeline/test_iceberg_batches.py::test_history_begins_after_expired_snapshots",
+    ),
+    Mutation(
+        name="page-of-a-day-shows-secrets",
+        invariants=(),
+        path="kwire_pipeline/day/page.py",
+        old="for char in self.redact(words))",
+        new="for char in words)",
+        test="tests/pipeline/test_day_page.py"
+        "::test_tables_with_a_problem_come_first_and_hide_secrets",
+    ),
+    Mutation(
         name="table-of-another-topic-is-written",
         invariants=(),
         path=PLAN,
@@ -93,7 +119,7 @@ MUTATIONS = (
     Mutation(
         name="stored-problems-have-secrets",
         invariants=(),
-        path="kwire_pipeline/many/notes.py",
+        path=NOTE,
         old="redact(problem.text, secrets)",
         new="problem.text",
         test=f"{NOTES}::test_stored_problems_have_no_secrets",
