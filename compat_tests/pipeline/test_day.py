@@ -71,10 +71,11 @@ def test_page_shows_the_batches_of_a_run(scene: Scene, spark: SparkSession) -> N
         f"table => '{scene.pipeline.table.name}', snapshot_ids => ARRAY({first}))"
     )
     cut = read_day(spark, scene.pipeline, now)
-    assert cut.since == day.batches[1].at or cut.since is not None
-    assert cut.batches[0].rows == 0
+    assert cut.since is not None
+    assert [batch.rows for batch in cut.batches] == [None, 18]
 
 
+@pytest.mark.long
 def test_parquet_keeps_no_history_so_the_checkpoint_counts(
     scene: Scene, spark: SparkSession, tmp_path: Path
 ) -> None:

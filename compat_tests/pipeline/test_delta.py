@@ -18,6 +18,7 @@ from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import ValueFormat
 from kwire_pipeline.config.values import Evolution, Mode, TableFormat
+from kwire_pipeline.day.history import read_day
 from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
@@ -193,6 +194,19 @@ def test_maintenance_of_delta_keeps_the_marks(scene: Scene, spark: SparkSession)
     assert scene.verify().is_clean
     status = read_status(spark, scene.pipeline)
     assert (status.rows, status.lag, status.batch_id) == (72, 0, 3)
+
+
+@pytest.mark.long
+def test_versions_of_delta_are_the_history_of_a_day(scene: Scene, spark: SparkSession) -> None:
+    scene.with_limit(20)
+    scene.produce(range(40))
+    scene.run()
+    day = read_day(spark, scene.pipeline, datetime.datetime.now(datetime.UTC))
+    assert [(batch.rows, batch.letters, batch.ranges.count) for batch in day.batches] == [
+        (18, 2, 20),
+        (18, 2, 20),
+    ]
+    assert day.since is None
 
 
 def task_counts(spark: SparkSession, group: str) -> list[int]:

@@ -19,6 +19,7 @@ from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.commands.status import read_status
 from kwire_pipeline.config.model import DeadLetters, Expectation, Source
+from kwire_pipeline.day.history import read_day
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.planning import plan_run
@@ -51,6 +52,8 @@ def test_run_that_ends_among_its_letters_is_continued_without_loss_or_repetition
     assert scene.verify().is_clean
     status = read_status(spark, scene.pipeline)
     assert (status.rows, status.dead_letters) == (72, {"not JSON": 8})
+    day = read_day(spark, scene.pipeline, datetime.datetime.now(datetime.UTC))
+    assert (day.rows, day.letters, day.reasons) == (72, 8, {"not JSON": 8})
     assert scene.run().batches == 0
 
 

@@ -30,6 +30,7 @@ from kwire_pipeline.config.values import (
     TableFormat,
     Tombstones,
 )
+from kwire_pipeline.day.history import read_day
 from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
@@ -117,6 +118,8 @@ def test_last_change_of_each_key_is_in_the_table(scene: Scene, spark: SparkSessi
     assert (proof.records, proof.deleted, proof.letters.once) == (10, 2, 1)
     status = read_status(spark, scene.pipeline)
     assert (status.rows, status.lag, status.dead_letters) == (2, 0, {"n is not int": 1})
+    day = read_day(spark, scene.pipeline, datetime.datetime.now(datetime.UTC))
+    assert (day.rows, day.letters, day.offsets) == (None, 1, 10)
 
 
 @pytest.mark.parametrize("place", CRASHES)

@@ -95,9 +95,10 @@ class Day:
 
 
 def total(numbers: Iterable[int | None]) -> int | None:
-    """Return a sum; None if one of its parts is not known."""
+    """Return the sum of the numbers that are known; None if none of several is."""
     values = list(numbers)
-    return None if None in values else sum(value for value in values if value is not None)
+    counted = [value for value in values if value is not None]
+    return sum(counted) if counted or not values else None
 
 
 def full_hours(start: datetime.datetime, end: datetime.datetime) -> list[datetime.datetime]:
@@ -123,19 +124,20 @@ def batches_of(
     for batch_id in sorted({*rows, *misfits, *steps}):
         row, misfit, step = rows.get(batch_id), misfits.get(batch_id), steps.get(batch_id)
         entries = [entry for entry in (row, misfit) if entry is not None]
+        at = step.ended if step is not None else max(entry.at for entry in entries)
         ranges = next((entry.mark.ranges for entry in entries), Ranges(()))
         if row is None and step is not None and step.ranges is not None:
             ranges = step.ranges  # A topic of dead letters knows only some partitions.
         counts = [entry.mark.letter_count for entry in entries]
         letter_count = next((count for count in counts if count is not None), None)
         if letter_count is None:
-            letter_count = _count(misfit, letters)
+            letter_count = _count(misfit, letters, at)
         batches.append(
             Done(
                 batch_id=batch_id,
-                at=step.ended if step is not None else max(entry.at for entry in entries),
+                at=at,
                 ranges=ranges,
-                rows=_count(row, table),
+                rows=_count(row, table, at),
                 letters=letter_count,
                 seconds=None if step is None else (step.ended - step.began).total_seconds(),
             )
@@ -143,10 +145,12 @@ def batches_of(
     return sorted(batches, key=lambda batch: batch.at)
 
 
-def _count(entry: Entry | None, history: History | None) -> int | None:
+def _count(entry: Entry | None, history: History | None, at: datetime.datetime) -> int | None:
+    """Return a batch's rows; 0 if the history would have them, None if it is gone or absent."""
     if entry is not None:
         return entry.rows
-    return None if history is None else 0
+    is_gone = history is None or (history.since is not None and at < history.since)
+    return None if is_gone else 0
 
 
 def by_batch(history: History | None) -> dict[int, Entry]:

@@ -22,8 +22,8 @@ MUTATIONS = (
         name="unknown-numbers-of-rows-count-as-zero",
         invariants=(),
         path="kwire_pipeline/day/figures.py",
-        old="    return None if None in values else sum(",
-        new="    return sum(",
+        old="    return sum(counted) if counted or not values else None\n",
+        new="    return sum(counted)\n",
         test="tests/pipeline/test_day_figures.py"
         "::test_rows_without_a_history_are_unknown_and_not_zero",
     ),

@@ -69,8 +69,17 @@ def test_rows_without_a_history_are_unknown_and_not_zero() -> None:
     """So is the number of rows of a change by key."""
     (batch,) = batches_of(None, NONE, {0: step(0, ranges(0, 10))})
     assert (batch.rows, batch.letters, batch.ranges.count) == (None, 0, 10)
-    assert day(batch_at(START, 5), batch_at(START, None)).rows is None
+    assert day(batch_at(START, None), batch_at(START, None)).rows is None
     assert day().rows == 0
+
+
+def test_rows_before_a_cut_are_unknown_and_those_after_it_are_counted() -> None:
+    """A batch without rows after the cut has none."""
+    table = History((entry(2, 20, 30, 10),), since=START + 2 * MINUTE)
+    steps = {number: step(number, ranges(10 * number, 10 * number + 10)) for number in range(4)}
+    batches = batches_of(table, NONE, steps)
+    assert [batch.rows for batch in batches] == [None, None, 10, 0]
+    assert day(*batches).rows == 10
 
 
 def test_hours_are_those_of_the_clock_and_add_up() -> None:

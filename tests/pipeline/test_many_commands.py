@@ -1,6 +1,8 @@
 """Commands for many tables: a line or an exit code for each, or for the one that is named."""
 
+import datetime
 import json
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +18,7 @@ from kwire_pipeline.commands.status import Status
 from kwire_pipeline.commands.tables import Chosen, on_tables
 from kwire_pipeline.commands.test import pipeline_of
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.day.figures import DAY, Day
 from kwire_pipeline.engine.reporting.figures import Tally
 from kwire_pipeline.errors import EXIT_FAILURE, EXIT_REFUSAL, Failure, Refusal
 from kwire_pipeline.many.plan import plan_tables
@@ -85,27 +88,29 @@ def test_table_that_no_run_could_write_is_a_problem_of_each_command(
     assert "raw.new: not written: its schema is gone" in capsys.readouterr().err
 
 
+def status_of(spark: SparkSession, pipeline: Pipeline) -> Status:
+    """Return the status of a table without rows."""
+    return Status(
+        name=pipeline.name,
+        table=pipeline.table.name,
+        position={},
+        ends={},
+        lag=0,
+        batch_id=1,
+        is_half_done=False,
+        rows=0,
+        files=0,
+        bytes=0,
+        dead_letters={},
+    )
+
+
 def test_status_shows_which_tables_the_last_run_could_not_write(
     three: list[Chosen],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def read(spark: SparkSession, pipeline: Pipeline) -> Status:
-        return Status(
-            name=pipeline.name,
-            table=pipeline.table.name,
-            position={},
-            ends={},
-            lag=0,
-            batch_id=1,
-            is_half_done=False,
-            rows=0,
-            files=0,
-            bytes=0,
-            dead_letters={},
-        )
-
-    monkeypatch.setattr(status, "read_status", read)
+    monkeypatch.setattr(status, "read_status", status_of)
     three[1] = attrs.evolve(three[1], failure=Problem("it was dropped", EXIT_REFUSAL))
     three[2] = attrs.evolve(three[2], failure=Problem("its schema is gone", EXIT_REFUSAL))
     assert status.status(template(), as_json=True) == EXIT_REFUSAL
@@ -120,6 +125,35 @@ def test_status_shows_which_tables_the_last_run_could_not_write(
     assert "the last run failed: it was dropped" in output.out
     assert "raw.new (topic new): not written: its schema is gone" in output.out
     assert output.err == "kwire-pipeline: raw.new: not written: its schema is gone\n"
+
+
+def test_page_has_each_table_also_one_that_cannot_be_read(
+    three: list[Chosen], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def read(spark: SparkSession, pipeline: Pipeline) -> Status:
+        if pipeline.table.name == "raw.b":
+            raise Failure("the catalog is away")
+        return status_of(spark, pipeline)
+
+    def day(spark: SparkSession, pipeline: Pipeline, now: datetime.datetime) -> Day:
+        return Day(start=now - DAY, end=now, batches=(), lags={now: 0}, reasons={})
+
+    monkeypatch.setattr(status, "read_status", read)
+    monkeypatch.setattr(status, "read_day", day)
+    path = tmp_path / "day.html"
+    assert status.status(template(), page=str(path)) == EXIT_FAILURE
+    rows = ElementTree.parse(path).findall(".//table[@class='overview']/tbody/tr")
+    assert [["".join(cell.itertext()) for cell in row][:3] for row in rows] == [
+        ["raw.b", "b", "no figures"],
+        ["raw.a", "", "fine"],
+        ["raw.new", "new", "not written yet"],
+    ]
+    assert "There are no figures: the catalog is away" in path.read_text()
+
+
+def test_page_in_a_folder_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="there is no such folder"):
+        status.status(template(), page=str(tmp_path / "none" / "day.html"))
 
 
 def test_check_has_a_line_for_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
