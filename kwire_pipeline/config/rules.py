@@ -239,9 +239,9 @@ def _mode(pipeline: Pipeline) -> Iterator[Problem]:
 
 def _upsert(pipeline: Pipeline) -> Iterator[Problem]:
     table = pipeline.table
-    if table.envelope is Envelope.DEBEZIUM and pipeline.value.format is not Format.JSON:
+    if table.envelope is Envelope.DEBEZIUM and pipeline.value.format not in (Format.JSON, *AVRO):
         kind = pipeline.value.format.value
-        yield "table.envelope", f"envelopes are read from json values, not from {kind} ones"
+        yield "table.envelope", f"envelopes are read from json and avro values, not {kind} ones"
     has_deletions = table.envelope is Envelope.DEBEZIUM or table.tombstones is Tombstones.DELETE
     if table.sequence_by and has_deletions and table.deletions is None:
         yield (
@@ -373,7 +373,35 @@ def _value_fields(pipeline: Pipeline) -> tuple[Field, ...]:
             return parse_ddl("value BINARY")
         case Format.STRING:
             return parse_ddl("value STRING")
-    return _fields(pipeline.value)
+    fields = _fields(pipeline.value)
+    if not has_avro_envelope(pipeline):
+        return fields
+    row = find_field(fields, ["after"])
+    return () if row is None else row.type.fields
+
+
+def has_avro_envelope(pipeline: Pipeline) -> bool:
+    """Return whether `value.schema` is that of a whole envelope, of which a row is a part."""
+    return pipeline.table.envelope is Envelope.DEBEZIUM and pipeline.value.format in AVRO
+
+
+def _avro_envelope(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield what an Avro schema lacks to be that of a Debezium envelope."""
+    if not has_avro_envelope(pipeline):
+        return
+    fields = _fields(pipeline.value)
+    parts = {name: find_field(fields, [name]) for name in ("before", "after", "op")}
+    kinds = [None if part is None else part.type.name for part in parts.values()]
+    if fields and kinds != ["STRUCT", "STRUCT", "STRING"]:
+        yield (
+            "value.schema",
+            "a Debezium envelope in Avro has the records before and after and the string op; "
+            "expected its whole schema, as Debezium registers it",
+        )
+        return
+    for name, column in pipeline.columns.items():
+        if column.root is Root.SOURCE and find_field(fields, ["source", *column.path]) is None:
+            yield f"columns.{name}", f"the envelope's source has no field {column.path[0]}"
 
 
 def _fields(record: RecordFormat) -> tuple[Field, ...]:
@@ -386,6 +414,7 @@ def _fields(record: RecordFormat) -> tuple[Field, ...]:
 
 
 def _columns(pipeline: Pipeline) -> Iterator[Problem]:
+    yield from _avro_envelope(pipeline)
     fields = _value_fields(pipeline)
     origin = {f"{pipeline.table.origin_prefix}{name}" for name in ORIGIN}
     for name in (*(field.name for field in fields), *pipeline.columns):

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.model import Pipeline, RecordFormat
-from kwire_pipeline.config.values import Evolution, Format, TableFormat
+from kwire_pipeline.config.values import Envelope, Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.by_key.upsert import check_keys
 from kwire_pipeline.engine.expectations import check_columns, check_expectations
@@ -18,7 +18,7 @@ from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.engine.source import client
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Permanent, Refusal
-from kwire_pipeline.records import frames
+from kwire_pipeline.records import changes, frames
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.frames import Shape
@@ -41,6 +41,8 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
     """Return the shape of rows; ``ddl`` is the value's schema."""
     value, key = pipeline.value, pipeline.key
     schema, avro = _fields("value", value, ddl)
+    if avro is not None and pipeline.table.envelope is Envelope.DEBEZIUM:
+        schema = _row_of(schema)
     key_schema, key_avro = _fields("key", key, key.schema)
     shape = Shape(
         format=value.format,
@@ -86,6 +88,15 @@ def _fields(
     is_plain = record.format is Format.AVRO
     avro = avro_fields(schema, f"{part}.schema", is_plain=is_plain)
     return avro.kind if isinstance(avro.kind, StructType) else None, avro
+
+
+def _row_of(envelope: StructType | None) -> StructType:
+    """Return the type of the row in an envelope of Avro."""
+    fields = {} if envelope is None else {f.name: f.dataType for f in envelope.fields}
+    row = fields.get(changes.AFTER)
+    if not isinstance(row, StructType):
+        raise Refusal(f"value.schema: the envelope has no record {changes.AFTER}")
+    return row
 
 
 def origin_of(pipeline: Pipeline) -> Origin:

@@ -1,9 +1,10 @@
 """Changes of rows by key: which records write a row, delete one, or are ignored.
 
 A record with a value writes the row of its key. A record without one (a tombstone) deletes that
-row, is ignored, or does not fit, as `table.tombstones` says. The value may be a Debezium envelope,
-bare or as ``payload`` beside a schema: with ``op`` c, u or r, it writes the row ``after``; with d,
-it deletes the row ``before``; other values, such as t for a truncated table, do not fit.
+row, is ignored, or does not fit, as `table.tombstones` says. The value may be a Debezium envelope:
+JSON, bare or as ``payload`` beside a schema, or Avro. With ``op`` c, u or r, it writes the row
+``after``; with d, it deletes the row ``before``; other values, such as t for a truncated table, do
+not fit.
 
 Rules of this file: pure functions of columns. A deletion needs only the columns of the key, and of
 the sequence if there is one.
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kwire_pipeline.config.values import Envelope, Tombstones
-from kwire_pipeline.records import json_text
+from kwire_pipeline.records import avro, json_text
 
 OPERATION: Final = "op"
 BEFORE: Final = "before"
@@ -88,14 +89,37 @@ def open_envelope(envelope: Column, *, has_source: bool = False) -> Column:
         return F.coalesce(value.getField(PAYLOAD).getField(name), value.getField(name))
 
     operation = part(OPERATION)
-    row = F.when(operation.isin(*WRITES), part(AFTER)).when(operation == DELETES, part(BEFORE))
     return F.struct(
-        row.alias(json_text.VALUE),
+        _row(operation, part(AFTER), part(BEFORE)).alias(json_text.VALUE),
         envelope.getField(json_text.END).alias(json_text.END),
         envelope.getField(json_text.CORRUPT).alias(json_text.CORRUPT),
         operation.alias(OPERATION),
         *([part(SOURCE).alias(SOURCE)] if has_source else []),
     )
+
+
+def open_record(change: Column, end: Column, source: Sequence[str] = ()) -> Column:
+    """Return a Debezium envelope of Avro as if its row were the value, with its ``op``.
+
+    The fields of its source are text, as in JSON, so that a column has one type in both formats.
+    """
+    operation = change.getField(OPERATION)
+    texts = [change.getField(SOURCE).getField(name).cast("string").alias(name) for name in source]
+    return F.struct(
+        _row(operation, change.getField(AFTER), change.getField(BEFORE)).alias(avro.VALUE),
+        end.alias(avro.END),
+        operation.alias(OPERATION),
+        *([F.struct(*texts).alias(SOURCE)] if texts else []),
+    )
+
+
+def _row(operation: Column, after: Column, before: Column) -> Column:
+    return F.when(operation.isin(*WRITES), after).when(operation == DELETES, before)
+
+
+def deletes(envelope: Column) -> Column:
+    """Return the condition that an opened envelope deletes a row."""
+    return F.equal_null(envelope.getField(OPERATION), F.lit(DELETES))
 
 
 def source_field(envelope: Column, name: str) -> Column:
@@ -112,8 +136,7 @@ def row_text(data: Column, envelope: Column) -> Column:
         inner = F.get_json_object(text, f"$.{PAYLOAD}.{name}")
         return F.coalesce(inner, F.get_json_object(text, f"$.{name}"))
 
-    is_deletion = F.equal_null(envelope.getField(OPERATION), F.lit(DELETES))
-    return F.when(is_deletion, part(BEFORE)).otherwise(part(AFTER))
+    return F.when(deletes(envelope), part(BEFORE)).otherwise(part(AFTER))
 
 
 def envelope_problem(envelope: Column) -> Column:

@@ -11,7 +11,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from kwire_pipeline.records import changes, json_text
+from kwire_pipeline.records import avro, changes, json_text
+from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.timestamps import Units
 
 
@@ -93,6 +94,10 @@ class DebeziumFields(JsonFields):
         envelope = json_text.open_array(parsed)
         return changes.open_envelope(envelope, has_source=bool(self.source))
 
+    def is_deletion(self, data: Column, envelope: Column) -> Column:
+        """Return the condition that the value is a change that deletes a row."""
+        return changes.deletes(envelope) & json_text.is_one_text(data, envelope)
+
     def reason(self, data: Column, envelope: Column) -> Column:
         return json_text.reason(
             data,
@@ -102,3 +107,44 @@ class DebeziumFields(JsonFields):
             row=changes.row_text(data, envelope),
             row_problem=changes.envelope_problem(envelope),
         )
+
+
+@attrs.frozen
+class DebeziumAvroFields:
+    """The fields of the row in a Debezium envelope of Avro."""
+
+    change: AvroFields
+    """The decoding of the whole envelope."""
+    kind: StructType
+    """The type of the row."""
+    source: tuple[str, ...] = ()
+    """The fields of the envelope's source that become columns."""
+
+    @property
+    def may_be_null(self) -> bool:
+        return True
+
+    def parse(self, data: Column) -> Column:
+        return self.change.parse(data)
+
+    def open(self, parsed: Column) -> Column:
+        change = self.change.whole(parsed)
+        return changes.open_record(change, parsed.getField(avro.END), self.source)
+
+    def is_deletion(self, data: Column, envelope: Column) -> Column:
+        """Return the condition that the value is a change that deletes a row."""
+        return changes.deletes(envelope) & self.change.fits(data, envelope)
+
+    def fits(self, data: Column, envelope: Column) -> Column:
+        return self.change.fits(data, envelope) & self.whole(envelope).isNotNull()
+
+    def whole(self, envelope: Column) -> Column:
+        return self.change.whole(envelope)
+
+    def field(self, envelope: Column, name: str) -> Column:
+        return self.change.field(envelope, name)
+
+    def reason(self, data: Column, envelope: Column) -> Column:
+        is_whole = self.change.fits(data, envelope)
+        other = self.change.reason(data, envelope)
+        return F.when(is_whole, changes.envelope_problem(envelope)).otherwise(other)

@@ -24,7 +24,12 @@ from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import changes, json_text, rescue
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
-from kwire_pipeline.records.fields import DebeziumFields, Fields, JsonFields
+from kwire_pipeline.records.fields import (
+    DebeziumAvroFields,
+    DebeziumFields,
+    Fields,
+    JsonFields,
+)
 from kwire_pipeline.records.steps import Step, add, choose, keep, take
 from kwire_pipeline.records.timestamps import Units
 
@@ -66,7 +71,7 @@ class Shape:
 
     format: Format
     schema: StructType | None = None
-    """The fields of JSON or Avro values."""
+    """The fields of JSON or Avro values; those of the row if it is in an envelope."""
     units: Units = attrs.field(factory=dict)
     avro: AvroFields | None = None
     """The decoding of Avro values."""
@@ -87,12 +92,14 @@ class Shape:
     @property
     def fields(self) -> Fields | None:
         """The fields of values; None if a value is a single column."""
+        if self.schema is not None and self.changes.envelope is Envelope.DEBEZIUM:
+            places = self.columns.values()
+            source = tuple(dict.fromkeys(c.path[0] for c in places if c.root is Root.SOURCE))
+            if self.avro is not None:
+                return DebeziumAvroFields(self.avro, self.schema, source)
+            return DebeziumFields(self.schema, self.units, source=source)
         if self.avro is not None or self.schema is None:
             return self.avro
-        if self.changes.envelope is Envelope.DEBEZIUM:
-            places = self.columns.values()
-            source = dict.fromkeys(c.path[0] for c in places if c.root is Root.SOURCE)
-            return DebeziumFields(self.schema, self.units, source=tuple(source))
         return JsonFields(self.schema, self.units, self.rescue_column is not None)
 
     @property
@@ -336,14 +343,11 @@ def _fits(shape: Shape) -> Column:
 
 def _with_deletions(column: Column, shape: Shape) -> Column:
     """Return the class, taking into account deletions and ignored tombstones."""
-    rules, value = shape.changes, F.col("value")
+    rules, value, fields = shape.changes, F.col("value"), shape.fields
     fits = _key_fits(shape) & _headers_fit(shape)
     deletion = F.when(~fits, F.lit(MISFIT)).otherwise(F.lit(DELETION))
-    if rules.envelope is Envelope.DEBEZIUM:
-        operation = F.col(PARSED).getField(changes.OPERATION)
-        is_deletion = F.equal_null(operation, F.lit(changes.DELETES)) & json_text.is_one_text(
-            value, F.col(PARSED)
-        )
+    if isinstance(fields, DebeziumFields | DebeziumAvroFields):
+        is_deletion = fields.is_deletion(value, F.col(PARSED))
         column = F.when(is_deletion, deletion).otherwise(column)
     if rules.tombstones is Tombstones.IGNORE:
         column = F.when(value.isNull(), F.lit(IGNORED)).otherwise(column)
