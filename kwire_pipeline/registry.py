@@ -30,6 +30,8 @@ NO_SUBJECT: Final = 40401
 NO_VERSION: Final = 40402
 NO_SCHEMA: Final = 40403
 AVRO: Final = "AVRO"
+JSON: Final = "JSON"
+NAMES: Final = {AVRO: "Avro", JSON: "JSON Schema"}
 TYPES: Final = "application/vnd.schemaregistry.v1+json, application/json"
 
 
@@ -44,7 +46,12 @@ class Version:
 
 
 class UnknownSchema(Exception):
-    """The registry answered that the schema or subject does not exist, or it is not Avro."""
+    """The registry answered that the schema or subject does not exist, or is of another type."""
+
+    def __init__(self, text: str, kind: str | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        """The other type, if there is a schema."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,10 +79,10 @@ class Client:
         answer = self._get(f"/schemas/ids/{schema_id}")
         if answer is None:
             raise UnknownSchema(f"the registry has no schema {schema_id}")
-        return self._avro(answer, f"schema {schema_id}")
+        return self._text(answer, f"schema {schema_id}", AVRO)
 
-    def newest(self, subject: str) -> Version:
-        """Return a subject's newest version; raise UnknownSchema if it is missing or not Avro."""
+    def newest(self, subject: str, kind: str = AVRO) -> Version:
+        """Return a subject's newest version; raise UnknownSchema if there is none of this type."""
         answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         if answer is None:
             raise UnknownSchema(f"the registry {self.url} has no subject {subject}")
@@ -84,12 +91,12 @@ class Client:
             raise self._wrong(
                 f"sends an unexpected response about subject {subject}: {schema!r:.60}"
             )
-        return Version(subject, number, schema_id, self._avro(answer, f"subject {subject}"))
+        return Version(subject, number, schema_id, self._text(answer, f"subject {subject}", kind))
 
-    def _avro(self, answer: Mapping[str, object], name: str) -> str:
-        kind = answer.get("schemaType", AVRO)
-        if kind != AVRO:
-            raise UnknownSchema(f"{name} is {kind}, not Avro")
+    def _text(self, answer: Mapping[str, object], name: str, kind: str) -> str:
+        own = str(answer.get("schemaType", AVRO))
+        if own != kind:
+            raise UnknownSchema(f"{name} is {own}, not {NAMES[kind]}", own)
         if answer.get("references"):
             raise UnknownSchema(f"{name} refers to other schemas, which is not supported")
         schema = answer.get("schema")
@@ -98,7 +105,8 @@ class Client:
         try:
             json.loads(schema)
         except ValueError:
-            raise UnknownSchema(f"{name} is not an Avro schema") from None
+            words = "a JSON Schema" if kind == JSON else "an Avro schema"
+            raise UnknownSchema(f"{name} is not {words}") from None
         return schema
 
     def _get(self, path: str) -> Mapping[str, object] | None:

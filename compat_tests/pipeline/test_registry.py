@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,11 +12,20 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.scene import Scene
+from compat_tests.pipeline.scene import Crash, Scene
 from kwire.testing import SchemaRegistry
 from kwire_pipeline.config.model import Registry, ValueFormat
-from kwire_pipeline.config.values import Column, Envelope, Format, Mode, TableFormat, Tombstones
+from kwire_pipeline.config.values import (
+    Column,
+    Envelope,
+    Format,
+    Mode,
+    TableFormat,
+    Tombstones,
+)
 from kwire_pipeline.engine.by_key.key_proof import KeyProof
+from kwire_pipeline.engine.faults import Place
+from tests.support.avro_bytes import ORDER, with_id
 from tests.support.envelopes import change, envelope_schema
 
 
@@ -84,3 +94,38 @@ def test_changes_of_debezium_in_avro_are_applied(
     proof = scene.verify()
     assert isinstance(proof, KeyProof)
     assert proof.is_clean, proof.words()
+
+
+def schema_of(**properties: object) -> str:
+    return json.dumps({"properties": properties, "required": ["id"]})
+
+
+INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
+
+
+def json_of(schema_id: int, **values: object) -> bytes:
+    return with_id(schema_id, json.dumps(values).encode())
+
+
+def test_values_of_a_json_schema_are_rows(scene: Scene, registry: SchemaRegistry) -> None:
+    """A half-done batch keeps the registry's answers, or a record would move between tables."""
+    schema = schema_of(id=INTEGER, at={"type": "string", "format": "date-time"})
+    registry.register(f"{scene.topic}-value", schema, "JSON", schema_id=1)
+    registry.register("others", ORDER, schema_id=3)
+    value = ValueFormat(format=Format.JSON_REGISTRY, schema=schema)
+    scene.pipeline = attrs.evolve(scene.pipeline, value=value)
+    first = json_of(1, id=1, at="2026-11-27T10:00:00Z")
+    send(scene, [first, json_of(3, id=2), json_of(9, id=3), b"{}", json_of(1, id="four")])
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    registry.register(f"{scene.topic}-value", schema, "JSON", schema_id=9)
+    assert scene.run().reasons == {
+        "schema 3 is AVRO, not JSON Schema": 1,
+        "the registry has no schema 9": 1,
+        "no zero byte and schema id at the beginning": 1,
+        "id is not bigint": 1,
+    }
+    send(scene, [json_of(9, id=5)])
+    scene.run()
+    assert {row.id: row["at"] and row["at"].hour for row in scene.rows()} == {1: 10, 5: None}
+    assert scene.verify().is_clean

@@ -19,7 +19,7 @@ from kwire_pipeline import versions
 from kwire_pipeline.broker import TIMEOUT_S, connect, look_up, python_pattern
 from kwire_pipeline.config.model import Pipeline, RecordFormat, Source
 from kwire_pipeline.config.template import Loaded, Template, common_of
-from kwire_pipeline.config.values import Format
+from kwire_pipeline.config.values import WITH_REGISTRY
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.jars import jar_files
 from kwire_pipeline.java import check_java
@@ -89,7 +89,7 @@ def checks(loaded: Loaded, environment: Mapping[str, str]) -> Iterator[tuple[str
     if pipeline.transform is not None:
         yield "transform", functools.partial(check_transform, pipeline.transform)
     yield "broker", lambda: check_broker(loaded)
-    if Format.AVRO_REGISTRY in (pipeline.key.format, pipeline.value.format):
+    if {pipeline.key.format, pipeline.value.format} & WITH_REGISTRY.keys():
         yield REGISTRY, lambda: check_registry(loaded)
 
 
@@ -197,13 +197,11 @@ def check_registry(loaded: Loaded) -> str:
     client = Client.of(pipeline.registry)
     words = []
     for part, record in (("key", pipeline.key), ("value", pipeline.value)):
-        if record.format is not Format.AVRO_REGISTRY:
-            continue
-        if isinstance(loaded, Template):
+        if record.format not in WITH_REGISTRY or isinstance(loaded, Template):
             continue
         for subject in subjects_of(part, record, pipeline):
             try:
-                newest = client.newest(subject)
+                newest = client.newest(subject, WITH_REGISTRY[record.format])
             except UnknownSchema as error:
                 if record.subject is not None:
                     raise Refusal(f"{part}.subject: {error}") from None

@@ -13,6 +13,7 @@ from kwire_pipeline.config.declare import Plain, own_keys
 from kwire_pipeline.config.document import Document, overlay
 from kwire_pipeline.config.load import Flag, build, overlay_flags
 from kwire_pipeline.config.model import Pipeline, Source
+from kwire_pipeline.config.values import WITH_REGISTRY
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.infer import infer_ddl
 from kwire_pipeline.registry import Client, UnknownSchema
@@ -25,11 +26,15 @@ HEAD: Final = """\
 
 SAMPLE_COUNT: Final = 1000
 PLACEHOLDER: Final = "id BIGINT, name STRING"
+EMPTY: Final = '{"type": "record", "name": "Empty", "fields": []}'
+OBJECT: Final = '{"properties": {"id": {"type": "string"}}}'
 PLACEHOLDERS: Final = {
-    "key": '"string"',
-    "value": '{"type": "record", "name": "Empty", "fields": []}',
+    ("key", "avro-registry"): '"string"',
+    ("value", "avro-registry"): EMPTY,
+    ("key", "json-registry"): OBJECT,
+    ("value", "json-registry"): OBJECT,
 }
-"""Avro schemas of keys and values that stand in for the registry's."""
+"""Schemas of keys and values that stand in for the registry's, by format."""
 
 
 def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> list[str]:
@@ -49,21 +54,25 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     needs_schema = needs_a_schema(values, "value", "json")
     if needs_schema:
         trial = overlay(values, ("value", "schema"), PLACEHOLDER)
-    needed = [part for part in PLACEHOLDERS if needs_a_schema(values, part, "avro-registry")]
-    for part in needed:
-        trial = overlay(trial, (part, "schema"), PLACEHOLDERS[part])
+    needed = {
+        part: schema
+        for (part, kind), schema in PLACEHOLDERS.items()
+        if needs_a_schema(values, part, kind)
+    }
+    for part, placeholder in needed.items():
+        trial = overlay(trial, (part, "schema"), placeholder)
     build(Document(file, trial, {}))
     notes = []
     if path.exists():
         raise Refusal(f"{file} already exists: choose another name, or edit it")
     for part in needed:
         values_now = overlay_flags(first, flags, environment)
-        for name in needed:
-            values_now = overlay(values_now, (name, "schema"), PLACEHOLDERS[name])
-        schema, note = pin(part, build(Document(file, values_now, {})))
+        for name, placeholder in needed.items():
+            values_now = overlay(values_now, (name, "schema"), placeholder)
+        newest, note = pin(part, build(Document(file, values_now, {})))
         notes.append(note)
-        if schema is not None:
-            values = overlay(values, (part, "schema"), schema.replace("${", "$${"))
+        if newest is not None:
+            values = overlay(values, (part, "schema"), newest.replace("${", "$${"))
     if needs_schema:
         # Here the variables must be expanded.
         values_now = overlay_flags(first, flags, environment)
@@ -91,7 +100,7 @@ def pin(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
     record = pipeline.key if part == "key" else pipeline.value
     try:
         for subject in subjects_of(part, record, pipeline)[:1]:
-            newest = Client.of(pipeline.registry).newest(subject)
+            newest = Client.of(pipeline.registry).newest(subject, WITH_REGISTRY[record.format])
             return newest.schema, f"{part}.schema is version {newest.number} of {subject}"
     except (Failure, Refusal, UnknownSchema) as error:
         return None, f"add {part}.schema, which the registry did not provide: {error}"

@@ -22,10 +22,10 @@ from kwire_pipeline.config.model import (
     Table,
 )
 from kwire_pipeline.config.values import (
+    WITH_REGISTRY,
     WITH_USER,
     CatalogType,
     Evolution,
-    Format,
     Mode,
     Protocol,
     TableFormat,
@@ -42,9 +42,12 @@ def idle(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _security(pipeline.source.security)
     for part, record in (("key", pipeline.key), ("value", pipeline.value)):
         yield from _format(part, record)
-    if Format.AVRO_REGISTRY not in (pipeline.key.format, pipeline.value.format):
+    if not {pipeline.key.format, pipeline.value.format} & WITH_REGISTRY.keys():
         for name in keys_in_use(pipeline.registry):
-            yield f"registry.{name}", "it has no effect without the format avro-registry"
+            yield (
+                f"registry.{name}",
+                "it has no effect without the format avro-registry or json-registry",
+            )
     if pipeline.metrics.port is None:
         for name in keys_in_use(pipeline.metrics):
             yield f"metrics.{name}", "it has no effect without metrics.port"
@@ -105,7 +108,7 @@ def _security(security: Security) -> Iterator[Problem]:
 
 
 def _format(part: str, record: RecordFormat) -> Iterator[Problem]:
-    if record.format is not Format.AVRO_REGISTRY and record.subject is not None:
+    if record.format not in WITH_REGISTRY and record.subject is not None:
         yield f"{part}.subject", f"{record.format.value} has none; it is for avro-registry"
 
 

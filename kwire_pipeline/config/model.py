@@ -106,7 +106,8 @@ class KeyFormat:
     format: Format = choice("The format of keys.", default=Format.RAW)
     schema: str | None = optional_text(
         "The schema: Spark's DDL for json, Avro's JSON for avro and avro-registry (that of the "
-        "columns; records may have others); `@FILE` reads it from a file.",
+        "columns; records may have others), a JSON Schema for json-registry; `@FILE` reads it from "
+        "a file.",
         may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
@@ -126,8 +127,9 @@ class ValueFormat:
     format: Format = choice("The format of values.", default=Format.JSON)
     schema: str | None = optional_text(
         "The schema: Spark's DDL for json, Avro's JSON for avro and avro-registry (that of the "
-        "rows; records may have others); `@FILE` reads it from a file; `init` infers one from the "
-        "newest records, or takes the registry's newest, and pins it here.",
+        "rows; records may have others), a JSON Schema for json-registry; `@FILE` reads it from a "
+        "file; `init` infers one from the newest records, or takes the registry's newest, and pins "
+        "it here.",
         may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
@@ -347,7 +349,9 @@ class Pipeline:
     source: Source = section(Source, "The topics, and how to reach them.")
     key: KeyFormat = section(KeyFormat, "The format of the records' keys.")
     value: ValueFormat = section(ValueFormat, "The format of the records' values.")
-    registry: Registry = section(Registry, "The schema registry, for avro-registry.")
+    registry: Registry = section(
+        Registry, "The schema registry, for avro-registry and json-registry."
+    )
     columns: Mapping[str, Column] = parsed_mapping(
         "Columns beside the value's own fields, or in place of one, by name: value.a.b, key, "
         "key.a, source.NAME (of a Debezium envelope), headers.NAME, topic, partition, offset, "

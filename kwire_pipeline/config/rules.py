@@ -16,6 +16,7 @@ from urllib.parse import urlparse
 from kwire_pipeline.config.avro_schema import parse_avro
 from kwire_pipeline.config.ddl import Field, find_field, parse_ddl
 from kwire_pipeline.config.idle import idle
+from kwire_pipeline.config.json_schema import ddl_of
 from kwire_pipeline.config.model import (
     KeyFormat,
     Pipeline,
@@ -28,6 +29,7 @@ from kwire_pipeline.config.spark_options import passed_on
 from kwire_pipeline.config.values import (
     NAME,
     ONE_PUT,
+    WITH_REGISTRY,
     WITH_USER,
     CatalogType,
     Column,
@@ -49,10 +51,13 @@ ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, each prefixed with `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
 AVRO: Final = (Format.AVRO, Format.AVRO_REGISTRY)
+NEWEST: Final = "; kwire-pipeline init writes the newest one of the registry"
+JSON: Final = (Format.JSON, Format.JSON_REGISTRY)
 SCHEMA_HINTS: Final = {
     Format.JSON: ", such as id BIGINT, name STRING",
     Format.AVRO: "",
-    Format.AVRO_REGISTRY: "; kwire-pipeline init writes the newest one of the registry",
+    Format.AVRO_REGISTRY: NEWEST,
+    Format.JSON_REGISTRY: NEWEST,
 }
 """The formats that have a schema, each with a hint about where to get one."""
 MOMENTS: Final = {"TIMESTAMP", "TIMESTAMP_LTZ"}
@@ -106,9 +111,9 @@ def _source(pipeline: Pipeline) -> Iterator[Problem]:
 
 def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Problem]:
     kind = record.format
-    if kind is Format.JSON and record.schema is not None:
+    if kind in JSON and record.schema is not None:
         try:
-            fields = parse_ddl(record.schema)
+            fields = _fields(record)
         except ValueError as error:
             yield f"{part}.schema", str(error)
         else:
@@ -119,9 +124,9 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
         yield f"{part}.schema", f"{kind.value} takes no schema"
     if record.schema is not None and kind in AVRO:
         yield from _avro(part, record.schema)
-    if kind is Format.AVRO_REGISTRY:
-        yield from _registry(pipeline.registry)
-    if record.timestamps and kind is not Format.JSON:
+    if kind in WITH_REGISTRY:
+        yield from _registry(pipeline.registry, kind)
+    if record.timestamps and kind not in JSON:
         yield f"{part}.timestamps", f"{kind.value} has its own timestamps; the units are for json"
 
 
@@ -136,9 +141,9 @@ def _avro(part: str, schema: str) -> Iterator[Problem]:
             yield "value.schema", "a value's Avro schema has to be a record"
 
 
-def _registry(registry: Registry) -> Iterator[Problem]:
+def _registry(registry: Registry, kind: Format) -> Iterator[Problem]:
     if registry.url is None:
-        yield "registry.url", "avro-registry needs the registry's URL"
+        yield "registry.url", f"{kind.value} needs the registry's URL"
     elif not re.fullmatch(r"https?://[^/@\s]+(/[^?#\s]*)?", registry.url):
         yield (
             "registry.url",
@@ -408,6 +413,8 @@ def _fields(record: RecordFormat) -> tuple[Field, ...]:
     """Return the fields of a schema, if there is one; raise ValueError if it does not parse."""
     if record.schema is not None and record.format is Format.JSON:
         return parse_ddl(record.schema)
+    if record.schema is not None and record.format is Format.JSON_REGISTRY:
+        return parse_ddl(ddl_of(record.schema))
     if record.schema is not None and record.format in AVRO:
         return parse_avro(record.schema).fields
     return ()
@@ -446,7 +453,7 @@ def _columns(pipeline: Pipeline) -> Iterator[Problem]:
 def _rescue(pipeline: Pipeline, fields: tuple[Field, ...]) -> Iterator[Problem]:
     """Yield problems that keep undeclared fields from reaching the rescue column."""
     name, envelope = pipeline.table.rescue_column, pipeline.table.envelope
-    if pipeline.value.format is not Format.JSON:
+    if pipeline.value.format not in JSON:
         yield "table.evolution", f"{pipeline.value.format.value} has no fields to rescue; json has"
     if envelope is not Envelope.NONE:
         yield "table.evolution", f"nothing is rescued from a {envelope.value} envelope"

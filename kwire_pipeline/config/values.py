@@ -30,6 +30,12 @@ class Format(enum.Enum):
     """One Avro datum without a header, with the schema in the file."""
     AVRO_REGISTRY = "avro-registry"
     """Avro after a magic byte and the id of a schema in a registry."""
+    JSON_REGISTRY = "json-registry"
+    """JSON text after a magic byte and the id of a JSON Schema in a registry."""
+
+
+WITH_REGISTRY: Final = {Format.AVRO_REGISTRY: "AVRO", Format.JSON_REGISTRY: "JSON"}
+"""The formats whose schemas are in a registry, with the registry's names of their types."""
 
 
 class TimestampUnit(enum.Enum):

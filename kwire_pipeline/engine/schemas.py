@@ -10,7 +10,7 @@ answers, and later runs begin with the schemas in the file. A schema never chang
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -18,13 +18,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.config.values import Format
+from kwire_pipeline.config.values import WITH_REGISTRY
 from kwire_pipeline.engine.lease import Files
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import avro, frames
 from kwire_pipeline.records.avro import AvroFields
+from kwire_pipeline.records.fields import Frame
 from kwire_pipeline.records.frames import CLASS, MISFIT, OWN, Shape
-from kwire_pipeline.registry import Client, UnknownSchema
+from kwire_pipeline.registry import AVRO, JSON, Client, UnknownSchema
 
 FILE: Final = "schemas.json"
 NO_BATCH: Final = -1
@@ -51,8 +52,11 @@ class Outcome:
     pipeline_id: str
     batch_id: int
     schemas: Mapping[int, str]
+    """The schemas of Avro."""
     problems: Mapping[int, str]
     """The ids without a schema, each with the reason as text."""
+    json_ids: tuple[int, ...] = ()
+    """The ids of JSON Schemas."""
 
     def dump(self) -> str:
         return json.dumps(attrs.asdict(self), indent=1) + "\n"
@@ -63,6 +67,7 @@ class Outcome:
             plain = json.loads(text)
             for name in ("schemas", "problems"):
                 plain[name] = {int(number): words for number, words in plain[name].items()}
+            plain["json_ids"] = tuple(map(int, plain.get("json_ids", ())))
             return cls(**plain)
         except (ValueError, LookupError, TypeError, AttributeError):
             raise Refusal(
@@ -81,16 +86,18 @@ class Schemas:
         text = files.read(FILE)
         self._last = None if text is None else Outcome.parse(text)
         is_same = self._last is not None and self._last.url == registry.url
-        self._schemas = dict(self._last.schemas) if self._last is not None and is_same else {}
-        self._shapes: tuple[Shape, Mapping[int, str], Shape] | None = None
-        """The shape without schemas, the schemas, and the shape with them."""
+        last = self._last if is_same else None
+        self._schemas = {} if last is None else dict(last.schemas)
+        self._json_ids = () if last is None else last.json_ids
+        self._shapes: tuple[Shape, Mapping[int, str], tuple[int, ...], Shape] | None = None
+        """The shape without schemas, the schemas, the other ids, and the shape with them."""
 
     def shape(self, shape: Shape) -> Shape:
         """Return a shape with the known schemas; the same object until they change."""
-        if self._shapes is None or self._shapes[:2] != (shape, self._schemas):
-            extended = with_schemas(shape, self._schemas, {})
-            self._shapes = (shape, dict(self._schemas), extended)
-        return self._shapes[2]
+        if self._shapes is None or self._shapes[:3] != (shape, self._schemas, self._json_ids):
+            extended = with_schemas(shape, self._schemas, {}, self._json_ids)
+            self._shapes = (shape, dict(self._schemas), self._json_ids, extended)
+        return self._shapes[3]
 
     def classify(
         self, raw: DataFrame, shape: Shape, batch_id: int, *, may_be_repeated: bool
@@ -102,16 +109,18 @@ class Schemas:
         last = self._last
         if may_be_repeated and last is not None and last.pipeline_id == self._pipeline_id:
             if last.batch_id == batch_id:
-                chosen = with_schemas(shape, last.schemas, last.problems)
+                chosen = with_schemas(shape, last.schemas, last.problems, last.json_ids)
                 return frames.classify(raw, chosen).persist(), chosen
             self._schemas = {**last.schemas, **self._schemas}  # The URL may have changed.
+            self._json_ids = tuple(dict.fromkeys((*last.json_ids, *self._json_ids)))
         first = self.shape(shape)
         batch = frames.classify(raw, first).persist()
         try:
-            ids = unknown_ids(batch, first, self._schemas)
+            ids = unknown_ids(batch, first, (*self._schemas, *self._json_ids))
             if not ids:
                 return batch, first
-            chosen = with_schemas(shape, self._schemas, self._ask(ids, batch_id))
+            problems = self._ask(ids, batch_id)
+            chosen = with_schemas(shape, self._schemas, problems, self._json_ids)
             again = frames.classify_misfits(batch, chosen).persist()
             again.count()  # This reads `batch`, which is then no longer needed.
         except BaseException:
@@ -127,13 +136,17 @@ class Schemas:
             try:
                 self._schemas[schema_id] = self._registry.schema(schema_id)
             except UnknownSchema as error:
-                problems[schema_id] = str(error)
+                if error.kind == JSON:
+                    self._json_ids += (schema_id,)
+                else:
+                    problems[schema_id] = str(error)
         self._last = Outcome(
             url=self._registry.url,
             pipeline_id=self._pipeline_id,
             batch_id=batch_id,
             schemas=dict(self._schemas),
             problems=problems,
+            json_ids=self._json_ids,
         )
         self._files.write(FILE, self._last.dump())
         return problems
@@ -141,38 +154,50 @@ class Schemas:
 
 def schemas_of(pipeline: Pipeline, files: Files, pipeline_id: str) -> Schemas | None:
     """Return the schemas of a pipeline; None if it does not need a registry."""
-    if Format.AVRO_REGISTRY not in (pipeline.key.format, pipeline.value.format):
+    if not {pipeline.key.format, pipeline.value.format} & WITH_REGISTRY.keys():
         return None
     return Schemas(files, Client.of(pipeline.registry), pipeline_id)
 
 
-def with_schemas(shape: Shape, schemas: Mapping[int, str], problems: Mapping[int, str]) -> Shape:
+def with_schemas(
+    shape: Shape,
+    schemas: Mapping[int, str],
+    problems: Mapping[int, str],
+    json_ids: Sequence[int] = (),
+) -> Shape:
     """Return a shape whose registry-encoded values and keys have schemas."""
-    parts: dict[str, AvroFields] = {}
-    for name, part in (("avro", shape.avro), ("key_avro", shape.key_avro)):
-        if part is not None and part.writers is not None:
-            parts[name] = attrs.evolve(part, writers=dict(schemas), problems=dict(problems))
+    is_json = {number: f"schema {number} is {JSON}, not Avro" for number in json_ids}
+    is_avro = {number: f"schema {number} is {AVRO}, not JSON Schema" for number in schemas}
+    frame = Frame(tuple(json_ids), {**problems, **is_avro})
+
+    def avro_of(part: AvroFields | None) -> AvroFields | None:
+        if part is None or part.writers is None:
+            return part
+        return attrs.evolve(part, writers=dict(schemas), problems={**problems, **is_json})
+
     return attrs.evolve(
         shape,
-        avro=parts.get("avro", shape.avro),
-        key_avro=parts.get("key_avro", shape.key_avro),
+        avro=avro_of(shape.avro),
+        key_avro=avro_of(shape.key_avro),
+        frame=None if shape.frame is None else frame,
+        key_frame=None if shape.key_frame is None else frame,
     )
 
 
-def unknown_ids(batch: DataFrame, shape: Shape, schemas: Mapping[int, str]) -> list[int]:
+def unknown_ids(batch: DataFrame, shape: Shape, known_ids: Sequence[int]) -> list[int]:
     """Return the unknown schema ids of misfits: the most common ones, up to a limit."""
-    parts = (("value", shape.avro), ("key", shape.key_avro))
+    parts = (("value", shape.avro, shape.frame), ("key", shape.key_avro, shape.key_frame))
     ids = [
         avro.id_of(F.col(f"{OWN}{name}"))
-        for name, part in parts
-        if part is not None and part.writers is not None
+        for name, part, frame in parts
+        if frame is not None or (part is not None and part.writers is not None)
     ]
     if not ids:
         return []
     commonest = (
         batch.where(F.col(CLASS) == MISFIT)
         .select(F.explode(F.array_compact(F.array(*ids))).alias("id"))
-        .where(~F.col("id").isin(list(schemas)))
+        .where(~F.col("id").isin(list(known_ids)))
         .groupBy("id")
         .count()
         .orderBy(F.desc("count"), "id")

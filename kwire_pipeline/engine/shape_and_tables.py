@@ -8,6 +8,7 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from kwire_pipeline.config.json_schema import ddl_of
 from kwire_pipeline.config.model import Pipeline, RecordFormat
 from kwire_pipeline.config.values import Envelope, Evolution, Format, TableFormat
 from kwire_pipeline.engine.avro import avro_fields
@@ -21,6 +22,7 @@ from kwire_pipeline.errors import Permanent, Refusal
 from kwire_pipeline.records import changes, frames
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
+from kwire_pipeline.records.fields import Frame
 from kwire_pipeline.records.frames import Shape
 from kwire_pipeline.tables.delta import DeltaTable
 from kwire_pipeline.tables.destinations import Destinations
@@ -49,10 +51,12 @@ def shape_of(pipeline: Pipeline, ddl: str | None) -> Shape:
         schema=schema,
         units=value.timestamps,
         avro=avro,
+        frame=Frame() if value.format is Format.JSON_REGISTRY else None,
         key_format=key.format,
         key_schema=key_schema,
         key_units=key.timestamps,
         key_avro=key_avro,
+        key_frame=Frame() if key.format is Format.JSON_REGISTRY else None,
         columns=pipeline.columns,
         omit=pipeline.omit,
         expectations={
@@ -85,6 +89,8 @@ def _fields(
         raise Refusal(f"{part}.schema: {record.format.value} needs a schema")
     if record.format is Format.JSON:
         return parse_ddl(schema, f"{part}.schema"), None
+    if record.format is Format.JSON_REGISTRY:
+        return parse_ddl(ddl_of(schema), f"{part}.schema"), None
     is_plain = record.format is Format.AVRO
     avro = avro_fields(schema, f"{part}.schema", is_plain=is_plain)
     return avro.kind if isinstance(avro.kind, StructType) else None, avro

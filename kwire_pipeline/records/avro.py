@@ -10,7 +10,7 @@ all branches the same type.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -50,7 +50,7 @@ class AvroFields:
         if self.writers is None:
             return _decode(data, data, self.reader, self.reader)
         kind = StructType([StructField(VALUE, self.kind), StructField(END, BinaryType())])
-        datum = F.substring(data, HEAD_BYTES + 1, REST)
+        datum = body(data)
         envelope = F.lit(None).cast(kind)
         for schema_id, writer in sorted(self.writers.items(), reverse=True):
             is_own = F.substring(data, 1, HEAD_BYTES) == F.lit(head(schema_id))
@@ -71,23 +71,37 @@ class AvroFields:
         return envelope.getField(VALUE).getField(name)
 
     def reason(self, data: Column, envelope: Column) -> Column:
-        words = F.when(data.isNull(), F.lit("the value is null"))
         excess = envelope.getField(END).isNotNull()
+        words = F.when(data.isNull(), F.lit("the value is null"))
         if self.writers is None:
             return words.when(excess, F.lit(EXCESS)).otherwise(F.lit(NO_DATUM))
-        schema_id = id_of(data)
-        name = F.concat(F.lit("schema "), schema_id.cast("string"))
-        for number, problem in sorted(self.problems.items()):
-            words = words.when(F.equal_null(schema_id, F.lit(number)), F.lit(problem))
-        return (
-            words.when(schema_id.isNull(), F.lit("no zero byte and schema id at the beginning"))
-            .when(excess, F.lit(EXCESS))
-            .when(
-                schema_id.isin(list(self.writers)),
-                F.concat(F.lit("not a record of "), name, F.lit(" that the file's schema reads")),
-            )
-            .otherwise(F.concat(name, F.lit(" was not asked for: too many unknown ids in a batch")))
+        no_datum = F.concat(
+            F.lit("not a record of schema "),
+            id_of(data).cast("string"),
+            F.lit(" that the file's schema reads"),
         )
+        problem = head_problem(data, list(self.writers), self.problems)
+        return F.coalesce(problem, F.when(excess, F.lit(EXCESS)).otherwise(no_datum))
+
+
+def head_problem(data: Column, known_ids: Sequence[int], problems: Mapping[int, str]) -> Column:
+    """Return, as text, why bytes have no known schema id at their beginning; null if they have."""
+    schema_id = id_of(data)
+    words = F.when(data.isNull(), F.lit("the value is null"))
+    for number, problem in sorted(problems.items()):
+        words = words.when(F.equal_null(schema_id, F.lit(number)), F.lit(problem))
+    name = F.concat(F.lit("schema "), schema_id.cast("string"))
+    return words.when(
+        schema_id.isNull(), F.lit("no zero byte and schema id at the beginning")
+    ).when(
+        ~schema_id.isin(list(known_ids)),
+        F.concat(name, F.lit(" was not asked for: too many unknown ids in a batch")),
+    )
+
+
+def body(data: Column) -> Column:
+    """Return the bytes after the schema id."""
+    return F.substring(data, HEAD_BYTES + 1, REST)
 
 
 def head(schema_id: int) -> bytearray:

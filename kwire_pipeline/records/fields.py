@@ -4,6 +4,7 @@ A key or value is parsed once into an envelope, from which its fields, the verdi
 the reason as text are read.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import attrs
@@ -78,6 +79,35 @@ class JsonFields:
 
     def reason(self, data: Column, envelope: Column) -> Column:
         return json_text.reason(data, envelope, self.kind, self.units)
+
+
+@attrs.frozen
+class Frame:
+    """The ids of a registry's JSON Schemas that may come before JSON text."""
+
+    ids: tuple[int, ...] = ()
+    problems: Mapping[int, str] = attrs.field(factory=dict)
+    """The reason, as text, why each of these ids has no JSON Schema."""
+
+
+@attrs.frozen(kw_only=True)
+class FramedJsonFields(JsonFields):
+    """The fields of a JSON object after a schema id; the text itself says what it holds."""
+
+    frame: Frame
+
+    def _text(self, data: Column) -> Column:
+        return F.when(avro.id_of(data).isin(list(self.frame.ids)), avro.body(data))
+
+    def parse(self, data: Column) -> Column:
+        return super().parse(self._text(data))
+
+    def fits(self, data: Column, envelope: Column) -> Column:
+        return super().fits(self._text(data), envelope)
+
+    def reason(self, data: Column, envelope: Column) -> Column:
+        problem = avro.head_problem(data, self.frame.ids, self.frame.problems)
+        return F.coalesce(problem, super().reason(self._text(data), envelope))
 
 
 @attrs.frozen

@@ -28,6 +28,8 @@ from kwire_pipeline.records.fields import (
     DebeziumAvroFields,
     DebeziumFields,
     Fields,
+    Frame,
+    FramedJsonFields,
     JsonFields,
 )
 from kwire_pipeline.records.steps import Step, add, choose, keep, take
@@ -75,11 +77,14 @@ class Shape:
     units: Units = attrs.field(factory=dict)
     avro: AvroFields | None = None
     """The decoding of Avro values."""
+    frame: Frame | None = None
+    """The schema ids before JSON values, if they have any."""
     key_format: Format = Format.RAW
     key_schema: StructType | None = None
     """The fields of JSON keys."""
     key_units: Units = attrs.field(factory=dict)
     key_avro: AvroFields | None = None
+    key_frame: Frame | None = None
     columns: Mapping[str, values.Column] = attrs.field(factory=dict)
     omit: tuple[str, ...] = ()
     expectations: Mapping[str, tuple[str, Action]] = attrs.field(factory=dict)
@@ -100,14 +105,16 @@ class Shape:
             return DebeziumFields(self.schema, self.units, source=source)
         if self.avro is not None or self.schema is None:
             return self.avro
-        return JsonFields(self.schema, self.units, self.rescue_column is not None)
+        return _json_fields(
+            self.schema, self.units, self.frame, has_rest=self.rescue_column is not None
+        )
 
     @property
     def key_fields(self) -> Fields | None:
         """The fields of keys; None if a key is a single column."""
         if self.key_avro is not None or self.key_schema is None:
             return self.key_avro
-        return JsonFields(self.key_schema, self.key_units)
+        return _json_fields(self.key_schema, self.key_units, self.key_frame)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,6 +176,14 @@ class Shape:
                     "pipeline's own with table.origin_prefix"
                 )
             names[name.lower()] = name
+
+
+def _json_fields(
+    schema: StructType, units: Units, frame: Frame | None, *, has_rest: bool = False
+) -> JsonFields:
+    if frame is None:
+        return JsonFields(schema, units, has_rest)
+    return FramedJsonFields(kind=schema, units=units, has_rest=has_rest, frame=frame)
 
 
 def classify(raw: DataFrame, shape: Shape) -> DataFrame:
