@@ -18,6 +18,7 @@ from kwire_pipeline.config.model import Registry, ValueFormat
 from kwire_pipeline.config.values import (
     Column,
     Envelope,
+    Evolution,
     Format,
     Mode,
     TableFormat,
@@ -25,6 +26,7 @@ from kwire_pipeline.config.values import (
 )
 from kwire_pipeline.engine.by_key.key_proof import KeyProof
 from kwire_pipeline.engine.faults import Place
+from kwire_pipeline.errors import Refusal
 from tests.support.avro_bytes import ORDER, with_id
 from tests.support.envelopes import change, envelope_schema
 
@@ -128,4 +130,80 @@ def test_values_of_a_json_schema_are_rows(scene: Scene, registry: SchemaRegistry
     send(scene, [json_of(9, id=5)])
     scene.run()
     assert {row.id: row["at"] and row["at"].hour for row in scene.rows()} == {1: 10, 5: None}
+    assert scene.verify().is_clean
+
+
+def following(scene: Scene, evolution: Evolution = Evolution.ADDITIVE) -> None:
+    """Let the table follow the JSON Schemas of the topic."""
+    scene.pipeline = attrs.evolve(
+        scene.pipeline,
+        value=ValueFormat(format=Format.JSON_REGISTRY, schema="latest"),
+        table=attrs.evolve(scene.pipeline.table, evolution=evolution),
+    )
+
+
+def test_table_follows_json_schemas(scene: Scene, registry: SchemaRegistry) -> None:
+    """New fields become columns at any depth; another type stops the run before it writes."""
+    following(scene)
+    subject = f"{scene.topic}-value"
+    with pytest.raises(Refusal, match="has no subject"):
+        scene.run()
+    who = {"type": "object", "properties": {"name": TEXT}}
+    registry.register(subject, schema_of(id=INTEGER, who=who), "JSON", schema_id=1)
+    registry.register("others", ORDER, schema_id=3)
+    send(scene, [json_of(1, id=1, who={"name": "ann"}), json_of(3, id=8), b"{}"])
+    assert scene.run().reasons == {
+        "schema 3 is AVRO, not JSON Schema": 1,
+        "no zero byte and schema id at the beginning": 1,
+    }
+    who = {"type": "object", "properties": {"age": INTEGER, "name": TEXT}}
+    registry.register(subject, schema_of(id=INTEGER, x=TEXT, who=who), "JSON", schema_id=2)
+    send(scene, [json_of(2, id=2, x="b", who={"name": "bob", "age": 5}), json_of(1, id=3)])
+    assert scene.run().rows == 2
+    rows = {row.id: row for row in scene.rows()}
+    assert {key: (row.x, row.who and row.who.asDict()) for key, row in rows.items()} == {
+        1: (None, {"name": "ann", "age": None}),
+        2: ("b", {"name": "bob", "age": 5}),
+        3: (None, None),
+    }
+    assert scene.verify().is_clean
+    registry.register(subject, schema_of(id=TEXT, x=TEXT, who=who), "JSON", schema_id=4)
+    send(scene, [json_of(4, id="four")])
+    with pytest.raises(Refusal, match="id is bigint in the table and string in the rows"):
+        scene.run()
+    assert len(scene.rows()) == 3
+
+
+def test_half_done_batch_keeps_the_schema_that_it_began_with(
+    scene: Scene, registry: SchemaRegistry
+) -> None:
+    """The same run then changes to the newer one, by which the record would be a dead letter."""
+    following(scene)
+    subject = f"{scene.topic}-value"
+    registry.register(subject, schema_of(id=INTEGER), "JSON", schema_id=1)
+    send(scene, [json_of(1, id=1, x="no number"), with_id(1, b"{")])
+    with pytest.raises(Crash):
+        scene.run(crash=Place.AFTER_TABLE)
+    registry.register(subject, schema_of(id=INTEGER, x=INTEGER), "JSON", schema_id=2)
+    send(scene, [json_of(2, id=2, x=7), json_of(1, id=3, x="no number")])
+    assert scene.run().reasons == {"not JSON": 1, "x is not bigint": 1}
+    assert {row.id: row.x for row in scene.rows()} == {1: None, 2: 7}
+    assert len(scene.letters()) == 2
+
+
+@pytest.mark.long
+def test_batch_of_which_nothing_is_written_gets_the_newest_schema(
+    scene: Scene, registry: SchemaRegistry
+) -> None:
+    """Else the fields that a schema added while no run was up would be lost."""
+    following(scene)
+    registry.register(f"{scene.topic}-value", schema_of(id=INTEGER), "JSON", schema_id=1)
+    send(scene, [json_of(1, id=1)])
+    with pytest.raises(Crash):
+        scene.run(crash=Place.BEFORE_TABLE)
+    newer = schema_of(id=INTEGER, x=INTEGER)
+    registry.register(f"{scene.topic}-value", newer, "JSON", schema_id=2)
+    send(scene, [json_of(2, id=2, x=7)])
+    scene.run()
+    assert {row.id: row.x for row in scene.rows()} == {1: None, 2: 7}
     assert scene.verify().is_clean

@@ -25,6 +25,7 @@ from kwire_pipeline.engine.by_key.sequence import apply_changes, check_remembere
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.following import stored_schema
 from kwire_pipeline.engine.identity import Identity
 from kwire_pipeline.engine.lease import Lease
 from kwire_pipeline.engine.offline import State, check_offsets, holding
@@ -84,7 +85,7 @@ def backfill_range(
     with holding(spark, pipeline, warner(pipeline)) as (lease, state):
         check_offsets(pipeline, state, "backfill")
         ranges = resolve(spark, pipeline, state, bounds)
-        shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
+        shape = shape_of(pipeline, stored_schema(pipeline, state.identity))
         check_tables(pipeline, state.destinations, is_new_start=False)
         prepare_tables(spark, pipeline, shape, state.destinations)
         work = Work(spark, pipeline, state, shape, lease, faults)

@@ -19,7 +19,7 @@ from kwire_pipeline import versions
 from kwire_pipeline.broker import TIMEOUT_S, connect, look_up, python_pattern
 from kwire_pipeline.config.model import Pipeline, RecordFormat, Source
 from kwire_pipeline.config.template import Loaded, Template, common_of
-from kwire_pipeline.config.values import WITH_REGISTRY
+from kwire_pipeline.config.values import LATEST, WITH_REGISTRY
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.jars import jar_files
 from kwire_pipeline.java import check_java
@@ -203,7 +203,7 @@ def check_registry(loaded: Loaded) -> str:
             try:
                 newest = client.newest(subject, WITH_REGISTRY[record.format])
             except UnknownSchema as error:
-                if record.subject is not None:
+                if record.subject is not None or record.schema == LATEST:
                     raise Refusal(f"{part}.subject: {error}") from None
                 words.append(f"no {subject}")
             else:

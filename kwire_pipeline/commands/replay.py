@@ -21,6 +21,7 @@ from kwire_pipeline.engine.batch import count, rejections
 from kwire_pipeline.engine.by_key.letters import apply_letters, check_readable
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults, Place
+from kwire_pipeline.engine.following import stored_schema
 from kwire_pipeline.engine.offline import State, check_offsets, holding
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
@@ -74,7 +75,7 @@ def replay_letters(
         letters, topics = state.destinations.dead_letters, state.identity.topics
         if letters is None:
             raise Refusal("the pipeline has no table of dead letters: there is nothing to replay")
-        shape = shape_of(pipeline, pipeline.value.schema or state.identity.schema or None)
+        shape = shape_of(pipeline, stored_schema(pipeline, state.identity))
         check_tables(pipeline, state.destinations, is_new_start=False)
         prepare_tables(spark, pipeline, shape, state.destinations)
         own = of_topics(letters.read(), topics)

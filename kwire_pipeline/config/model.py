@@ -129,7 +129,7 @@ class ValueFormat:
         "The schema: Spark's DDL for json, Avro's JSON for avro and avro-registry (that of the "
         "rows; records may have others), a JSON Schema for json-registry; `@FILE` reads it from a "
         "file; `init` infers one from the newest records, or takes the registry's newest, and pins "
-        "it here.",
+        "it here; `latest` follows the registry.",
         may_be_file=True,
     )
     timestamps: Mapping[str, TimestampUnit] = parsed_mapping(
@@ -138,7 +138,7 @@ class ValueFormat:
         one_of(TimestampUnit),
     )
     subject: str | None = optional_text(
-        "The registry's subject, for init and check (default: TOPIC-value)."
+        "The registry's subject, for init, check and `schema: latest` (default: TOPIC-value)."
     )
 
 

@@ -27,6 +27,7 @@ from kwire_pipeline.config.model import (
 )
 from kwire_pipeline.config.spark_options import passed_on
 from kwire_pipeline.config.values import (
+    LATEST,
     NAME,
     ONE_PUT,
     WITH_REGISTRY,
@@ -69,7 +70,6 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
     """Yield the problems of a configuration whose values are individually valid."""
     yield from _source(pipeline)
     yield from _format("key", pipeline.key, pipeline)
-    yield from _format("value", pipeline.value, pipeline)
     yield from _table(pipeline)
     yield from _mode(pipeline)
     yield from _dead_letters(pipeline)
@@ -82,10 +82,7 @@ def problems(pipeline: Pipeline) -> Iterator[Problem]:
         r"[\w.]+:\w+", pipeline.transform, re.ASCII
     ):
         yield "transform", f"{pipeline.transform!r} is not module:function"
-    try:
-        yield from _columns(pipeline)
-    except ValueError:
-        return  # A schema that does not parse has already been reported.
+    yield from schema_problems(pipeline)
 
 
 def _source(pipeline: Pipeline) -> Iterator[Problem]:
@@ -111,6 +108,9 @@ def _source(pipeline: Pipeline) -> Iterator[Problem]:
 
 def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Problem]:
     kind = record.format
+    if record.schema == LATEST:
+        yield from _latest(part, record, pipeline)
+        return
     if kind in JSON and record.schema is not None:
         try:
             fields = _fields(record)
@@ -128,6 +128,30 @@ def _format(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Pro
         yield from _registry(pipeline.registry, kind)
     if record.timestamps and kind not in JSON:
         yield f"{part}.timestamps", f"{kind.value} has its own timestamps; the units are for json"
+
+
+def _latest(part: str, record: RecordFormat, pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield what keeps a run from following the newest schema of a subject."""
+    key, topics = f"{part}.schema", pipeline.source.topics
+    if part == "key":
+        yield key, "latest is for values; kwire-pipeline init writes the newest schema of keys"
+    elif record.format not in WITH_REGISTRY:
+        yield key, "latest needs a registry: format avro-registry or json-registry"
+    else:
+        yield from _registry(pipeline.registry, record.format)
+    if record.subject is None and len(topics) != 1:
+        yield f"{part}.subject", "latest follows one subject, and there are several topics: name it"
+    if pipeline.table.evolution is Evolution.FREEZE:
+        yield "table.evolution", "latest needs additive or widen, so that new fields are columns"
+
+
+def schema_problems(pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield the problems of the value's schema, and of the keys that name its fields."""
+    yield from _format("value", pipeline.value, pipeline)
+    try:
+        yield from _columns(pipeline)
+    except ValueError:
+        return  # A schema that does not parse has already been reported.
 
 
 def _avro(part: str, schema: str) -> Iterator[Problem]:
@@ -355,7 +379,7 @@ def table_columns(pipeline: Pipeline) -> dict[str, str] | None:
     record = pipeline.value
     if pipeline.transform is not None or (
         record.format not in RAW_FORMATS
-        and (record.format not in SCHEMA_HINTS or record.schema is None)
+        and (record.format not in SCHEMA_HINTS or record.schema in (None, LATEST))
     ):
         return None
     omitted = {name.lower() for name in pipeline.omit}
@@ -410,7 +434,9 @@ def _avro_envelope(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _fields(record: RecordFormat) -> tuple[Field, ...]:
-    """Return the fields of a schema, if there is one; raise ValueError if it does not parse."""
+    """Return the fields of a schema, if it is known; raise ValueError if it does not parse."""
+    if record.schema == LATEST:
+        return ()
     if record.schema is not None and record.format is Format.JSON:
         return parse_ddl(record.schema)
     if record.schema is not None and record.format is Format.JSON_REGISTRY:

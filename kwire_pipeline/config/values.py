@@ -38,6 +38,10 @@ WITH_REGISTRY: Final = {Format.AVRO_REGISTRY: "AVRO", Format.JSON_REGISTRY: "JSO
 """The formats whose schemas are in a registry, with the registry's names of their types."""
 
 
+LATEST: Final = "latest"
+"""The registry's newest schema, in place of a schema."""
+
+
 class TimestampUnit(enum.Enum):
     """The unit of a number in a TIMESTAMP field, or ISO 8601 text."""
 

@@ -5,6 +5,7 @@ from pyspark.sql import SparkSession
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, schema, source
 from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.following import at_start
 from kwire_pipeline.engine.identity import Begin, Intent
 from kwire_pipeline.engine.offline import check_definition, checkpoint_name, half_done
 from kwire_pipeline.engine.preparation import check_mode
@@ -23,8 +24,9 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
     stored = read_identity(folder)
-    shape = shape_of(pipeline, pipeline.value.schema)
     destinations = destinations_of(spark, pipeline)
+    pipeline = at_start(pipeline, stored, folder, destinations)
+    shape = shape_of(pipeline, pipeline.value.schema)
     cluster = Cluster(spark, source.client(pipeline.source))
     try:
         topics = topics_of(pipeline, cluster)

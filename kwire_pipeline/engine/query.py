@@ -20,12 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine import identity, losses, offsets, source, upkeep
+from kwire_pipeline.engine import following, identity, losses, offsets, source, upkeep
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Result, Tolerance, Writer
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
+from kwire_pipeline.engine.following import Adapted, Follower
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.lease import Files, Lease, releasing
 from kwire_pipeline.engine.offline import (
@@ -64,10 +65,6 @@ PARTITIONS: Final = (
 
 class Stopped(Exception):
     """The end of a run between two batches, on request."""
-
-
-class Adapted(Exception):
-    """The end of a query after a batch, because the next query should have another limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -257,9 +254,10 @@ def open_run(
 ) -> Opened:
     """Compare the pipeline with brokers and tables, then write its identity if it is new."""
     stored = read_identity(folder)
+    destinations = destinations_of(spark, pipeline)
+    pipeline = following.at_start(pipeline, stored, folder, destinations)
     ddl = pipeline.value.schema
     shape = shape_of(pipeline, ddl)
-    destinations = destinations_of(spark, pipeline)
     topics = topics_of(pipeline, cluster)
     facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
     begin = identity.decide(
@@ -395,6 +393,7 @@ class Run:
         self._pace = Pace() if limits.max_bytes_per_trigger is None else Pace.read(opened.folder)
         self._limit = 0
         self._last_batch: int | None = None
+        self._follower = Follower(pipeline, half_done(self._checkpoint), lease.check, control.warn)
         self._upkeep: Turn | None = None
         self._writer = Writer(
             shape=opened.shape,
@@ -490,6 +489,9 @@ class Run:
         return self._tally
 
     def _start(self) -> StreamingQuery:
+        if self._follower.newest is not None:
+            shape, self._identity = self._follower.change(self._spark, self._opened, self._identity)
+            self._writer = attrs.evolve(self._writer, shape=shape)
         self._half_done = half_done(self._checkpoint)
         self._limit = self._pace.max_offsets(self._pipeline.limits)
         limits = attrs.evolve(self._pipeline.limits, max_offsets_per_trigger=self._limit)
@@ -516,6 +518,7 @@ class Run:
             self._stop_if_asked()
             self._lease.check()
             self._check_topics()
+            self._follower.check(batch_id, self._identity.schema)
             for session in (self._spark, frame.sparkSession):
                 set_parallelism(session)
             result = self._writer.write(
@@ -529,6 +532,8 @@ class Run:
             self._adapt(result.figures)
         except Exception as error:
             self._error = error
+            if isinstance(error, Stopped | Adapted):
+                log_errors(self._spark, is_on=False)
             raise
 
     def _note(self, result: Result) -> None:
@@ -546,7 +551,6 @@ class Run:
         self._pace = pace
         pace.write(self._opened.folder)
         if is_off(self._limit, pace.max_offsets(limits)):
-            log_errors(self._spark, is_on=False)
             raise Adapted
 
     def _on_result(self, result: Result) -> None:
@@ -569,10 +573,9 @@ class Run:
             return
         try:
             self._maintain_if_due(every)
-        except (Failure, Refusal) as error:
-            self._control.warn(f"{self._upkeep_problem()}: {error}")
-        except (Py4JError, PySparkException) as error:
-            self._control.warn(f"{self._upkeep_problem()}: {problem_of(error)}")
+        except (Failure, Refusal, Py4JError, PySparkException) as error:
+            words = error if isinstance(error, Failure | Refusal) else problem_of(error)
+            self._control.warn(f"{upkeep.problem_with(self._upkeep)}: {words}")
 
     def _maintain_if_due(self, every: datetime.timedelta) -> None:
         """Maintain the tables if that is due, and record it; raise the error of either step.
@@ -598,10 +601,6 @@ class Run:
         self._upkeep = Turn(at=datetime.datetime.now(datetime.UTC))
         self._upkeep.write(folder)
 
-    def _upkeep_problem(self) -> str:
-        is_done = self._upkeep is not None and self._upkeep.is_done
-        return f"{upkeep.FILE} is not written" if is_done else "the tables are not maintained"
-
     def _commit_start(self) -> None:
         """Commit the offsets at which this run begins, so that the lag is right at once."""
         group = self._pipeline.commit_group
@@ -623,7 +622,6 @@ class Run:
     def _stop_if_asked(self) -> None:
         """Raise Stopped if the run is to end before its next batch."""
         if self._control.is_stopping():
-            log_errors(self._spark, is_on=False)
             raise Stopped
 
     def _topics_now(self) -> dict[str, Topic]:

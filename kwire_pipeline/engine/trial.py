@@ -18,6 +18,7 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.values import Action, TableFormat
 from kwire_pipeline.engine.batch import count
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
+from kwire_pipeline.engine.following import is_following, newest_of
 from kwire_pipeline.engine.schemas import NO_BATCH, Schemas, schemas_of
 from kwire_pipeline.engine.shape_and_tables import (
     RAW_DDL,
@@ -54,6 +55,7 @@ class Trial:
     @classmethod
     def prepare(cls, spark: SparkSession, pipeline: Pipeline, scratch: str) -> "Trial":
         """Check the rules; ``scratch`` is a folder for the registry's answers."""
+        pipeline = newest_of(pipeline) if is_following(pipeline) else pipeline
         shape = shape_of(pipeline, pipeline.value.schema)
         transform = None if pipeline.transform is None else transform_of(pipeline.transform)
         rows_schema(spark, shape, transform)

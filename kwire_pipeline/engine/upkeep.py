@@ -128,3 +128,9 @@ class Turn:
         """Return whether the next maintenance is due; a time in the future is treated as due."""
         wait = every if self.is_done else min(every, max(every / RETRIES, FIRST_RETRY))
         return not self.at <= now < self.at + wait
+
+
+def problem_with(turn: Turn | None) -> str:
+    """Return the step that a failure has left undone, given the newest turn of a run."""
+    is_done = turn is not None and turn.is_done
+    return f"{FILE} is not written" if is_done else "the tables are not maintained"

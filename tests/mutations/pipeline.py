@@ -311,6 +311,14 @@ MUTATIONS = (
         test=f"{CHANGES}::test_change_that_is_older_than_a_deletion_is_left_out",
     ),
     Mutation(
+        name="batch-that-was-begun-changes-its-schema",
+        invariants=(),
+        path="kwire_pipeline/engine/following.py",
+        old=" or batch_id == self.begun",
+        new="",
+        test="tests/pipeline/test_following.py::test_batch_that_was_begun_keeps_its_schema",
+    ),
+    Mutation(
         name="last-change-of-a-batch-is-that-of-the-highest-offset",
         invariants=(),
         path="kwire_pipeline/records/frames.py",
