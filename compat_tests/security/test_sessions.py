@@ -135,4 +135,5 @@ def test_user_who_is_removed_is_not_served_after_the_session(
         end_offset = load.end_offset
         time.sleep(SESSION_S)
         assert load.end_offset == end_offset
-    assert not load.connections() or place.broker.kind == "kafka"
+    if place.broker.kind == "kwire":  # A client may be about to log in once more when it stops.
+        eventually(lambda: not load.connections(), "the end of the connections")

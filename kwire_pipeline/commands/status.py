@@ -85,11 +85,12 @@ def status(
     """Print the status of a pipeline, or of each table of many, and write the page of the day."""
     if page is not None and not Path(page).absolute().parent.is_dir():
         raise Refusal(f"--page {page}: there is no such folder: create it, or correct the path")
+    if isinstance(loaded, Pipeline):
+        check_name(loaded, table)
     output = Report(common_of(loaded), as_json=as_json, has_page=page is not None)
     code = 0
     with session_of(loaded) as spark:
         if isinstance(loaded, Pipeline):
-            check_name(loaded, table)
             output.show_only(spark, loaded)
         else:
             for chosen in choose(spark, loaded, table):
