@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
-from trio.lowlevel import ParkingLot, checkpoint_if_cancelled
+from trio.lowlevel import ParkingLot
 
 from kwire.drive import Slices
 from kwire.log.threads import DiskThreads
@@ -228,7 +228,6 @@ class NetServer:
         connection = turns.connection
         try:
             with connection.scope:
-                await checkpoint_if_cancelled()
                 if connection.listener.tls is not None:
                     await connection.listener.tls.admit(connection)
                 await turns.run()

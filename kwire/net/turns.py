@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Final, TypeAlias
 
 import attrs
-from trio.lowlevel import checkpoint
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from kwire.net.byte_socket import ByteSocket
 from kwire.net.connection import Connection
@@ -57,6 +57,8 @@ class Turns:
 
     async def _run(self) -> None:
         connection = self.connection
+        if self._begun is None:  # A connection that is closed first begins nothing.
+            await checkpoint_if_cancelled()
         while True:  # First receive: TLS may hold bytes that arrived together with its handshake.
             begun, self._begun = self._begun, None
             if begun is None:

@@ -71,9 +71,9 @@ MUTATIONS = (
     Mutation(
         name="closed-connections-answer-once-more",
         invariants=(101,),
-        path="kwire/net/server.py",
-        old="                await checkpoint_if_cancelled()\n",
-        new="",
+        path="kwire/net/turns.py",
+        old="            await checkpoint_if_cancelled()\n",
+        new="            pass\n",
         test=f"{IDLE}::test_connection_that_was_closed_answers_nothing_more",
     ),
     Mutation(

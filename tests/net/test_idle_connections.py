@@ -1,7 +1,9 @@
 """Connections that wait for nothing cost little, and end like all others."""
 
+import gc
 import socket
 import tracemalloc
+import warnings
 from contextlib import ExitStack
 from typing import Final
 
@@ -62,3 +64,19 @@ async def test_connection_that_was_closed_answers_nothing_more() -> None:
             with trio.fail_after(10):
                 assert await client.is_closed()
         assert not node.sessions[0].answered
+
+
+async def test_request_that_has_to_wait_when_the_service_stops_has_begun() -> None:
+    """Its task starts after the stop. It must await the work, or Python warns on stderr."""
+    with warnings.catch_warnings(record=True) as caught, socket.socket() as client:
+        warnings.simplefilter("always")
+        async with running() as node:
+            client.connect(("127.0.0.1", node.listen()))
+            await node.wait_connection_count(1)
+            await settle()
+            (connection,) = node.service.connections
+            client.sendall(frames_of(b"wait."))
+            connection.readiness.on_arrival()
+        gc.collect()
+    assert node.sessions[0].waiting.is_set()
+    assert not caught

@@ -30,6 +30,7 @@ WORKLOADS: Final = {
     "security": ("--peers=kwire", "--only=acls"),
     "shares": HELP,
     "stalls": HELP,
+    "starts": HELP,
 }
 
 
