@@ -345,10 +345,12 @@ class GroupLoad(Load):
     """A consumer of a group, which commits after each poll."""
 
     protocol: str = "classic"
+    group: str = attrs.field()
     values: list[set[int]] = attrs.field(factory=lambda: [set() for _ in range(PARTITIONS)])
+    """The numbers read from each partition; the members of one group may share them."""
 
-    @property
-    def group(self) -> str:
+    @group.default
+    def _group(self) -> str:
         return f"{self.protocol}-readers-of-{self.topic}"
 
     def work(self) -> None:

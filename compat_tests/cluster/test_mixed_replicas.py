@@ -48,6 +48,7 @@ from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.coordinator.partitioning import partition_for
 from kwire.replica.partition import EARLIEST
@@ -182,6 +183,61 @@ def test_consumer_groups_go_on_while_their_coordinator_moves_between_kinds(
         assert _member_epoch(cluster, group.group) == epoch, "the member was never fenced"
     assert kinds == {"kwire", "kafka"}
     group.check(load.acknowledged)
+
+
+def test_groups_change_their_protocol_while_their_coordinator_moves_between_kinds(
+    jvm: Jvm, cluster: Cluster
+) -> None:
+    """A classic group becomes a consumer group and classic again at each coordinator (KIP-848)."""
+    create(cluster, "changing")
+    load = IdempotentLoad(cluster, "changing", cluster.bootstrap)
+    classic = GroupLoad(cluster, "changing", cluster.bootstrap, group="changing-readers")
+    index = partition_for(classic.group, OFFSETS_PARTITIONS)
+    kinds: dict[str, set[str]] = {"consumer": set(), "classic": set()}
+
+    def wait_type(name: str) -> None:
+        kinds[name].add(_wait_type(cluster, classic.group, name))
+
+    with running(load, classic):
+        for order in ((2, 3, 1), (3, 1, 2), (1, 2, 3)):
+            wait_type("classic")
+            consumer = GroupLoad(
+                cluster,
+                classic.topic,
+                cluster.bootstrap,
+                protocol="consumer",
+                group=classic.group,
+                values=classic.values,
+            )
+            with running(consumer):
+                wait_type("consumer")
+                assert reassign(cluster, CONSUMER_OFFSETS, order, index) == 0
+                elect_preferred(jvm, cluster)
+                wait_leader(cluster, CONSUMER_OFFSETS, index, order[0])
+                wait_type("consumer")
+                for each in (load, classic, consumer):
+                    each.wait_more()
+            wait_type("classic")
+            classic.wait_more()
+    assert all(each == {"kwire", "kafka"} for each in kinds.values()), kinds
+    classic.check(load.acknowledged)
+
+
+def _wait_type(cluster: Cluster, group_id: str, name: str) -> str:
+    """Wait until a group is stable and of this type; return the kind of its coordinator."""
+
+    def find() -> str | None:
+        node = coordinator(cluster, group_id, kind=0)
+        with node.client() as client:
+            groups = client.call(ListGroupsRequest(), 5).groups
+        is_found = (group_id, name, "Stable") in (
+            (each.group_id, each.group_type.lower(), each.group_state) for each in groups
+        )
+        return node.kind if is_found else None
+
+    kind = eventually(find, f"a stable {name} group {group_id}", CLIENT_SECONDS)
+    assert kind is not None
+    return kind
 
 
 def _member_epoch(cluster: Cluster, group_id: str) -> tuple[str, int]:
