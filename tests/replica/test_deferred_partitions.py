@@ -20,7 +20,11 @@ AT_ONCE = 8
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Broker]:
-    """Run a broker that creates most partitions in the background."""
+    """Run a broker that creates most partitions in the background.
+
+    On a slow machine the background task gets a turn while a topic is created, so tests that expect
+    partitions to be missing hold the clock.
+    """
     subject = broker()
     async with trio.open_nursery() as nursery:
         await nursery.start(subject.replicas.run)
@@ -59,7 +63,9 @@ async def test_requested_partition_is_created_at_once(mock_clock: MockClock) -> 
         assert by_name is subject.replicas.partitions.get("t", 30)
 
 
-async def test_late_created_partition_has_the_role_of_the_newest_metadata() -> None:
+async def test_late_created_partition_has_the_role_of_the_newest_metadata(
+    mock_clock: MockClock,
+) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         change = r.PartitionChangeRecord(partition_id=20, topic_id=topic_id("t"), leader=1)
@@ -67,7 +73,9 @@ async def test_late_created_partition_has_the_role_of_the_newest_metadata() -> N
         assert subject.replicas.partitions.get("t", 20).leader_epoch == 1
 
 
-async def test_partitions_of_a_topic_deleted_meanwhile_are_not_created() -> None:
+async def test_partitions_of_a_topic_deleted_meanwhile_are_not_created(
+    mock_clock: MockClock,
+) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
@@ -79,7 +87,9 @@ async def test_partitions_of_a_topic_deleted_meanwhile_are_not_created() -> None
         assert len(subject.replicas.partitions) == MANY
 
 
-async def test_failure_to_create_a_partition_is_a_storage_error_of_it_alone() -> None:
+async def test_failure_to_create_a_partition_is_a_storage_error_of_it_alone(
+    mock_clock: MockClock,
+) -> None:
     async with running() as subject:
         await subject.create("t", partitions=AT_ONCE + 1)
         subject.disk.fail_at("mkdir", OSError("no space"))
