@@ -161,6 +161,29 @@ def test_broker_configs_are_described(broker, client):
     assert int(configs["message.max.bytes"]["value"]) == 1048588
 
 
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("background.threads", ["21", "4"]),
+        ("log.cleaner.threads", ["3"]),
+        ("num.io.threads", ["17", "3"]),
+        ("num.network.threads", ["7"]),
+        ("num.recovery.threads.per.data.dir", ["5"]),
+        ("num.replica.fetchers", ["3"]),
+        ("listeners", ["PLAINTEXT://127.0.0.1:1"]),
+    ],
+)
+def test_setting_that_the_broker_could_not_use_is_refused(client, setting, values):
+    """A number of threads at most doubles or halves, and the controller keeps its listener."""
+    node = str(client.describe_cluster()["brokers"][0]["broker_id"])
+    before = config_of(client, ConfigResourceType.BROKER, node)[setting]["value"]
+    for value in values:
+        resource = ConfigResource(ConfigResourceType.BROKER, node, {setting: value})
+        results = client.alter_configs([resource])
+        assert "InvalidRequestError" in str(results), results
+    assert config_of(client, ConfigResourceType.BROKER, node)[setting]["value"] == before
+
+
 def test_cluster(broker, client):
     cluster = client.describe_cluster()
     assert len(cluster["cluster_id"]) == 22

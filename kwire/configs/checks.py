@@ -41,6 +41,17 @@ _LOGIN: Final = frozenset(
 _STORES: Final = ("ssl.keystore.", "ssl.truststore.")
 CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 """Settings that Kafka never shows, although they are public."""
+_LISTENERS: Final = frozenset({"advertised.listeners", "listeners"})
+_THREADS: Final = frozenset(
+    {
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
 _JAAS: Final = "sasl.jaas.config"
 _HANDLER: Final = ".callback.handler.class"
 _TOKENS: Final = "oauthbearer."
@@ -366,6 +377,22 @@ def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
     for name in ("max.connections", "max.connection.creation.rate"):
         _require(name not in names or config.raw_integer(name) >= 1, f"{name} must be at least 1")
     _check_per_address(config)
+
+
+def check_own_change(current: BrokerConfig, changed: BrokerConfig, names: Iterable[str]) -> None:
+    """Reject a run-time change of ``names`` that only the broker itself can judge.
+
+    The bounds are Kafka's: a number of threads can at most be doubled or halved at a time.
+    """
+    if not _LISTENERS.isdisjoint(names):
+        _check_listeners(changed)
+    for name in sorted(_THREADS.intersection(names)):
+        before, after = current.raw_integer(name), changed.raw_integer(name)
+        failure = f"Dynamic thread count update validation failed for {name}={after}, value should"
+        _require(
+            after <= 2 * before, f"{failure} not be greater than double the current value {before}"
+        )
+        _require(after >= before // 2, f"{failure} be at least half the current value {before}")
 
 
 def _check_per_address(config: BrokerConfig) -> None:

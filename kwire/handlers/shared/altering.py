@@ -19,6 +19,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kwire.configs.checks import check_own_change
 from kwire.configs.declare import ConfigError
 from kwire.configs.resource_types import BROKER
 from kwire.drive import Slices
@@ -88,12 +89,13 @@ class Altering(Generic[Req, Resp]):
         alteration, image = self.alteration(resource), context.image
         settings = alteration.change(dict(image.config(kind, name)))
         check_broker_settings(context.config, image, alteration, settings)
-        check = context.services.check_certificates
-        if check is None:
-            return
         cluster, own = (image.config(BROKER, ""), settings) if name else (settings, {})
+        changed = context.config.with_dynamic(cluster, own)
+        check_certificates = context.services.check_certificates
         try:
-            await check(context.config.with_dynamic(cluster, own), alteration.names)
+            check_own_change(context.config, changed, alteration.names)
+            if check_certificates is not None:
+                await check_certificates(changed, alteration.names)
         except ConfigError as error:
             raise InvalidRequest(str(error)) from None
 
