@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from compat_tests.harness import logins
-from compat_tests.harness.broker import ROOT
+from compat_tests.harness.broker import ROOT, kafka
 from compat_tests.harness.kafka_home import make_kafka_home
 from compat_tests.harness.logins import LOGINS
 from compat_tests.harness.suite import AUTHORIZING, SAFELY, Suite, Variant, cache, main
@@ -61,8 +61,15 @@ def source() -> Path:
     number = version("kafka-python")
     folder = cache(f"kafka-python-{number}")
     tree = folder / "tree"
-    if (tree / "ok").exists():
-        return tree
+    if not (tree / "ok").exists():
+        with kafka.hold_lock(folder / "unpacking"):
+            if not (tree / "ok").exists():
+                _unpack(number, folder, tree)
+    return tree
+
+
+def _unpack(number: str, folder: Path, tree: Path) -> None:
+    """Fetch the source distribution and lay its tests out for a run."""
     shutil.rmtree(tree, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     selection = ["--no-deps", "--no-binary", ":all:", f"kafka-python=={number}", "-d", str(folder)]
@@ -79,7 +86,6 @@ def source() -> Path:
     (tree / "test" / "service.py").write_text(SERVICE)
     (tree / "servers" / VERSION / "kafka-bin").mkdir(parents=True)  # Must exist, is never used.
     (tree / "ok").touch()
-    return tree
 
 
 def stores() -> Path:

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -93,9 +94,10 @@ def set_up_as_other_user(folder: Path) -> str:
     (folder / "scripts").mkdir()
     shutil.copy(SCRIPTS / "setup.py", folder / "scripts" / "setup.py")
     (folder / "pyproject.toml").touch()
-    folder.parent.chmod(0o755)
-    folder.parent.parent.chmod(0o755)
     folder.chmod(0o555)
+    for parent in folder.parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            parent.chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-c", SET_UP_AS_OTHER_USER],
         cwd=folder,

@@ -109,7 +109,7 @@ MUTATIONS = (
         name="accept-settings-of-unusable-certificates",
         invariants=(100,),
         path="kwire/handlers/shared/altering.py",
-        old="await check(context.config.with_dynamic(cluster, own), alteration.names)",
+        old="await check_certificates(changed, alteration.names)",
         new="pass",
         test="tests/server/test_certificates.py"
         "::test_unusable_certificate_is_rejected_in_the_answer",

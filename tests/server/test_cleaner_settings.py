@@ -47,7 +47,7 @@ async def wait_clean(log: PartitionLog) -> None:
     log.high_watermark = log.end_offset
     before = table(log)
     log.clean_state.on_change()
-    with trio.fail_after(60):
+    with trio.fail_after(300):
         while log.clean_state.clean_end is None:  # noqa: ASYNC110 - the process gives no event
             await trio.sleep(0.05)
     assert table(log) == before
@@ -71,7 +71,7 @@ async def test_passes_use_settings_that_changed_while_the_broker_runs(tmp_path: 
             log_cleaner_io_buffer_load_factor="0.5",
         )
         settings = cleaner.settings
-        with trio.fail_after(60):  # The answer does not wait for the restart of the workers.
+        with trio.fail_after(300):  # The answer does not wait for the restart of the workers.
             while len(cleaner.workers) != 2:  # noqa: ASYNC110
                 await trio.sleep(0.01)
         assert settings.worker_bytes_per_second == 500_000

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire import metrics as m
 from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -47,8 +48,11 @@ def labels(group: str, partition: int, topic: str = "large") -> str:
     return f'{{group="{group}",topic="{topic}",partition="{partition}"}}'
 
 
-async def test_group_gauges_create_no_partition() -> None:
-    """Most partitions of a large topic are made in the background, one a turn."""
+async def test_group_gauges_create_no_partition(mock_clock: MockClock) -> None:
+    """Most partitions of a large topic are made in the background, one a turn.
+
+    The clock stands still, so that no slice of time ends and gives the background a turn.
+    """
     async with group_node() as node, trio.open_nursery() as nursery:
         replicas = node.broker.replicas
         await nursery.start(replicas.run)
@@ -70,7 +74,7 @@ async def test_group_gauges_create_no_partition() -> None:
         assert values(metrics) == {**offsets, f"{m.GROUP_LAG.name}{labels('g', 0)}": 0}
         assert replicas.partitions.find("large", last) is None
         assert len(replicas.partitions) <= count_before + 5
-        await trio.testing.wait_all_tasks_blocked()
+        await wait_all_tasks_blocked()
         assert len(values(metrics)) == 2 * 2
         nursery.cancel_scope.cancel()
 

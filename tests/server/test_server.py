@@ -265,7 +265,10 @@ async def test_node_starts_from_its_metadata_snapshot(tmp_path: Path) -> None:
         for name in sorted(names):
             assert await create(node, name) == 0
     metadata = tmp_path / "__cluster_metadata-0"
-    assert len(list(metadata.glob("*.checkpoint"))) == 2
-    assert not (metadata / "00000000000000000000.log").exists()
+    snapshots = sorted(metadata.glob("*.checkpoint"))
+    # A stop makes one more snapshot, and may not wait until what that replaces is removed.
+    assert 2 <= len(snapshots) <= 3
+    assert snapshots[-2].name > "00000000000000000100"
     async with running(tmp_path, **small) as node:
         assert await topics(node) == names
+    assert not (metadata / "00000000000000000000.log").exists()
