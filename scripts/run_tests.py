@@ -76,6 +76,8 @@ WITH_APACHE = [
 WITH_SPARK = [f"compat_tests/{name}" for name in ("lake", "pipeline", "spark")]
 """Tests that share one session of Spark, in one process: each session takes half a minute of
 processor time to start and to warm up, and 2 GB of memory."""
+NO_PIPELINE = ["--ignore=tests/pipeline"]
+"""The tests of the pipeline's functions share a session of Spark too, in a stage of their own."""
 WITHOUT_SPARK = [f"--ignore={path}" for path in WITH_SPARK]
 STAGES = [
     Stage("lint", [str(BIN / "ruff"), "check", "."]),
@@ -84,7 +86,7 @@ STAGES = [
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
     Stage("audit", [*PYTHON, "scripts/audit.py"], by_name=True),
-    Stage("long unit", [*PYTEST, *PARALLEL, "tests/sim", "-m", "long"], long=True),
+    Stage("long unit", [*PYTEST, *PARALLEL, "tests", *NO_PIPELINE, "-m", "long"], long=True),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "600000"]),
     Stage(
         "log simulation",
@@ -97,7 +99,7 @@ STAGES = [
         long=True,
     ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
-    Stage("unit", [*PYTEST, *PARALLEL, "tests", "--ignore=tests/pipeline", "-m", "not long"]),
+    Stage("unit", [*PYTEST, *PARALLEL, "tests", *NO_PIPELINE, "-m", "not long"]),
     Stage("compat spark", [*PYTEST, *WITH_SPARK, "--broker=kwire", "-m", "not long"]),
     Stage(
         "compat kwire",

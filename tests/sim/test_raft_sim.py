@@ -6,7 +6,7 @@ import pytest
 
 from simulation.raft.mutations import MUTATIONS, Mutation
 from simulation.raft.sim import RaftSim, SimFailure, simulate
-from tests.support.sim.long_runs import parameters
+from tests.support.long_runs import parameters
 from tests.support.sim.seeds import todays_seeds
 
 EVENTS = int(os.environ.get("KWIRE_SIM_EVENTS", "3000"))

@@ -15,7 +15,7 @@ from simulation.replication.sim import (
     simulate_replication,
 )
 from simulation.replication.staged_faults import DRAWN, STAGES
-from tests.support.sim.long_runs import parameters
+from tests.support.long_runs import parameters
 from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_STEPS", "14"))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from kwire.handlers import SERVED
+from tests.support.long_runs import parameters
 from tests.support.turns.meter import BUDGET
 from tests.support.turns.table import Operation, Scene
 from tests.turns import exempt
@@ -30,13 +31,23 @@ COVERED: Final = {
 }
 
 
+LONG: Final = {
+    "logs",
+    "requests about groups",
+    "requests about partitions",
+    "requests about topics",
+    "starts of logs",
+}
+"""The scenes that take 20 s to a minute of a core."""
+
+
 def ceiling(operation: Operation[Any]) -> int:
     """Return the most units of an operation's turn: the budget, or what is accepted instead."""
     accepted = ACCEPTED.get(operation.name)
     return BUDGET if accepted is None else accepted.units
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+@pytest.mark.parametrize("scene", parameters(SCENES, LONG))
 def test_no_turn_is_longer_than_the_budget(scene: Scene[Any]) -> None:
     too_long = [
         f"{result.operation.name}, {result.operation.size} {result.operation.grows}: "
