@@ -100,42 +100,50 @@ class TimedWait:
 class Parked(Slow[T_co]):
     """A result that can be computed once a wait is over; until then it needs no task.
 
-    Either the caller parks the wait and then calls :attr:`resume`, or it awaits :attr:`finish`.
+    Either the caller parks the wait and then calls :meth:`resume`, or it awaits :meth:`finish`.
+    Thousands of fetches may wait, so a parked result holds no functions that it can do without.
     """
 
-    __slots__ = ("cancel", "resume", "wait")
+    __slots__ = ("wait",)
+    resume: "Callable[[], Slow[T_co] | T_co]"
+    """Continues the work after the wait; returns the result, or another wait."""
 
-    def __init__(
-        self,
-        wait: TimedWait,
-        resume: "Callable[[], Slow[T_co] | T_co]",
-        cancel: Callable[[], None],
-    ) -> None:
-        super().__init__(partial(_finish_parked, wait, resume, cancel))
+    def __init__(self, wait: TimedWait) -> None:
         self.wait = wait
-        self.resume = resume
-        """Continues the work after the wait; returns the result, or another wait."""
-        self.cancel = cancel
-        """Ends the work without a result."""
+
+    def cancel(self) -> None:
+        """End the work without a result."""
+        raise NotImplementedError
+
+    async def finish(self) -> T_co:
+        """Wait in this task and return the result."""
+        try:
+            await self.wait.wait()
+        except BaseException:
+            self.cancel()
+            raise
+        result = self.resume()
+        while isinstance(result, Slow):
+            result = await result.finish()
+        return result
 
     def then(self, resume: "Callable[[], Slow[T] | T]") -> "Parked[T]":
         """Return a parked result with the same wait, which continues with ``resume``."""
-        return Parked(self.wait, resume, self.cancel)
+        return _Continued(self, resume)
 
 
-async def _finish_parked(
-    wait: TimedWait, resume: Callable[[], Slow[T] | T], cancel: Callable[[], None]
-) -> T:
-    """Wait in this task and return the result."""
-    try:
-        await wait.wait()
-    except BaseException:
-        cancel()
-        raise
-    result = resume()
-    while isinstance(result, Slow):
-        result = await result.finish()
-    return result
+class _Continued(Parked[T_co]):
+    """A parked result that continues with a function."""
+
+    __slots__ = ("_parked", "resume")
+
+    def __init__(self, parked: "Parked[object]", resume: "Callable[[], Slow[T_co] | T_co]") -> None:
+        super().__init__(parked.wait)
+        self._parked = parked
+        self.resume = resume
+
+    def cancel(self) -> None:
+        self._parked.cancel()
 
 
 # Any: the results of the different waits, which the generator sends itself.
@@ -147,6 +155,22 @@ or it yields a wait that does not need a task.
 """
 
 
+class _ParkedSteps(Parked[T_co]):
+    """A generator that continues after the wait that it has yielded."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, wait: TimedWait, steps: Steps[T_co]) -> None:
+        super().__init__(wait)
+        self._steps = steps
+
+    def resume(self) -> Slow[T_co] | T_co:
+        return run_until_wait(self._steps)
+
+    def cancel(self) -> None:
+        self._steps.close()
+
+
 def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
     """Run work that seldom waits; return its result, or a wait that leads to the result."""
     try:
@@ -155,7 +179,7 @@ def run_until_wait(steps: Steps[T]) -> T | Slow[T]:
         result: T = end.value
         return result
     if isinstance(call, TimedWait):
-        return Parked(call, partial(run_until_wait, steps), steps.close)
+        return _ParkedSteps(call, steps)
     return Slow(partial(_run_on, steps, call))
 
 

@@ -34,7 +34,7 @@ from kwire.handlers.shared.fetch_options import options_of
 from kwire.handlers.shared.handler import Flat, handles
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions
 from kwire.replica.fetch_sessions import FetchPartition, Ref
-from kwire.replica.fetching import TURN_PARTITIONS, read_partitions
+from kwire.replica.fetching import TURN_PARTITIONS, read_partitions, wait_for_bytes
 from kwire.waits import Slow, Steps, run_until_wait
 
 RequestTopic = FetchRequest.FetchTopic
@@ -194,6 +194,8 @@ def _run(
         watch = None if session is None else replicas.fetch_waits.watch(session, options.reader)
         if watch is not None and request.removals:
             watch.remove(request.removals)
+        is_usual = request.is_usual
+        del request  # A long poll would hold it for as long as it waits.
         limit = context.byte_limit(FETCHED) if options.reader == CONSUMER else None
         if limit is not None:
             now = replicas.now()
@@ -206,9 +208,11 @@ def _run(
             max_bytes = min(options.max_bytes, limit.available_bytes(now))
             min_bytes = min(options.min_bytes, max_bytes)
             options = options._replace(max_bytes=max_bytes, min_bytes=min_bytes)
-        reading = yield from read_partitions(replicas, fetch_context, options, watch, max_wait_ms)
+        reading = yield from read_partitions(replicas, fetch_context, options, watch)
+        if max_wait_ms > 0 and reading.must_wait:
+            yield from wait_for_bytes(reading, fetch_context, max_wait_ms)
         try:
-            return (yield from respond(context, fetch_context, reading, limit, request.is_usual))
+            return (yield from respond(context, fetch_context, reading, limit, is_usual))
         except BaseException:
             reading.drop()
             raise

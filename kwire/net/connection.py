@@ -16,7 +16,6 @@ The socket is plain or encrypted; this makes no difference here (:mod:`kwire.net
 
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 
 import attrs
 import trio
@@ -197,8 +196,8 @@ class Connection:
         readiness = self.readiness
         if not readiness.is_polled or self.hung_up or self.sender.unsent:
             return False
-        is_first = parked.wait.is_first
-        if not parked.wait.park(partial(readiness.poller.resume, readiness, is_first=is_first)):
+        resume = readiness.resume_first if parked.wait.is_first else readiness.resume
+        if not parked.wait.park(resume):
             return False
         self.answering, self.parked = frame, parked
         self.claimed = self._count(frame)

@@ -134,6 +134,14 @@ class WatchedSocket:
         else:
             self.arrived = True
 
+    def resume(self) -> None:
+        """Serve the connection soon, because its parked request has finished waiting."""
+        self.poller.resume(self)
+
+    def resume_first(self) -> None:
+        """Serve the connection before others whose parked requests have finished waiting."""
+        self.poller.resume(self, is_first=True)
+
     def forget(self) -> None:
         """Drop the references to the connection, which would be a cycle."""
         self.on_hang_up = _nothing
@@ -183,7 +191,7 @@ class ReadinessPoller:
         if self._epoll is not None:
             self._epoll.unregister(watched.descriptor)
 
-    def resume(self, watched: WatchedSocket, *, is_first: bool) -> None:
+    def resume(self, watched: WatchedSocket, *, is_first: bool = False) -> None:
         """Serve a connection soon, because its parked request has finished waiting.
 
         With ``is_first``, it is served before the other resumed connections.

@@ -33,11 +33,11 @@ def read_partitions(
     context: FetchContext,
     options: FetchOptions,
     watch: "SessionWatch | None",
-    max_wait_ms: int,
 ) -> Steps[FetchPass]:
-    """Return the pass whose results are to be sent, in the order of ``context.partitions``.
+    """Return a pass with the results of all partitions, in the order of ``context.partitions``.
 
-    The caller drops the pass if it does not send the results.
+    If the fetch must wait, :func:`wait_for_bytes` continues the pass. The caller drops the pass if
+    it does not send the results.
     """
     reading = FetchPass(replicas, options, watch)
     if len(context.partitions) <= TURN_PARTITIONS:
@@ -46,12 +46,10 @@ def read_partitions(
         yield partial(_visit_in_turns, reading, context.partitions)
     if reading.cold:
         reading = yield partial(_read_cold, reading, context.partitions)
-    if max_wait_ms > 0 and reading.must_wait:
-        yield from _wait_for_bytes(reading, context, max_wait_ms)
     return reading
 
 
-def _wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int) -> Steps[None]:
+def wait_for_bytes(reading: FetchPass, context: FetchContext, max_wait_ms: int) -> Steps[None]:
     """Wait until there are enough bytes or the time is over, and read again.
 
     The caller has found that the fetch must wait.

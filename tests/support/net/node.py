@@ -1,7 +1,7 @@
 """A running service for tests, over real loopback sockets, and the sessions that answer on it."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from struct import pack
@@ -14,7 +14,9 @@ import trio.testing
 from kwire.net.framing import Disconnect
 from kwire.net.limits import Limits
 from kwire.net.listener import Answer
+from kwire.net.send import Part
 from kwire.net.server import NetServer
+from kwire.net.waiting_answers import Unfinished
 from kwire.testing.wire import TrioWireClient
 from kwire.waits import Deadlines, Parked, Slow, TimedWait
 
@@ -73,7 +75,7 @@ class Echo:
             return [pack(">i", BULK_BYTES), bytes(BULK_BYTES)]
         elif word == b"large":
             return [pack(">i", 50 << 20), bytes(50 << 20)]
-        return self._echo(bytes(frame))
+        return self.echo(bytes(frame))
 
     def _park(self, body: bytes) -> Answer:
         """Wait without a task for at most a minute; the rest of the frame says what follows."""
@@ -81,16 +83,7 @@ class Echo:
         wait = TimedWait(self.deadlines, is_first=body[5:] == b"first")
         wait.begin(trio.current_time() + 60)
         self.parked.append(wait)
-
-        def resume() -> Answer:
-            wait.end()
-            return self.answer_now(memoryview(body[5:])) if body[5:] else self._echo(body)
-
-        def cancel() -> None:
-            wait.end()
-            self.dropped += 1
-
-        return Parked(wait, resume, cancel)
+        return ParkedEcho(wait, self, body)
 
     async def _wait(self, word: bytes, body: bytes) -> list[bytes]:
         self.waiting.set()
@@ -99,9 +92,9 @@ class Echo:
         except trio.Cancelled:
             self.cancelled = word == b"wait."
             raise
-        return self._echo(body)
+        return self.echo(body)
 
-    def _echo(self, body: bytes) -> list[bytes]:
+    def echo(self, body: bytes) -> list[bytes]:
         self.answered += 1
         return [pack(">i", len(body)), body]
 
@@ -113,6 +106,24 @@ class Echo:
 
     def on_closed(self) -> None:
         self.is_closed = True
+
+
+class ParkedEcho(Parked[Unfinished[Sequence[Part]] | Sequence[Part] | None]):
+    """A frame that waits without a task; the bytes after its first word are answered next."""
+
+    def __init__(self, wait: TimedWait, echo: Echo, body: bytes) -> None:
+        super().__init__(wait)
+        self.echo = echo
+        self.body = body
+
+    def resume(self) -> Answer:
+        self.wait.end()
+        rest = self.body[5:]
+        return self.echo.answer_now(memoryview(rest)) if rest else self.echo.echo(self.body)
+
+    def cancel(self) -> None:
+        self.wait.end()
+        self.echo.dropped += 1
 
 
 @attrs.define
