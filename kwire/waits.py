@@ -313,11 +313,12 @@ class Deadlines:
 class OffsetWaits:
     """Tasks that each wait until an offset, which only increases, reaches a certain value."""
 
-    _events: LazyHeap[trio.Event] = attrs.field(factory=LazyHeap)
-    """The waits that have not ended, by their offsets."""
+    _events: LazyHeap[trio.Event] | None = None
+    """The waits that have not ended, by their offsets; None before the first, because each
+    partition has three of these objects and most of them are never used."""
 
     def __len__(self) -> int:
-        return len(self._events)
+        return 0 if self._events is None else len(self._events)
 
     async def wait(self, offset: int) -> None:
         """Wait until :meth:`reach` is called for at least ``offset``, or until :meth:`end_all`.
@@ -325,29 +326,34 @@ class OffsetWaits:
         The caller must have checked that the offset is not reached; where :meth:`end_all` is used,
         it must check once more after the wait.
         """
-        event = trio.Event()
-        self._events.push(event, offset)
+        event, events = trio.Event(), self._used_events()
+        events.push(event, offset)
         try:
             await event.wait()
         finally:
-            self._events.discard(event)
+            events.discard(event)
 
     async def wait_until(self, offset: int, deadlines: Deadlines, deadline: float) -> bool:
         """Wait like :meth:`wait`, but not beyond the deadline; return whether it ended earlier."""
-        event = trio.Event()
-        self._events.push(event, offset)
+        event, events = trio.Event(), self._used_events()
+        events.push(event, offset)
         try:
             await deadlines.wait(event, deadline)
-            return event not in self._events
+            return event not in events
         finally:
-            self._events.discard(event)
+            events.discard(event)
 
-    def reach(self, offset: int) -> None:
+    def _used_events(self) -> LazyHeap[trio.Event]:
+        if self._events is None:
+            self._events = LazyHeap()
+        return self._events
+
+    def reach(self, offset: float) -> None:
         """Wake the tasks that wait for this offset or an earlier one."""
-        for event in self._events.pop_up_to(offset):
-            event.set()
+        if self._events is not None:
+            for event in self._events.pop_up_to(offset):
+                event.set()
 
     def end_all(self) -> None:
         """Wake all tasks, because the offset that they wait for may never be reached."""
-        for event in self._events.pop_up_to(inf):
-            event.set()
+        self.reach(inf)

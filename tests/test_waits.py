@@ -113,6 +113,7 @@ async def test_cancelled_waits_take_no_memory_and_block_no_others() -> None:
         scope.cancel()
         await wait_all_tasks_blocked()
         assert len(waits) == 10
+        assert waits._events is not None
         assert len(waits._events._entries) < 50
         waits.reach(500)
         assert sorted(await tasks.take_woken()) == [0, 100, 200, 300, 400, 500]
@@ -145,11 +146,13 @@ async def test_cost_of_cancelled_waits_is_linear() -> None:
             for _ in range(waits_count):
                 nursery.start_soon(waits.wait, 7)
             await wait_all_tasks_blocked()
-            events = list(waits._events._live)
+            heap = waits._events
+            assert heap is not None
+            events = list(heap._live)
 
             def drop_all() -> None:
                 for event in events:
-                    waits._events.discard(event)
+                    heap.discard(event)
 
             step_count = steps(drop_all)
             assert len(waits) == 0

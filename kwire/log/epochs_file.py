@@ -54,7 +54,7 @@ class EpochsFile:
                 if classify(error) is not DiskErrorKind.NO_ROOM:
                     raise
                 disk.remove(path)
-        unsynced.lazy.add(names.EPOCHS_FILE)
+        unsynced.sync_later(names.EPOCHS_FILE)
 
     def load(self) -> bool:
         """Read the epochs; return whether the file was valid and had entries."""

@@ -24,7 +24,7 @@ class UnsyncedWrites:
     files: dict[str, Callable[[], bytes] | None] = attrs.Factory(dict)
     """Files to sync in the partition's directory; the value, if any, returns content to write
     first."""
-    lazy: set[str] = attrs.Factory(set)
+    lazy: tuple[str, ...] = ()
     """Written files that the next flush syncs, but that do not cause a flush by themselves."""
     has_removed: bool = False
     """True if old segments were removed: their names could reappear after a power loss."""
@@ -46,11 +46,17 @@ class UnsyncedWrites:
         for suffix in names.SEGMENT_SUFFIXES[1:]:
             self.files.pop(segment.files.unmarked_name(suffix), None)
 
+    def sync_later(self, name: str) -> None:
+        """Have the next flush sync a written file; this does not cause a flush."""
+        if name not in self.lazy:
+            self.lazy = (*self.lazy, name)
+
     def put_back(self, other: "UnsyncedWrites") -> None:
         """Restore the work of a failed flush."""
         self.closed = other.closed + self.closed
         self.files = other.files | self.files
-        self.lazy |= other.lazy
+        for name in other.lazy:
+            self.sync_later(name)
         self.has_removed |= other.has_removed
         self.has_cut |= other.has_cut
         self.has_new_names |= other.has_new_names
@@ -90,7 +96,7 @@ class Flush:
             if encode is not None:
                 self._disk.write(f"{self._directory}/{name}", encode())
             self._sync(name)
-        for name in sorted(unsynced.lazy - unsynced.files.keys()):
+        for name in sorted(set(unsynced.lazy) - unsynced.files.keys()):
             self._sync(name)
         if (
             unsynced.has_new_names

@@ -9,7 +9,7 @@ expire by the timestamps of their own records, never by the time when they were 
 """
 
 import struct
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -135,7 +135,7 @@ class ProducerStates:
     It is an OrderedDict because the first key of a plain dict is slow to find once thousands of
     keys before it were removed.
     """
-    unreplicated: deque[EndedTransaction] = attrs.Factory(deque)
+    unreplicated: list[EndedTransaction] = attrs.Factory(list)
     """Ended transactions that may hold back readers, by marker and by start; both only increase.
 
     If a transaction starts before another transaction but its marker comes later, it holds back
@@ -306,9 +306,10 @@ class ProducerStates:
 
     def drop_replicated(self, high_watermark: int) -> None:
         """Drop ended transactions whose markers are below the high watermark."""
-        unreplicated = self.unreplicated
-        while unreplicated and unreplicated[0].last_offset < high_watermark:
-            unreplicated.popleft()
+        unreplicated, count = self.unreplicated, 0
+        while count < len(unreplicated) and unreplicated[count].last_offset < high_watermark:
+            count += 1
+        del unreplicated[:count]
 
     def first_open(self) -> int | None:
         """Return the first offset of the oldest open transaction."""

@@ -6,9 +6,7 @@ its cut of the file after the job. A flush that runs meanwhile does not sync the
 does.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 import attrs
@@ -61,7 +59,7 @@ class Job:
 class WriteQueue:
     """The queue of one log."""
 
-    queue: deque[Operation] = attrs.Factory(deque)
+    queue: list[Operation] = attrs.Factory(list)
     running: Job | None = None
 
     def __bool__(self) -> bool:
@@ -76,10 +74,9 @@ class WriteQueue:
         If this raises OSError, no job was taken.
         """
         assert self.running is None
-        operations = list(islice(self.queue, JOB_WRITES_MAX))
+        operations = self.queue[:JOB_WRITES_MAX]
         pin_all(operation.segment.file for operation in operations)
-        for _ in operations:
-            self.queue.popleft()
+        del self.queue[:JOB_WRITES_MAX]
         self.running = Job(operations)
         return self.running
 
@@ -87,7 +84,7 @@ class WriteQueue:
         """Return the running job to the queue; repeating it is safe, as writes have positions."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
-        self.queue.extendleft(reversed(operations))
+        self.queue[:0] = operations
         for operation in operations:
             operation.segment.file.unpin()
 
@@ -115,12 +112,12 @@ class WriteQueue:
         Operations on later segments are dropped, because those segments are removed. A write that
         spans the position stays, because its first part is needed; the cut removes the rest.
         """
-        self.queue = deque(
+        self.queue = [
             op
             for op in self.queue
             if op.segment.base_offset <= segment.base_offset
             and (isinstance(op, Cut) or op.segment is not segment or op.position < position)
-        )
+        ]
         running = self.running.operations if self.running is not None else ()
         for operation in (*running, *self.queue):
             if isinstance(operation, Write) and operation.next_offset > offset:

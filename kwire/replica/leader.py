@@ -16,6 +16,7 @@ methods. Rules:
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import attrs
@@ -55,6 +56,12 @@ class FollowerProgress:
     leader_end_at_last_fetch: int = -1
     high_watermark: int = -1
     """The high watermark last sent to the follower."""
+
+
+@lru_cache(maxsize=1024)
+def brokers(ids: tuple[int, ...]) -> frozenset[int]:
+    """Return a set of broker ids, which all partitions share: each set takes 216 bytes."""
+    return frozenset(ids)
 
 
 @attrs.define(eq=False, repr=False)
@@ -122,7 +129,7 @@ class PartitionLeader:
             log_end=log_end,
             epoch_start=log_end,
             log=log,
-            isr=frozenset(isr),
+            isr=brokers(tuple(isr)),
             followers={
                 other: FollowerProgress(caught_up_at=now if other in isr else float("-inf"))
                 for other in replicas
@@ -271,7 +278,7 @@ class PartitionLeader:
         self, isr: Collection[int], partition_epoch: int, now: float
     ) -> HighWatermarkChange | None:
         """Adopt the ISR of the controller's answer to the proposal in flight."""
-        self.isr = frozenset(isr)
+        self.isr = brokers(tuple(isr))
         self.partition_epoch = partition_epoch
         self.pending_isr = None
         return self.advance(now)

@@ -13,7 +13,7 @@ import attrs
 
 from kwire.log.config import LogConfig
 from kwire.replica.completion import Completion
-from kwire.replica.leader import PartitionLeader
+from kwire.replica.leader import PartitionLeader, brokers
 from kwire.replica.partition import Partition
 from kwire.replica.ports import PartitionState
 from kwire.replica.required_syncs import RequiredSyncs
@@ -52,7 +52,7 @@ class Roles:
             self._lead(partition, state)
             return
         leader.on_replicas_changed(state.replicas)
-        leader.elr = frozenset(state.elr)
+        leader.elr = brokers(tuple(state.elr))
         self.completion.on_replicas_changed(partition)
         change = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
         if change is not None:
@@ -92,7 +92,7 @@ class Roles:
             is_eligible=self.is_eligible,
             former=former,
         )
-        leader.elr = frozenset(state.elr)
+        leader.elr = brokers(tuple(state.elr))
         partition.lead(leader, now)
         self._on_changed(partition, leads_on=former is not None)
         self.syncs.start(partition)

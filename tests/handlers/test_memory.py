@@ -15,18 +15,19 @@ import trio.testing
 
 from kwire.testing.wire import TrioWireClient
 from tests.support.handlers.broker import broker, create_topic
-from tests.support.handlers.bytecodes import KWIRE, NOT_SERVING, frame_of, serve
+from tests.support.handlers.bytecodes import COUNTED, NOT_SERVING, frame_of, serve
 from tests.support.handlers.fetch import at
 from tests.support.handlers.fetch import request as fetch_request
 
 COUNT: Final = 100
 SUBSCRIBER_BYTES: Final = 5200
+PARTITION_BYTES: Final = 6100
 FILTERS: Final = (
-    tracemalloc.Filter(True, f"{KWIRE}/*"),
-    tracemalloc.Filter(True, "<*>"),
+    *(tracemalloc.Filter(True, f"{name}*") for name in COUNTED),
     *(tracemalloc.Filter(False, f"{name}*") for name in NOT_SERVING),
 )
-"""The code of kwire and what is generated for it, without the client's."""
+"""The code of kwire and what is generated for it, without the client's and the simulated
+disk's."""
 
 
 @attrs.define
@@ -75,3 +76,11 @@ async def test_subscriber_that_waits_takes_little_memory() -> None:
                 await subscribe(COUNT)
         nursery.cancel_scope.cancel()
     assert allocated.size <= SUBSCRIBER_BYTES, allocated.lines
+
+
+async def test_partition_takes_little_memory() -> None:
+    subject = broker()
+    await create_topic(subject, name="first")
+    with allocating() as allocated:
+        await create_topic(subject, partitions=COUNT)
+    assert allocated.size <= PARTITION_BYTES, allocated.lines

@@ -1,6 +1,6 @@
 """The replay of producers from a log's batches, and the transactions that hold back readers."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from random import Random
 
@@ -132,7 +132,7 @@ def test_ended_transactions_are_looked_at_once_when_readers_see_their_ends() -> 
             return super().__getitem__(1)
 
     states = ProducerStates()
-    states.unreplicated = deque(CountedClosed(offset, offset + 1) for offset in range(0, 2_000, 2))
+    states.unreplicated = [CountedClosed(offset, offset + 1) for offset in range(0, 2_000, 2)]
     for high_watermark in range(2_000):
         states.last_stable_offset(high_watermark)
     assert looks <= 2 * 2_000

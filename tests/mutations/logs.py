@@ -168,7 +168,7 @@ MUTATIONS = (
         name="epochs-file-is-never-synced",
         invariants=(85,),
         path="kwire/log/epochs_file.py",
-        old="        unsynced.lazy.add(names.EPOCHS_FILE)",
+        old="        unsynced.sync_later(names.EPOCHS_FILE)",
         new="        pass",
         test="tests/log/test_reappearing_data.py",
     ),

@@ -590,7 +590,7 @@ MUTATIONS = (
         name="missed-deadline-counts-as-acknowledged",
         invariants=(10,),
         path="kwire/waits.py",
-        old="return event not in self._events",
+        old="return event not in events",
         new="return True",
         test="tests/test_waits.py::test_wait_ends_at_its_offset_or_its_deadline",
     ),

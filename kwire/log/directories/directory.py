@@ -229,7 +229,7 @@ class LogDirectory:
             base_offset=base_offset,
         )
         log.topic_id = topic_id
-        log.flush_state.unsynced.lazy.add(names.PARTITION_METADATA)
+        log.flush_state.unsynced.sync_later(names.PARTITION_METADATA)
         (self.logs if future is None else self.futures)[partition] = log
         return log
 

@@ -51,6 +51,23 @@ def _was_cut_since(log: PartitionLog, ended_cut_count: int) -> bool:
 
 
 @attrs.define(eq=False, repr=False)
+class _WatchedLog:
+    """The notifications of one log: its bound methods take a third of what partials take."""
+
+    service: "DirectoryService"
+    log: PartitionLog
+
+    def on_change(self) -> None:
+        self.service.on_change(self.log)
+
+    def on_queued(self) -> None:
+        self.service.writer.start(self.log)
+
+    def on_compactable(self) -> None:
+        self.service.check_compactable(self.log)
+
+
+@attrs.define(eq=False, repr=False)
 class DirectoryService:
     """The logs of one directory, and all slow work on them."""
 
@@ -159,7 +176,7 @@ class DirectoryService:
             self.directory.note_failure()
             raise KafkaStorageError(f"{self.directory.name}: {error}") from error
         self.watch(log)
-        self._on_change(log)
+        self.on_change(log)
         return log
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> None:
@@ -199,21 +216,23 @@ class DirectoryService:
 
     def watch(self, log: PartitionLog) -> None:
         """Subscribe to the notifications of a log."""
-        log.changes.on_change = partial(self._on_change, log)
-        log.writer.on_queued = partial(self.writer.start, log)
+        watched = _WatchedLog(self, log)
+        log.changes.on_change = watched.on_change
+        log.writer.on_queued = watched.on_queued
         log.on_roll = self._on_roll
-        log.clean_state.on_change = partial(self._on_compactable, log)
+        log.clean_state.on_change = watched.on_compactable
         log.on_removed = self._remove_later
         log.segments.random_below = self.random_below
         log.segments.active.roll_jitter_ms = log.config.roll_jitter_ms(self.random_below)
         self.flusher.on_change(log)
-        self._on_compactable(log)
+        self.check_compactable(log)
 
     def _on_roll(self, log: PartitionLog) -> None:
         self.flusher.on_roll(log)
-        self._on_compactable(log)
+        self.check_compactable(log)
 
-    def _on_compactable(self, log: PartitionLog) -> None:
+    def check_compactable(self, log: PartitionLog) -> None:
+        """Report a log that may have to be compacted."""
         is_current = self.directory.logs.get(log.partition) is log
         if log.config.cleanup_compact and is_current:
             self.on_compactable(log)
@@ -224,7 +243,7 @@ class DirectoryService:
         """Remove the files of segments that were cut off; later, because this takes a while."""
         self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, segments)
 
-    def _on_change(self, log: PartitionLog) -> None:
+    def on_change(self, log: PartitionLog) -> None:
         """Record that a log has changed since its last checkpoint, or that its disk has failed."""
         if self.directory.note_failure():
             return
