@@ -21,6 +21,7 @@ WORKLOADS: Final = {
     "in_process": ("--starts=3", "--brokers=2", "--tests=2"),
     "group_load": ("--commits=100", "--groups=10"),
     "log": ("--batches=10",),
+    "memory": HELP,
     "net": ("--bytes=1000000", "2", "10"),
     "observers": ("--rounds=1",),
     "pipeline": HELP,
