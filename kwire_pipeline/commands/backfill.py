@@ -33,7 +33,7 @@ from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.proof import SPOT
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
+from kwire_pipeline.engine.schemas import classifying, schemas_of
 from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
@@ -226,12 +226,8 @@ class Work:
             Folder(self.spark, self.pipeline.checkpoint),
             self.state.identity.pipeline_id,
         )
-        if schemas is None:
-            batch, shape = frames.classify(raw, self.shape).persist(), self.shape
-        else:
-            batch, shape = schemas.classify(raw, self.shape, NO_BATCH, may_be_repeated=False)
         letters = self.state.destinations.dead_letters
-        try:
+        with classifying(raw, self.shape, schemas) as (batch, shape):
             counts = count(batch, shape)
             tolerance = Tolerance(
                 max_bad_share=self.pipeline.max_bad_share,
@@ -245,8 +241,6 @@ class Work:
             self.lease.check()
             if counts.dead_letters and letters is not None:
                 letters.add(frames.misfits(batch, shape))
-        finally:
-            batch.unpersist()
         return records.count(), counts.good + counts.deletions, counts.dead_letters
 
     def _spots(self, start: Offsets, end: Offsets) -> DataFrame:

@@ -26,7 +26,7 @@ from kwire_pipeline.engine.offline import State, check_offsets, holding
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.schemas import NO_BATCH, schemas_of
+from kwire_pipeline.engine.schemas import classifying, schemas_of
 from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
@@ -81,11 +81,7 @@ def replay_letters(
         own = of_topics(letters.read(), topics)
         raw = own.withColumnRenamed("timestamp_type", "timestampType").drop("reason")
         schemas = schemas_of(pipeline, folder, state.identity.pipeline_id)
-        if schemas is None:
-            batch = frames.classify(raw, shape).persist()
-        else:
-            batch, shape = schemas.classify(raw, shape, NO_BATCH, may_be_repeated=False)
-        try:
+        with classifying(raw, shape, schemas) as (batch, shape):
             check_rows(batch, shape)
             lease.check()
             if pipeline.table.mode is Mode.UPSERT:
@@ -97,8 +93,6 @@ def replay_letters(
             faults.reach(Place.AFTER_TABLE)
             lease.check()
             count = letters.delete_letters(spots)
-        finally:
-            batch.unpersist()
         return count, of_topics(letters.read(), topics).count()
 
 

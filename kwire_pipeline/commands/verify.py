@@ -23,7 +23,7 @@ from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.proof import SPOT, Proof
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.schemas import classifying, schemas_of
 from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
@@ -154,8 +154,7 @@ def prove_keys(
     shape = known_shape(pipeline, state)
     table, letters = state.destinations.table, state.destinations.dead_letters
     origin = shape.origin[: len(SPOT)]
-    batch = frames.classify(raw, shape).persist()
-    try:
+    with classifying(raw, shape, None) as (batch, _):
         spots = batch.select(*own_spot(shape), F.col(frames.CLASS).alias("class"))
         rows = origin_of(pipeline).spots(table.read())
         # A letter that would fit today remains a letter; a row that would not remains a row.
@@ -191,8 +190,6 @@ def prove_keys(
             compacted=compacted,
         )
         return compare_keys(sides, spots.count(), judged)
-    finally:
-        batch.unpersist()
 
 
 def own_spot(shape: Shape) -> list[Column]:

@@ -21,7 +21,7 @@ from kwire_pipeline.engine.batch import count
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FROM_START
 from kwire_pipeline.engine.offsets import Range, Ranges, offsets_of
-from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.schemas import classifying, schemas_of
 from kwire_pipeline.engine.shape_and_tables import origin_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
@@ -90,12 +90,10 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
         return
     raw = _records(adoption, parts)
     schemas = schemas_of(adoption.pipeline, adoption.folder, mark.pipeline_id)
-    shape = adoption.shape
-    if schemas is None:
-        batch = frames.classify(raw, shape).persist()
-    else:
-        batch, shape = schemas.classify(raw, shape, mark.batch_id, may_be_repeated=True)
-    try:
+    with classifying(raw, adoption.shape, schemas, mark.batch_id, may_be_repeated=True) as (
+        batch,
+        shape,
+    ):
         table = adoption.destinations.table
         origin = origin_of(adoption.pipeline)
         rows = table.read().where(origin.condition(mark.ranges))
@@ -120,8 +118,6 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
             else:
                 letters.append(rest, mark)
         rest.unpersist()
-    finally:
-        batch.unpersist()
 
 
 def _readable(adoption: Adoption, mark: Mark) -> tuple[list[Range], bool]:

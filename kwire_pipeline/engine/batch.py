@@ -27,7 +27,7 @@ from kwire_pipeline.engine.reporting.figures import (
     Batch,
     merged_reasons,
 )
-from kwire_pipeline.engine.schemas import Schemas
+from kwire_pipeline.engine.schemas import Schemas, classifying
 from kwire_pipeline.errors import Failure, Permanent, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
@@ -96,13 +96,9 @@ class Writer:
         """Write a batch that Spark has read, unless the tables already have it."""
         start_s = self.clock()
         mark = self.mark(batch_id)
-        if self.schemas is None:
-            batch, shape = frames.classify(raw, self.shape).persist(), self.shape
-        else:
-            batch, shape = self.schemas.classify(
-                raw, self.shape, batch_id, may_be_repeated=may_be_repeated
-            )
-        try:
+        with classifying(
+            raw, self.shape, self.schemas, batch_id, may_be_repeated=may_be_repeated
+        ) as (batch, shape):
             counts = count(batch, shape)
             mark = attrs.evolve(mark, letter_count=counts.dead_letters)
             has_letters = self.destinations.dead_letters is not None
@@ -113,8 +109,6 @@ class Writer:
                 letters.check_sizes(frames.misfits(batch, shape), mark)
             with own._output_of(batch, counts) as output:
                 is_repeated, reasons = own._write(batch, output, counts, mark, may_be_repeated)
-        finally:
-            batch.unpersist()
         figures = Batch(
             batch_id=batch_id,
             rows=output.row_count,

@@ -10,7 +10,8 @@ answers, and later runs begin with the schemas in the file. A schema never chang
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import attrs
@@ -157,6 +158,26 @@ def schemas_of(pipeline: Pipeline, files: Files, pipeline_id: str) -> Schemas | 
     if not {pipeline.key.format, pipeline.value.format} & WITH_REGISTRY.keys():
         return None
     return Schemas(files, Client.of(pipeline.registry), pipeline_id)
+
+
+@contextmanager
+def classifying(
+    raw: DataFrame,
+    shape: Shape,
+    schemas: Schemas | None,
+    batch_id: int = NO_BATCH,
+    *,
+    may_be_repeated: bool = False,
+) -> Iterator[tuple[DataFrame, Shape]]:
+    """Classify records and persist them during a block; yield also the shape, with schemas."""
+    if schemas is None:
+        batch = frames.classify(raw, shape).persist()
+    else:
+        batch, shape = schemas.classify(raw, shape, batch_id, may_be_repeated=may_be_repeated)
+    try:
+        yield batch, shape
+    finally:
+        batch.unpersist()
 
 
 def with_schemas(

@@ -19,7 +19,7 @@ from kwire_pipeline.config.values import Action, TableFormat
 from kwire_pipeline.engine.batch import count
 from kwire_pipeline.engine.by_key.upsert import all_changes, check_no_null, last_changes
 from kwire_pipeline.engine.following import is_following, newest_of
-from kwire_pipeline.engine.schemas import NO_BATCH, Schemas, schemas_of
+from kwire_pipeline.engine.schemas import Schemas, classifying, schemas_of
 from kwire_pipeline.engine.shape_and_tables import (
     RAW_DDL,
     Transform,
@@ -74,11 +74,7 @@ class Trial:
             ],
             RAW_DDL,
         )
-        if self.schemas is None:
-            batch, shape = frames.classify(raw, self.shape).persist(), self.shape
-        else:
-            batch, shape = self.schemas.classify(raw, self.shape, NO_BATCH, may_be_repeated=False)
-        try:
+        with classifying(raw, self.shape, self.schemas) as (batch, shape):
             rows = self._rows(batch, shape)
             unmet = count(batch, shape).unmet
             return Results(
@@ -91,8 +87,6 @@ class Trial:
                 ],
                 times=frozenset(_times(rows.schema)),
             )
-        finally:
-            batch.unpersist()
 
     def _rows(self, batch: DataFrame, shape: Shape) -> DataFrame:
         transform = self.transform
