@@ -25,16 +25,15 @@ HEAD: Final = """\
 
 
 SAMPLE_COUNT: Final = 1000
-PLACEHOLDER: Final = "id BIGINT, name STRING"
-EMPTY: Final = '{"type": "record", "name": "Empty", "fields": []}'
 OBJECT: Final = '{"properties": {"id": {"type": "string"}}}'
 PLACEHOLDERS: Final = {
     ("key", "avro-registry"): '"string"',
-    ("value", "avro-registry"): EMPTY,
+    ("value", "avro-registry"): '{"type": "record", "name": "Empty", "fields": []}',
     ("key", "json-registry"): OBJECT,
     ("value", "json-registry"): OBJECT,
+    ("value", "json"): "id BIGINT, name STRING",
 }
-"""Schemas of keys and values that stand in for the registry's, by format."""
+"""Schemas of keys and values that stand in for those to be found, by format."""
 
 
 def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> list[str]:
@@ -44,43 +43,29 @@ def init(file: str, flags: Sequence[Flag], environment: Mapping[str, str]) -> li
     Refusal if the file exists, or if a flag is wrong.
     """
     path = Path(file)
-    # Variables are written to the file unexpanded: two dollars mean one.
     first = template(path.stem)
     if any(flag.key == "dead_letters.topic" for flag in flags):
         del first["dead_letters"]
-    verbatim = [Flag(flag.key, flag.text.replace("${", "$${")) for flag in flags]
-    values = overlay_flags(first, verbatim, {})
-    trial = values
-    needs_schema = needs_a_schema(values, "value", "json")
-    if needs_schema:
-        trial = overlay(values, ("value", "schema"), PLACEHOLDER)
-    needed = {
+    # Variables are written to the file unexpanded: two dollars mean one.
+    values = overlay_flags(first, [Flag(flag.key, escape(flag.text)) for flag in flags], {})
+    missing = {
         part: schema
         for (part, kind), schema in PLACEHOLDERS.items()
         if needs_a_schema(values, part, kind)
     }
-    for part, placeholder in needed.items():
-        trial = overlay(trial, (part, "schema"), placeholder)
-    build(Document(file, trial, {}))
-    notes = []
+    build(Document(file, with_schemas(values, missing), {}))
     if path.exists():
         raise Refusal(f"{file} already exists: choose another name, or edit it")
-    for part in needed:
-        values_now = overlay_flags(first, flags, environment)
-        for name, placeholder in needed.items():
-            values_now = overlay(values_now, (name, "schema"), placeholder)
-        newest, note = pin(part, build(Document(file, values_now, {})))
-        notes.append(note)
-        if newest is not None:
-            values = overlay(values, (part, "schema"), newest.replace("${", "$${"))
-    if needs_schema:
-        # Here the variables must be expanded.
-        values_now = overlay_flags(first, flags, environment)
-        source = build(Document(file, overlay(values_now, ("value", "schema"), PLACEHOLDER), {}))
-        schema, note = infer(source.source)
-        notes.append(note)
-        if schema is not None:
-            values = overlay(values, ("value", "schema"), schema)
+    notes = []
+    # Only the registry and the brokers need the values of variables, which may be missing.
+    if missing:
+        expanded = with_schemas(overlay_flags(first, flags, environment), missing)
+        pipeline = build(Document(file, expanded, {}))
+        for part in missing:
+            schema, note = find_schema(part, pipeline)
+            notes.append(note)
+            if schema is not None:
+                values = overlay(values, (part, "schema"), escape(schema))
     try:
         with path.open("x", encoding="utf-8") as output:
             output.write(render(path.name, values))
@@ -95,9 +80,23 @@ def needs_a_schema(values: Mapping[str, Plain], part: str, kind: str) -> bool:
     return isinstance(record, Mapping) and record.get("format") == kind and "schema" not in record
 
 
-def pin(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
-    """Return the registry's newest schema for keys or values, and a note about it."""
+def with_schemas(values: Mapping[str, Plain], schemas: Mapping[str, str]) -> Mapping[str, Plain]:
+    """Return the values with schemas of keys and values."""
+    for part, schema in schemas.items():
+        values = overlay(values, (part, "schema"), schema)
+    return values
+
+
+def escape(text: str) -> str:
+    """Return a text whose ``${NAME}`` the reader of a file takes literally."""
+    return text.replace("${", "$${")
+
+
+def find_schema(part: str, pipeline: Pipeline) -> tuple[str | None, str]:
+    """Return the newest schema for keys or values, and a note about it."""
     record = pipeline.key if part == "key" else pipeline.value
+    if record.format not in WITH_REGISTRY:
+        return infer(pipeline.source)
     try:
         for subject in subjects_of(part, record, pipeline)[:1]:
             newest = Client.of(pipeline.registry).newest(subject, WITH_REGISTRY[record.format])

@@ -52,6 +52,21 @@ def test_init_pins_the_newest_schemas_of_the_registry(
     assert "key.schema is version 1 of orders-key" in notes
 
 
+def test_init_pins_the_schema_of_keys_beside_values_that_need_none_of_the_registry(
+    server: SchemaRegistry,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--source.topics", "orders", "--key.format", "avro-registry"]
+    brokers = ["--source.bootstrap", "127.0.0.1:1", "--registry.url", server.url]
+    assert cli.main(["init", "orders.yaml", *flags, *brokers]) == 0
+    assert "add value.schema, which was not inferred: no broker" in capsys.readouterr().out
+    pipeline = load("orders.yaml", [Flag("value.schema", "id BIGINT")], {})
+    assert pipeline.key.schema == '"string"'
+
+
 def test_init_without_the_registry_says_that_the_schema_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
