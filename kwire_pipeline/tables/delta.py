@@ -17,11 +17,12 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
-from kwire_pipeline.config.values import Partition, Transform
+from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import Folder, java_class
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import Version, current
+from kwire_pipeline.tables.folder_columns import FolderColumn
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     Entry,
@@ -75,7 +76,7 @@ class DeltaTable(Versioned):
         self.url = self._root.full_url()
         self.name = f"delta.`{self.url}`"
         self._origin = origin
-        self._partitions = tuple(map(partition_column, partition_by))
+        self._partitions = tuple(map(FolderColumn.of, partition_by))
         self._chosen_properties = dict(properties or {})
         self._cached_history: tuple[tuple[str, int], list[Version]] | None = None
         """The history up to a version of the table, with the table's id and the version."""
@@ -92,11 +93,11 @@ class DeltaTable(Versioned):
         names = {field.name.lower() for field in schema.fields}
         columns = [sql_column(field) for field in schema.fields]
         columns += [
-            f"`{name}` {kind} GENERATED ALWAYS AS ({expression})"
-            for name, kind, expression in self._partitions
-            if name.lower() not in names
+            f"`{column.name}` {column.kind} GENERATED ALWAYS AS ({column.expression})"
+            for column in self._partitions
+            if column.name.lower() not in names
         ]
-        partitions = ", ".join(f"`{name}`" for name, _, _ in self._partitions)
+        partitions = ", ".join(f"`{column.name}`" for column in self._partitions)
         partitioned = f" PARTITIONED BY ({partitions})" if partitions else ""
         listed = listed_properties(self._chosen_properties)
         properties = f" TBLPROPERTIES ({listed})" if listed else ""
@@ -114,7 +115,7 @@ class DeltaTable(Versioned):
         self._widen(changes)
 
     def check_partitions(self) -> None:
-        chosen = [name for name, _, _ in self._partitions]
+        chosen = [column.name for column in self._partitions]
         refuse_partitions(self.name, self._metadata().partitions, chosen)
 
     def table_id(self) -> str:
@@ -122,7 +123,7 @@ class DeltaTable(Versioned):
 
     def columns(self) -> StructType:
         """Return the columns of rows, without those that exist only for partitions."""
-        generated = {name for name, _, expression in self._partitions if expression != name}
+        generated = {column.name for column in self._partitions if column.expression}
         return StructType([f for f in self.read().schema.fields if f.name not in generated])
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
@@ -308,23 +309,3 @@ def _mark(text: str | None) -> Mark | None:
     except ValueError:
         return None
     return mark_of(summary) if isinstance(summary, dict) else None
-
-
-def partition_column(partition: Partition) -> tuple[str, str, str]:
-    """Return a partition column's name, type and expression; just the name for a plain column."""
-    name = partition.column
-    match partition.transform:
-        case Transform.IDENTITY:
-            return name, "", name
-        case Transform.YEARS:
-            return f"{name}_year", "INT", f"YEAR(`{name}`)"
-        case Transform.MONTHS:
-            return f"{name}_month", "STRING", f"DATE_FORMAT(`{name}`, 'yyyy-MM')"
-        case Transform.DAYS:
-            return f"{name}_day", "DATE", f"CAST(`{name}` AS DATE)"
-        case Transform.HOURS:
-            return f"{name}_hour", "STRING", f"DATE_FORMAT(`{name}`, 'yyyy-MM-dd-HH')"
-    raise Refusal(
-        f"table.partition_by: Delta does not support {partition}: use a column, or years(COLUMN), "
-        "months(COLUMN), days(COLUMN) or hours(COLUMN)"
-    )

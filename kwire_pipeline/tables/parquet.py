@@ -17,15 +17,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
-from kwire_pipeline.config.values import Partition, Transform
+from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Offsets, Ranges, later
 from kwire_pipeline.engine.schema import Difference, with_fields
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.folder_columns import FolderColumn
 from kwire_pipeline.tables.table import (
     Atomic,
     Mark,
@@ -89,7 +90,12 @@ class ParquetTable(Atomic):
         self._meta = self._root.at(META)
         self._staging = Folder(spark, f"{url.rstrip('/')}{STAGING}")
         self._origin = origin
-        self._partitions = dict(map(partition_column, partition_by))
+        self._partitions = tuple(map(FolderColumn.of, partition_by))
+
+    @property
+    def _folders(self) -> list[str]:
+        """The names of the columns that name folders."""
+        return [column.name for column in self._partitions]
 
     def exists(self) -> bool:
         return self._meta.exists(FILE)
@@ -103,15 +109,15 @@ class ParquetTable(Atomic):
         fields = [*schema.fields]
         names = {field.name.lower() for field in fields}
         fields += [
-            StructField(name, kind, True)
-            for name, (kind, _) in self._partitions.items()
-            if name.lower() not in names
+            StructField(column.name, DataType.fromDDL(column.kind or "STRING"))
+            for column in self._partitions
+            if column.name.lower() not in names
         ]
         meta = Meta(
             table_id=uuid.uuid4().hex,
             columns=StructType(fields).json(),
             owners={},
-            partitions=[*self._partitions],
+            partitions=self._folders,
         )
         self._meta.write(FILE, meta.dump())
 
@@ -125,14 +131,14 @@ class ParquetTable(Atomic):
         """Check that the folder layout matches the file, because readers accept only one layout."""
         own = self._read().partitions
         if own is not None:
-            refuse_partitions(self.name, own, [*self._partitions])
+            refuse_partitions(self.name, own, self._folders)
 
     def table_id(self) -> str:
         return self._read().table_id
 
     def columns(self) -> StructType:
         """Return the columns of rows, without those that only name a partition."""
-        derived = {name for name, (_, column) in self._partitions.items() if column is not None}
+        derived = {column.name for column in self._partitions if column.expression}
         return StructType([field for field in self._columns().fields if field.name not in derived])
 
     def owners(self) -> dict[str, str]:
@@ -191,15 +197,13 @@ class ParquetTable(Atomic):
         """Return None: only the last commit of each pipeline is kept."""
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
-        derived = {
-            name: column for name, (_, column) in self._partitions.items() if column is not None
-        }
+        derived = {c.name: F.expr(c.expression) for c in self._partitions if c.expression}
         folder = f"{mark.pipeline_id[:8]}-{mark.batch_id}"
         staged = self._staging.at(folder)
         staged.delete()
         writer = frame.withColumns(derived).write
         if self._partitions:
-            writer = writer.partitionBy(*self._partitions)
+            writer = writer.partitionBy(*self._folders)
         writer.parquet(staged.url)
         files = sorted(path for path, _ in staged.files() if path.endswith(SUFFIX))
         commit = Commit(
@@ -299,27 +303,3 @@ def _target(path: str, folder: str, number: int) -> str:
     """Return a staged file's place in the table: its partition, and a unique name."""
     partition, slash, _ = path.rpartition("/")
     return f"{partition}{slash}batch-{folder}-{number:04d}{SUFFIX}"
-
-
-def partition_column(
-    partition: Partition,
-) -> tuple[str, tuple[IntegerType | DateType | StringType, Column | None]]:
-    """Return a folder column's name, type and derivation; None as derivation for a plain column."""
-    name = f"`{partition.column}`"
-    match partition.transform:
-        case Transform.IDENTITY:
-            return partition.column, (StringType(), None)
-        case Transform.YEARS:
-            return f"{partition.column}_year", (IntegerType(), F.year(name))
-        case Transform.MONTHS:
-            text = F.date_format(name, "yyyy-MM")
-            return f"{partition.column}_month", (StringType(), text)
-        case Transform.DAYS:
-            return f"{partition.column}_day", (DateType(), F.to_date(name))
-        case Transform.HOURS:
-            text = F.date_format(name, "yyyy-MM-dd-HH")
-            return f"{partition.column}_hour", (StringType(), text)
-    raise Refusal(
-        f"table.partition_by: {partition} is not for Parquet: use a column, or years, months, days "
-        "or hours of one"
-    )

@@ -6,7 +6,7 @@ import pytest
 from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.delta import partition_column
+from kwire_pipeline.tables.folder_columns import FolderColumn
 from kwire_pipeline.tables.iceberg import former_ids, is_whole
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import (
@@ -82,12 +82,14 @@ def test_relative_location_is_not_whole(location: str) -> None:
     assert not is_whole("lake/a")
 
 
-def test_partition_of_delta_by_time_is_a_generated_column() -> None:
-    assert partition_column(Partition.parse("days(at)")) == ("at_day", "DATE", "CAST(`at` AS DATE)")
-    assert partition_column(Partition.parse("months(at)"))[2] == "DATE_FORMAT(`at`, 'yyyy-MM')"
-    assert partition_column(Partition.parse("country")) == ("country", "", "country")
-    with pytest.raises(Refusal, match="Delta does not support"):
-        partition_column(Partition.parse("bucket(4, country)"))
+def test_folders_by_time_have_a_column_of_their_own() -> None:
+    by_month = FolderColumn("at_month", "STRING", "DATE_FORMAT(`at`, 'yyyy-MM')")
+    assert FolderColumn.of(Partition.parse("months(at)")) == by_month
+    by_day = FolderColumn("at_day", "DATE", "CAST(`at` AS DATE)")
+    assert FolderColumn.of(Partition.parse("days(at)")) == by_day
+    assert FolderColumn.of(Partition.parse("country")) == FolderColumn("country")
+    with pytest.raises(Refusal, match="Delta and Parquet do not support"):
+        FolderColumn.of(Partition.parse("bucket(4, country)"))
 
 
 def test_snapshots_of_former_ids_may_expire() -> None:
