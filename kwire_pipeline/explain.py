@@ -7,7 +7,7 @@ quickly.
 
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -124,12 +124,15 @@ def place_in(module: str, error: Exception) -> str | None:
 
 def problem_of(error: BaseException) -> Refusal | Failure:
     """Convert an exception of Spark to a sentence."""
-    kinds = []
-    cause: object = error
+    return spark_problem(str(error), [type(cause).__name__ for cause in causes(error)])
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and, for pyspark's exceptions, those of its Java causes."""
+    cause: BaseException | None = error
     while cause is not None:
-        kinds.append(type(cause).__name__)
-        cause = getattr(cause, "_cause", None)  # pyspark's exception of a Java cause
-    return spark_problem(str(error), kinds)
+        yield cause
+        cause = getattr(cause, "_cause", None)
 
 
 def is_denied(text: str) -> bool:
@@ -191,11 +194,8 @@ def launch_problem(lines: Sequence[str]) -> Refusal | Failure:
 
 def start_problem(error: Exception) -> Refusal | Failure:
     """Return why a running JVM has no session; a value that Spark rejects is a refusal."""
-    values: list[str] = []
-    cause: object = error
-    while cause is not None:
-        values += BAD_VALUE.findall(f"{type(cause).__name__}: {cause}")
-        cause = getattr(cause, "_cause", None)  # pyspark's exception of a Java cause
+    lines = (f"{type(cause).__name__}: {cause}" for cause in causes(error))
+    values = [value for line in lines for value in BAD_VALUE.findall(line)]
     if values:
         return Refusal(f"Spark does not start: {values[-1]}: correct the section spark")
     return problem_of(error)

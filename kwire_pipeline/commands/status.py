@@ -6,7 +6,6 @@ With ``--page`` it also writes a page of HTML about the last 24 hours.
 import datetime
 import json
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import attrs
@@ -26,7 +25,7 @@ from kwire_pipeline.config.secrets import redact, secrets_of
 from kwire_pipeline.config.template import Loaded, common_of
 from kwire_pipeline.day.history import read_day
 from kwire_pipeline.day.page import Page, Section
-from kwire_pipeline.engine import offsets, source
+from kwire_pipeline.engine import offsets
 from kwire_pipeline.engine.batch import by_reason
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.offline import state_of
@@ -178,7 +177,7 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
     """Read the status from checkpoint, brokers and tables."""
     set_session(spark)
     state = state_of(spark, pipeline)
-    with closing(Cluster(spark, source.client(pipeline.source))) as cluster:
+    with Cluster.of(spark, pipeline) as cluster:
         ends = cluster.ends(cluster.topics(state.identity.topics).values())
     letters = state.destinations.dead_letters
     own = None

@@ -9,7 +9,6 @@ Rules of this file: nothing is written.
 
 import datetime
 from collections.abc import Mapping
-from contextlib import closing
 
 import attrs
 from pyspark.sql import SparkSession
@@ -28,7 +27,7 @@ from kwire_pipeline.day.figures import (
     positions_at,
     span,
 )
-from kwire_pipeline.engine import offsets, source
+from kwire_pipeline.engine import offsets
 from kwire_pipeline.engine.batch import by_reason
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.offline import State, checkpoint_name, read_entry, state_of
@@ -132,7 +131,7 @@ def read_lags(
 ) -> Mapping[datetime.datetime, int]:
     """Return the lag at some times, the last of which is now."""
     positions = positions_at(times, batches, state.position)
-    with closing(Cluster(spark, source.client(pipeline.source))) as cluster:
+    with Cluster.of(spark, pipeline) as cluster:
         topics = cluster.topics(state.identity.topics).values()
         lags = {
             time: offsets.lag(

@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine import identity, schema, source
+from kwire_pipeline.engine import identity, schema
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.following import at_start
 from kwire_pipeline.engine.identity import Begin, Intent
@@ -27,12 +27,9 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     destinations = destinations_of(spark, pipeline)
     pipeline = at_start(pipeline, stored, folder, destinations)
     shape = shape_of(pipeline, pipeline.value.schema)
-    cluster = Cluster(spark, source.client(pipeline.source))
-    try:
+    with Cluster.of(spark, pipeline) as cluster:
         topics = topics_of(pipeline, cluster)
         facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
-    finally:
-        cluster.close()
     if destinations.dead_letters is not None:
         destinations.dead_letters.check_ready()
     begin = identity.decide(

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final
 
 import attrs
@@ -98,14 +98,12 @@ def run_pipeline(
     set_session(spark)
     folder = Folder(spark, pipeline.checkpoint)
     lease = Lease.take(folder)
-    with releasing(lease, control.warn):
-        cluster = shared or Cluster(spark, source.client(pipeline.source))
-        try:
-            opened = open_run(spark, pipeline, folder, cluster, intent, given_up)
-            return Run(spark, pipeline, opened, lease, cluster, control).run()
-        finally:
-            if shared is None:
-                cluster.close()
+    with (
+        releasing(lease, control.warn),
+        nullcontext(shared) if shared else Cluster.of(spark, pipeline) as cluster,
+    ):
+        opened = open_run(spark, pipeline, folder, cluster, intent, given_up)
+        return Run(spark, pipeline, opened, lease, cluster, control).run()
 
 
 def set_session(spark: SparkSession) -> None:

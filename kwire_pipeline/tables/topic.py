@@ -13,8 +13,8 @@ topic. Records of a topic cannot be deleted individually, so operations that nee
 
 import datetime
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -326,13 +326,8 @@ class LetterTopic:
     def _describe(self, cluster: Cluster) -> Topic:
         return cluster.topics([self._topic])[self._topic]
 
-    @contextmanager
-    def _cluster(self) -> Iterator[Cluster]:
-        cluster = Cluster(self._spark, self._client)
-        try:
-            yield cluster
-        finally:
-            cluster.close()
+    def _cluster(self) -> closing[Cluster]:
+        return closing(Cluster(self._spark, self._client))
 
 
 def _join_ranges(texts: Iterable[str]) -> Ranges:
