@@ -49,7 +49,14 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     assert (tally.rows, tally.dead_letters, tally.reasons) == (54, 6, {"not JSON": 6})
     scene.check_each_once(range(60))
     assert scene.snapshots() == 2
+    jobs = job_count(scene)
     assert scene.run().batches == 0
+    assert job_count(scene) == jobs, "a run that finds nothing new takes no job of Spark"
+
+
+def job_count(scene: Scene) -> int:
+    """Return the number of jobs that Spark has started."""
+    return int(scene.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def test_half_done_batch_is_finished_by_the_file_that_began_it(scene: Scene) -> None:

@@ -81,7 +81,7 @@ class DeltaTable(Versioned):
         self._cached_history: tuple[tuple[str, int], list[Version]] | None = None
         """The history up to a version of the table, with the table's id and the version."""
 
-    def exists(self) -> bool:
+    def _is_there(self) -> bool:
         return bool(self._root.names(LOG))
 
     def create(self, schema: StructType) -> None:

@@ -144,7 +144,7 @@ class IcebergTable(Versioned):
         self._last: Mark | None = None
         """The last batch that this object has written."""
 
-    def exists(self) -> bool:
+    def _is_there(self) -> bool:
         return self._spark.catalog.tableExists(self._plain)
 
     def create(self, schema: StructType) -> None:
@@ -191,6 +191,9 @@ class IcebergTable(Versioned):
 
     def rolled_back(self, pipeline_id: str) -> int | None:
         """Return the newest batch of a snapshot that is not part of the current state."""
+        table = self._table()
+        if table.currentSnapshot() is None or has_newest(table, pipeline_id):
+            return None
         batch_id = F.col("summary")[BATCH].cast("bigint")
         own = self._metadata("snapshots").where(F.col("summary")[PIPELINE] == pipeline_id)
         newest: int | None = own.agg(F.max(batch_id)).collect()[0][0]
@@ -385,6 +388,23 @@ def current(table: JavaObject) -> Iterator[JavaObject]:
     limit = oldest.sequenceNumber()
     earlier = [each for each in table.snapshots() if each.sequenceNumber() < limit]
     yield from sorted(earlier, key=lambda each: each.sequenceNumber(), reverse=True)
+
+
+def has_newest(table: JavaObject, pipeline_id: str) -> bool:
+    """Return whether no snapshot after a pipeline's last batch is outside the current state.
+
+    Each snapshot has the next sequence number of its table, so there is no gap between the last
+    batch and the newest number. This takes a few calls, and a query of all snapshots takes two
+    jobs of Spark. In format version 1, all numbers are 0, which shows nothing.
+    """
+    number = int(table.operations().current().lastSequenceNumber())
+    for snapshot in ancestors(table):
+        if number <= 0 or snapshot.sequenceNumber() != number:
+            return False
+        if _batch_of(snapshot, pipeline_id) is not None:
+            return True
+        number -= 1
+    return False
 
 
 def is_missing(table: JavaObject, mark: Mark) -> bool | None:

@@ -36,6 +36,17 @@ class Versioned(Atomic, ABC):
     name: str
     _spark: SparkSession
     _origin: Origin
+    _was_there: bool = False
+    """True once the table was found; a run asks a dozen times, and each look reads metadata."""
+
+    def exists(self) -> bool:
+        """Return whether the table exists; a table that was found once is not looked up again."""
+        self._was_there = self._was_there or self._is_there()
+        return self._was_there
+
+    @abstractmethod
+    def _is_there(self) -> bool:
+        """Look the table up."""
 
     @abstractmethod
     def read(self) -> DataFrame: ...

@@ -1,15 +1,19 @@
 """Marks, their order, and statements of SQL, for tables of every format."""
 
+from typing import cast
+
 import attrs
 import pytest
+from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.folder_columns import FolderColumn
-from kwire_pipeline.tables.iceberg import former_ids, is_whole
+from kwire_pipeline.tables.iceberg import IcebergTable, former_ids, is_whole
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import (
+    LETTERS,
     Mark,
     discarded_ids,
     mark_of,
@@ -90,6 +94,14 @@ def test_folders_by_time_have_a_column_of_their_own() -> None:
     assert FolderColumn.of(Partition.parse("country")) == FolderColumn("country")
     with pytest.raises(Refusal, match="Delta and Parquet do not support"):
         FolderColumn.of(Partition.parse("bucket(4, country)"))
+
+
+def test_table_that_was_found_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run asks a dozen times, and a catalog of another machine answers each time."""
+    answers = [True, False]
+    monkeypatch.setattr(IcebergTable, "_is_there", lambda _: answers.pop())
+    table = IcebergTable(cast("SparkSession", None), "kwire.shop.orders", LETTERS)
+    assert [table.exists() for _ in range(4)] == [False, True, True, True]
 
 
 def test_snapshots_of_former_ids_may_expire() -> None:
