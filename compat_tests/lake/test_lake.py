@@ -38,7 +38,9 @@ RUNS = 8
 """The runs that start at the same time."""
 
 
-@pytest.mark.parametrize("scene", [ICEBERG, DELTA], indirect=True)
+@pytest.mark.parametrize(
+    "scene", [ICEBERG, pytest.param(DELTA, marks=pytest.mark.long)], indirect=True
+)
 def test_each_record_is_once_in_the_table(scene: LakeScene) -> None:
     """The driver ends in a batch, and a paused driver goes on after its successor."""
     scene.produce(range(RECORDS))
@@ -88,9 +90,8 @@ def test_table_that_was_rolled_back_is_refused_and_adopted(scene: LakeScene) -> 
     scene.check_readers()
 
 
-@pytest.mark.parametrize(
-    "scene", [ICEBERG, pytest.param(DELTA, marks=pytest.mark.long)], indirect=True
-)
+@pytest.mark.long
+@pytest.mark.parametrize("scene", [ICEBERG, DELTA], indirect=True)
 def test_records_that_are_lost_before_they_are_read_end_the_run(scene: LakeScene) -> None:
     """The records are gone when a task reads them; a rerun would meet that again."""
     scene.produce(range(20))
@@ -222,9 +223,8 @@ def beat_often(lease: Lease) -> None:
         lease.beat()
 
 
-@pytest.mark.parametrize(
-    "scene", [ICEBERG, pytest.param(DELTA, marks=pytest.mark.long)], indirect=True
-)
+@pytest.mark.long
+@pytest.mark.parametrize("scene", [ICEBERG, DELTA], indirect=True)
 def test_tables_are_maintained(scene: LakeScene) -> None:
     keeps_young = attrs.evolve(
         scene.pipeline.maintenance, keep_snapshots=1, orphans_after=datetime.timedelta(days=60)

@@ -79,6 +79,7 @@ def test_run_that_ends_in_a_batch_is_continued_without_loss_or_repetition(
     assert (proof.is_clean, proof.records) == (True, 60)
 
 
+@pytest.mark.long
 def test_table_that_was_restored_is_refused_and_adopted(scene: Scene) -> None:
     """Delta keeps the transactions of the versions that RESTORE undid."""
     for numbers in (range(20), range(20, 40)):
@@ -118,6 +119,7 @@ def test_partitions_of_a_table_do_not_change(scene: Scene, kind: TableFormat) ->
     scene.check_each_once(range(20))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", CRASHES[:2])
 def test_changes_by_key_are_applied_once(scene: Scene, place: Place) -> None:
     """The records of both halves have the same keys; the later half counts."""
@@ -238,6 +240,7 @@ def test_letters_that_fit_today_move_to_a_table_of_delta(scene: Scene, spark: Sp
     assert scene.verify().is_clean
 
 
+@pytest.mark.long
 def test_run_from_the_start_replaces_the_rows_of_delta(scene: Scene) -> None:
     scene.produce(range(20))
     scene.run()

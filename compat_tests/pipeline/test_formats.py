@@ -63,7 +63,7 @@ NESTED = "id BIGINT, part STRUCT<n: INT{0}>, parts ARRAY<STRUCT<n: INT{0}>>"
     ("kind", "mode"),
     [
         (TableFormat.ICEBERG, Mode.APPEND),
-        (TableFormat.DELTA, Mode.UPSERT),
+        pytest.param(TableFormat.DELTA, Mode.UPSERT, marks=pytest.mark.long),
         pytest.param(TableFormat.ICEBERG, Mode.UPSERT, marks=pytest.mark.long),
         pytest.param(TableFormat.DELTA, Mode.APPEND, marks=pytest.mark.long),
         pytest.param(TableFormat.PARQUET, Mode.APPEND, marks=pytest.mark.long),

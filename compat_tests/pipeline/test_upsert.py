@@ -137,6 +137,7 @@ def test_batch_that_is_in_the_table_is_not_applied_again(scene: Scene, place: Pl
     check(scene, {"a": 3})
 
 
+@pytest.mark.long
 def test_status_counts_the_rows_that_readers_see(scene: Scene, spark: SparkSession) -> None:
     """With merge-on-read the files keep rows that a change has replaced."""
     properties = {"write.merge.mode": "merge-on-read"}
@@ -150,6 +151,7 @@ def test_status_counts_the_rows_that_readers_see(scene: Scene, spark: SparkSessi
     check(scene, {"a": 3, "c": 2})
 
 
+@pytest.mark.long
 def test_files_of_replaced_rows_are_compacted(scene: Scene, spark: SparkSession) -> None:
     """Each batch of merge-on-read leaves files of deletes, which every reader applies."""
     properties = {"write.merge.mode": "merge-on-read"}
@@ -249,9 +251,8 @@ def test_ignored_tombstones_of_appended_rows_are_verified(scene: Scene) -> None:
     assert "1 dropped" in proof.words()[0]
 
 
-@pytest.mark.parametrize(
-    "format", [TableFormat.ICEBERG, pytest.param(TableFormat.DELTA, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
 def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
     scene: Scene, spark: SparkSession, format: TableFormat
 ) -> None:
@@ -337,9 +338,8 @@ class TakeOver:
         self.folder.write(LEASE, other.dump())
 
 
-@pytest.mark.parametrize(
-    "format", [pytest.param(TableFormat.ICEBERG, marks=pytest.mark.long), TableFormat.DELTA]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
 def test_letter_is_applied_unless_its_key_has_changed_since(
     scene: Scene, spark: SparkSession, format: TableFormat
 ) -> None:
