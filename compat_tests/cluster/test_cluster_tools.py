@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.nodes import Cluster
+from compat_tests.cluster.nodes import BROKER, CONTROLLER, Cluster
 from compat_tests.cluster.tools import (
     API_VERSIONS,
     CLUSTER,
@@ -21,7 +21,7 @@ from compat_tests.cluster.tools import (
     by_broker,
     by_controller,
 )
-from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.jvm import Jvm, Ran
 from compat_tests.harness.wait import eventually
 
 
@@ -125,6 +125,35 @@ def test_configs(jvm: Jvm, three: Cluster) -> None:
         assert jvm.tool(CONFIGS, *how, "--alter", *entity, "--add-config", change).code == 1
     jvm.tool(CONFIGS, *how, "--alter", *second, "--delete-config", "log.cleaner.threads").ok()
     eventually(lambda: "log.cleaner.threads=2" not in settings_of(*second), "it is removed")
+
+
+def test_settings_of_a_controller(
+    jvm: Jvm, make: Callable[..., Cluster], broker_kind: str, tmp_path: Path
+) -> None:
+    cluster = make(0)
+    cluster.add(1, broker_kind, BROKER)
+    controller = cluster.add(3000, broker_kind, CONTROLLER)
+    cluster.start()
+    how = by_controller(controller)
+
+    def alter(node_id: int) -> Ran:
+        entity = ("--entity-type", "brokers", "--entity-name", str(node_id))
+        return jvm.tool(CONFIGS, *how, "--alter", *entity, "--add-config", "max.connections=99")
+
+    alter(1).ok()
+    alter(3000).ok()
+    unknown = alter(9)
+    assert unknown.code == 1
+    assert "No node with id 9 found." in unknown.out + unknown.err
+    # the tool removes the throttles of all nodes that DescribeCluster lists, here the controllers
+    jvm.tool(TOPICS, *by_broker(cluster), "--create", "--topic", "moved").ok()
+    plan = tmp_path / "plan.json"
+    plan.write_text(
+        json.dumps(
+            {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [1]}]}
+        )
+    )
+    jvm.tool(REASSIGN, *how, "--cancel", "--reassignment-json-file", str(plan)).ok()
 
 
 def test_log_dirs_and_versions(jvm, three):

@@ -285,8 +285,8 @@ def _check(
     elif kind == BROKER:
         if name and not (name.isascii() and name.isdigit()):
             raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
-        if name and int(name) not in state.image.brokers:
-            raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
+        if name and not _is_node(state, int(name)):
+            raise errors.BrokerIdNotRegistered(f"No node with id {name} found.")
         check_broker_settings(state.config, state.image, alteration, settings)
     elif kind == GROUP:
         _check_group(state, name, settings)
@@ -294,6 +294,21 @@ def _check(
         raise errors.InvalidRequest("Subscription name can't be empty")
     else:
         check_client_metrics(settings)
+
+
+def _is_node(state: ControllerState, node_id: int) -> bool:
+    """Return whether the cluster has a broker or a controller with this id.
+
+    Fixed voters count before they register. Tools that are connected to the controllers alter the
+    settings of all nodes that DescribeCluster lists there, which are the controllers.
+    """
+    image, config = state.image, state.config
+    return (
+        node_id in image.brokers
+        or node_id in image.controllers
+        or node_id in config.voters
+        or node_id == config.node_id
+    )
 
 
 def _without_outdated(current: dict[str, str], settings: dict[str, str]) -> dict[str, str]:

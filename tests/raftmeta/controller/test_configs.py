@@ -326,3 +326,23 @@ def test_partition_whose_brokers_are_all_down_keeps_its_eligible_replicas(
     assert (partition.leader, partition.isr, partition.recovering) == (2, (2,), False)
     assert partition.elr == (() if minimum == "1" else (1,)), "2 commits alone if it may"
     assert cluster.partition("single").leader == 2
+
+
+def test_controllers_have_settings_even_before_they_register() -> None:
+    cluster = Cluster(
+        brokers=(1, 2),
+        node_id="3000",
+        controller_quorum_voters="3000@localhost:9093,3001@localhost:9094",
+    )
+    cluster.write(
+        r.RegisterControllerRecord(
+            controller_id=3002, incarnation_id=b"c" * 16, zk_migration_ready=False
+        )
+    )
+    for node_id in ("1", "3000", "3001", "3002"):
+        change = alter(BROKER, node_id, ("leader.replication.throttled.rate", SET, "5"))
+        assert records(cluster.state, change) == [("leader.replication.throttled.rate", "5")]
+    change = alter(BROKER, "3003", ("leader.replication.throttled.rate", DELETE, None))
+    response = whole(decide_incremental_alter(cluster.state, change)).reply.responses[0]
+    assert response.error_code == errors.BrokerIdNotRegistered.code
+    assert response.error_message == "No node with id 3003 found."
