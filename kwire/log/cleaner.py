@@ -27,7 +27,7 @@ from kwire.log.deadlines import Deadlines
 from kwire.log.directories.cleaning_runner import CleaningRunner
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.directory_service import DirectoryService
-from kwire.log.directories.worker_process import WorkerEnded
+from kwire.log.directories.worker_process import IoLimit, WorkerEnded
 from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
 from kwire.waits import Signal
@@ -94,9 +94,10 @@ class LogCleaner:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._look_at_timed)
                     nursery.start_soon(self._look_at_marked)
+                    limit = IoLimit(self.settings.bytes_per_second)
                     self.workers = [WorkerStats() for _ in range(self.settings.threads)]
                     for stats in self.workers:
-                        nursery.start_soon(self._work, stats)
+                        nursery.start_soon(self._work, stats, limit)
 
     # -- which logs are due
 
@@ -184,9 +185,10 @@ class LogCleaner:
             await slices.pause()  # A directory that failed may have had thousands of due logs.
         return None
 
-    async def _work(self, stats: WorkerStats) -> None:
+    async def _work(self, stats: WorkerStats, limit: IoLimit) -> None:
         """Clean one log after another; stop the worker's process while no log is due."""
         runner = self.make_runner()
+        runner.limit = limit
         try:
             while True:
                 log = await self._take()

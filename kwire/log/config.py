@@ -140,7 +140,7 @@ class CleanerSettings:
     buffer_bytes: int = 512 << 10
     """``log.cleaner.io.buffer.size``, for all workers."""
     bytes_per_second: float = math.inf
-    """``log.cleaner.io.max.bytes.per.second``, for all workers."""
+    """``log.cleaner.io.max.bytes.per.second``, for all workers together."""
 
     @property
     def worker_map_bytes(self) -> int:
@@ -151,8 +151,3 @@ class CleanerSettings:
     def worker_buffer_bytes(self) -> int:
         """The size of each of a worker's two buffers, for reads and for writes."""
         return self.buffer_bytes // max(self.threads, 1) // 2
-
-    @property
-    def worker_bytes_per_second(self) -> float:
-        """One worker's share of the limit, which all workers together must not exceed."""
-        return self.bytes_per_second / max(self.threads, 1)

@@ -8,6 +8,7 @@ import trio
 
 from kwire.log.compaction.job import ActiveProducers, CleanedGroup, CleaningJob, CleaningSummary
 from kwire.log.directories.cleaning_runner import Clean, Step
+from kwire.log.directories.worker_process import IoLimit
 from kwire.log.disk import Disk
 from kwire.log.scrub.job import SegmentJob, SegmentReport
 from kwire.log.scrub.segment_check import check_segment
@@ -20,6 +21,7 @@ class ThreadRunner:
 
     in_thread: InThread
     clean: Clean
+    limit: IoLimit = attrs.field(init=False, factory=IoLimit)
 
     @asynccontextmanager
     async def running(self, disk: Disk, root: str, job: CleaningJob) -> AsyncIterator[Step]:

@@ -74,7 +74,7 @@ async def test_passes_use_settings_that_changed_while_the_broker_runs(tmp_path: 
         with trio.fail_after(300):  # The answer does not wait for the restart of the workers.
             while len(cleaner.workers) != 2:  # noqa: ASYNC110
                 await trio.sleep(0.01)
-        assert settings.worker_bytes_per_second == 500_000
+        assert settings.bytes_per_second == 1_000_000
         assert settings.worker_map_bytes == 4 << 20
         assert settings.worker_buffer_bytes == 32 << 10
         assert settings.load_factor == 0.5

@@ -10,6 +10,7 @@ to the worker                        meaning
 ``("next",)``                        the last group is in place; continue with the next
 ``("next", active_producers)``       the same, with the current active producers
 ``("check", root, job)``             check a closed segment of the log directory ``root``
+``("more",)``                        the rate allows more bytes
 end of file                          exit at once, even in the middle of a group
 ------------------------------------ --------------------------------------------------------------
 from the worker
@@ -17,6 +18,7 @@ from the worker
 ``("group", CleanedGroup)``          the files of a group are written; waits for ``next``
 ``("done", CleaningSummary)``        the pass is complete; waits for another job
 ``("failed", text)``                 the pass found damage; waits for another job
+``("used", size)``                   read or wrote bytes; waits for ``more``
 ``("checked", SegmentReport)``       the segment is checked; waits for another job
 ``("os", errno, strerror, filename)`` a system call failed; waits for another job
 ==================================== ==============================================================
@@ -48,6 +50,7 @@ Answer: TypeAlias = (
     | tuple[str, CleaningSummary]
     | tuple[str, str]
     | tuple[str, SegmentReport]
+    | tuple[str, int]
     | tuple[str, int | None, str | None, str | None]
 )
 

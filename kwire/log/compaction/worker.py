@@ -10,6 +10,7 @@ The messages are in :mod:`kwire.log.compaction.messages`.
 """
 
 import fcntl
+import math
 import os
 import select
 import signal
@@ -28,40 +29,45 @@ from kwire.log.scrub.segment_check import check_segment
 
 NICENESS: Final = 19
 CHECK_S: Final = 0.05
-"""The longest time between two checks of stdin while a group is cleaned."""
+"""The time between two reports to the node at the full rate, and between two checks of stdin."""
 
 
 class Closed(Exception):
     """The node has closed the pipe, or sent a message while a group was being cleaned."""
 
 
-class Throttle:
-    """Limits the rate of bytes read and written, and notices when the node has gone away."""
+class Pace:
+    """Reports the bytes read and written to the node, which limits the rate of all workers.
+
+    It also notices when the node has gone away.
+    """
+
+    bytes_per_second = math.inf
 
     def __init__(
         self,
-        bytes_per_second: float,
-        wait_input: Callable[[float], bool],
+        report: Callable[[int], None],
+        has_input: Callable[[], bool],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``wait_input`` waits some seconds and returns whether stdin became readable."""
-        self._rate = bytes_per_second
-        self._wait_input = wait_input
+        """``report`` returns when the node allows more; ``has_input`` if stdin is readable."""
+        self._report = report
+        self._has_input = has_input
         self._now = now
-        self._free_at = self._checked_at = now()
+        self._checked_at = now()
+        self._unreported = 0
+        """Bytes that were not worth a message yet; the next job reports them too."""
 
     def __call__(self, size: int) -> None:
         """Account for bytes read or written, and wait if the rate is exceeded."""
-        now = self._now()
-        self._free_at = max(self._free_at, now) + size / self._rate
-        delay_s = self._free_at - now
-        if delay_s < CHECK_S:  # Short waits are combined into one that is worth a call.
-            delay_s = 0.0
-            if now - self._checked_at < CHECK_S:
-                return
-        self._checked_at = now + delay_s
-        if self._wait_input(delay_s):
-            raise Closed
+        self._unreported += size
+        if self._unreported >= self.bytes_per_second * CHECK_S:
+            size, self._unreported = self._unreported, 0
+            self._report(size)
+        elif self._now() - self._checked_at >= CHECK_S:
+            self._checked_at = self._now()
+            if self._has_input():
+                raise Closed
 
 
 class Worker:
@@ -73,9 +79,7 @@ class Worker:
         """``requests`` is a descriptor, so that no buffer hides a request from a wait."""
         self._requests = requests
         self._answers = answers
-        self._now = now
-        self._throttles: dict[tuple[str, float], Throttle] = {}
-        """The limits by kind of job and rate, so that many small jobs share one limit."""
+        self._pace = Pace(self._report, lambda: self._wait_input(0.0), now)
 
     def run(self) -> None:
         """Serve jobs until the node closes the pipe."""
@@ -91,10 +95,10 @@ class Worker:
 
     def _clean(self, root: str, job: CleaningJob) -> None:
         """Run one pass and report its result; a failed pass does not end the worker."""
-        throttle = self._throttle("clean", job.bytes_per_second)
+        self._pace.bytes_per_second = job.bytes_per_second
         disk = RealDisk(root)
         disk.full = True  # The reserved space is for the node only.
-        groups = clean(disk, job, throttle)
+        groups = clean(disk, job, self._pace)
         active_producers: ActiveProducers | None = None
         lock = -1
         try:
@@ -117,21 +121,21 @@ class Worker:
 
     def _check(self, root: str, job: SegmentJob) -> None:
         """Check one segment and report the result; a failed check does not end the worker."""
-        throttle = self._throttle("check", job.bytes_per_second)
+        self._pace.bytes_per_second = job.bytes_per_second
         disk = RealDisk(root)
         disk.full = True
         try:
-            report = check_segment(disk, job, throttle)
+            report = check_segment(disk, job, self._pace)
         except OSError as error:
             self._write(("os", error.errno, error.strerror, error.filename))
         else:
             self._write(("checked", report))
 
-    def _throttle(self, kind: str, rate: float) -> Throttle:
-        throttle = self._throttles.get((kind, rate))
-        if throttle is None:
-            throttle = self._throttles[kind, rate] = Throttle(rate, self._wait_input, self._now)
-        return throttle
+    def _report(self, size: int) -> None:
+        """Report bytes read or written, and wait until the node allows more."""
+        self._write(("used", size))
+        if self._read() != ("more",):
+            raise Closed
 
     def _lock(self, path: str) -> int:
         """Lock a directory until this process exits; return the descriptor.

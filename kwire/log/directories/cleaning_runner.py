@@ -18,7 +18,7 @@ from kwire.log.compaction.job import (
     CleaningJob,
     CleaningSummary,
 )
-from kwire.log.directories.worker_process import COMMAND, WorkerEnded, WorkerProcess
+from kwire.log.directories.worker_process import COMMAND, IoLimit, WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk
 
 Pass = Generator[CleanedGroup, ActiveProducers | None, CleaningSummary]
@@ -33,6 +33,9 @@ The argument replaces the job's active producers, unless it is None.
 class CleaningRunner(Protocol):
     """A worker, which runs one pass after another."""
 
+    limit: IoLimit
+    """The limit of the bytes that all workers of a node together read and write."""
+
     def running(self, disk: Disk, root: str, job: CleaningJob) -> AbstractAsyncContextManager[Step]:
         """Return a context in which a pass runs; ``root`` is the path of the disk's directory."""
 
@@ -45,6 +48,7 @@ class ProcessRunner:
     """Runs passes in a child process (:mod:`kwire.log.compaction.worker`)."""
 
     command: tuple[str, ...] = COMMAND
+    limit: IoLimit = attrs.field(init=False, factory=IoLimit)
     _worker: WorkerProcess = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -76,6 +80,7 @@ class ProcessRunner:
                     raise WorkerEnded(f"unexpected response from the compaction process: {other!r}")
 
         try:
+            self._worker.limit = self.limit
             await self._worker.start()
             yield step
         finally:

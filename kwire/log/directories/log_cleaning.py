@@ -202,7 +202,7 @@ class LogCleaning:
         later = log.segments[log.segments.index_of(next_base) :]
         await self.in_thread(log.disk, warming.read_aborted(later, next_base))
         aborted = find_aborted(log.segments, next_base, next_base)
-        rate = settings.worker_bytes_per_second
+        rate = settings.bytes_per_second
         return CleaningJob(
             directory=log.segments.directory,
             segments=tuple(sources),

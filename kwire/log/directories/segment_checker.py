@@ -34,6 +34,7 @@ class ProcessChecker:
 
     async def check(self, disk: Disk, root: str, job: SegmentJob) -> SegmentReport:
         del disk  # The child opens the directory itself.
+        self._worker.limit.bytes_per_second = job.bytes_per_second
         has_answered = False
         try:
             await self._worker.start()

@@ -2,9 +2,11 @@
 
 Rules: a request and its answer are messages of :mod:`kwire.log.compaction.messages`. A process that
 is no longer needed, or whose answer is no longer awaited, is killed and waited for, so that it
-cannot write anything afterwards.
+cannot write anything afterwards. A process reports the bytes that it reads and writes, and waits
+until the node lets it continue, so that several processes can share one limit.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -27,10 +29,25 @@ class WorkerEnded(Exception):
 
 
 @attrs.define(eq=False, repr=False)
+class IoLimit:
+    """The limit on the rate at which worker processes read and write, all together."""
+
+    bytes_per_second: float = math.inf
+    _free_at: float = attrs.field(init=False, default=-math.inf)
+
+    async def wait(self, size: int) -> None:
+        """Account for bytes that a process has used, and wait until it may use more."""
+        now = trio.current_time()
+        self._free_at = max(self._free_at, now) + size / self.bytes_per_second
+        await trio.sleep_until(self._free_at)
+
+
+@attrs.define(eq=False, repr=False)
 class WorkerProcess:
     """A child process that is started for its first request and restarted after it has ended."""
 
     command: tuple[str, ...] = COMMAND
+    limit: IoLimit = attrs.field(factory=IoLimit)
     _process: trio.Process | None = attrs.field(init=False, default=None)
     _received: bytearray = attrs.field(init=False, factory=bytearray)
 
@@ -57,8 +74,14 @@ class WorkerProcess:
         from kwire.log.compaction import messages
 
         await self._send(messages.pack(request))
-        size = messages.HEADER.unpack(await self._receive(messages.HEADER.size))[0]
-        return messages.unpack_answer(await self._receive(size))
+        while True:
+            size = messages.HEADER.unpack(await self._receive(messages.HEADER.size))[0]
+            match messages.unpack_answer(await self._receive(size)):
+                case ("used", int(byte_count)):
+                    await self.limit.wait(byte_count)
+                    await self._send(messages.pack(("more",)))
+                case answer:
+                    return answer
 
     async def close(self) -> None:
         """Kill the process, if there is one, and wait for its end."""

@@ -141,6 +141,30 @@ class Failing:
         return (yield from clean(disk, job, pace))
 
 
+async def test_single_busy_worker_may_use_the_whole_rate_and_several_share_it(
+    autojump_clock,
+) -> None:
+    """Kafka's threads share one throttle too."""
+    runners, rates = list[ThreadRunner](), list[float]()
+
+    def record(disk: Disk, job: CleaningJob, pace: Callable[[int], None]) -> Pass:
+        rates.append(job.bytes_per_second)
+        return (yield from clean(disk, job, pace))
+
+    def make_runner() -> ThreadRunner:
+        runners.append(ThreadRunner(in_thread, record))
+        return runners[-1]
+
+    async with running(SimDisk(), make_runner) as logs:
+        logs.configure_cleaner(attrs.evolve(SETTINGS, threads=4, bytes_per_second=1000.0))
+        fill(logs)
+        await trio.sleep(10)
+        assert rates == [1000.0]
+        limits = {runner.limit for runner in runners}
+        assert len(runners) == 4
+        assert [limit.bytes_per_second for limit in limits] == [1000.0]
+
+
 async def test_worker_that_ends_is_started_again(autojump_clock) -> None:
     failing = Failing(WorkerEnded("killed"), 3)
     async with running(SimDisk(), lambda: ThreadRunner(in_thread, failing)) as logs:

@@ -1,6 +1,5 @@
 """The cleaner's process: its conversation with the node, its end, its rate."""
 
-import math
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
 from kwire.log.compaction.job import CleanedGroup, CleaningJob, CleaningSummary
 from kwire.log.compaction.messages import (
@@ -21,8 +21,9 @@ from kwire.log.compaction.messages import (
     unpack_answer,
     unpack_request,
 )
-from kwire.log.compaction.worker import Closed, Throttle, Worker
+from kwire.log.compaction.worker import CHECK_S, Closed, Pace, Worker
 from kwire.log.config import LogConfig
+from kwire.log.directories.worker_process import IoLimit
 from kwire.log.disk import RealDisk
 from kwire.log.formats import names
 from tests.support.log.compaction import MadeLog, path, producer
@@ -102,25 +103,23 @@ def test_worker_cleans_group_by_group_and_then_another_log(worker, tmp_path) -> 
 
 
 def test_small_passes_count_together_for_the_rate(tmp_path: Path) -> None:
-    """Each of them reads and writes in less time than is worth a wait."""
-    delays = list[float]()
+    """Each of them reads and writes too little to be reported on its own."""
+    answers = BytesIO()
+    more = iter([("more",)] * 1000)
 
-    class Waiting(Worker):
-        def _wait_input(self, delay_s: float) -> bool:
-            delays.append(delay_s)
-            return False
-
+    class Answered(Worker):
         def _read(self) -> Request:
-            return ("next",)
+            is_report = b"used" in answers.getvalue()[-60:]
+            return next(more) if is_report else ("next",)
 
     log = made_log(tmp_path)
-    worker = Waiting(0, BytesIO(), lambda: sum(delays))
-    worker._clean(str(tmp_path), log.job())
-    assert not delays
+    worker = Answered(0, answers, lambda: 0.0)
     job = attrs.evolve(log.job(), bytes_per_second=100_000.0)
+    worker._clean(str(tmp_path), job)
+    assert b"used" not in answers.getvalue()
     for _ in range(100):
         worker._clean(str(tmp_path), job)
-    assert sum(delays) > 0.2
+    assert answers.getvalue().count(b"used") > 4
 
 
 @pytest.mark.slow
@@ -212,29 +211,45 @@ class Clock:
         return self.has_ended
 
 
-def test_rate_is_kept_over_reads_of_any_size() -> None:
-    clock = Clock()
-    throttle = Throttle(1000.0, clock.wait, lambda: clock.now)
+def test_bytes_of_any_size_are_reported_once_they_are_worth_a_message() -> None:
+    reported = list[int]()
+    pace = Pace(reported.append, lambda: False, lambda: 0.0)
+    pace.bytes_per_second = 1000.0
     for size in (10, 500, 1, 2000, *[7] * 100):
-        throttle(size)
-    assert clock.now == pytest.approx(3.211, abs=0.05)
+        pace(size)
+    assert 10 + 500 + 1 + 2000 + 700 - sum(reported) < 1000 * CHECK_S
+    assert len(reported) <= 2 + 700 / (1000 * CHECK_S)
 
 
-def test_time_spent_elsewhere_is_not_made_up_for() -> None:
-    clock = Clock()
-    throttle = Throttle(1000.0, clock.wait, lambda: clock.now)
-    clock.now = 100.0
-    throttle(1000)
-    throttle(1000)
-    assert clock.now == pytest.approx(102.0)
-
-
-def test_no_limit_waits_for_nothing_but_sees_the_end_of_the_pipe() -> None:
-    clock = Clock()
-    throttle = Throttle(math.inf, clock.wait, lambda: clock.now)
+def test_no_limit_reports_nothing_but_sees_the_end_of_the_pipe() -> None:
+    reported, now, has_ended = list[int](), 0.0, False
+    pace = Pace(reported.append, lambda: has_ended, lambda: now)
     for _ in range(100):
-        throttle(1 << 20)
-    assert clock.now == 0.0
-    clock.now, clock.has_ended = 1.0, True
+        pace(1 << 20)
+    assert not reported
+    now, has_ended = 1.0, True
     with pytest.raises(Closed):
-        throttle(1)
+        pace(1)
+
+
+async def test_processes_share_one_rate_which_a_single_one_may_use_alone(autojump_clock) -> None:
+    limit = IoLimit(1000.0)
+
+    async def use(count: int) -> None:
+        for _ in range(count):
+            await limit.wait(100)
+
+    await use(10)
+    assert trio.current_time() == pytest.approx(1.0)
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(use, 10)
+    assert trio.current_time() == pytest.approx(5.0)
+
+
+async def test_time_without_work_is_not_made_up_for(autojump_clock) -> None:
+    limit = IoLimit(1000.0)
+    await trio.sleep(100)
+    for _ in range(2):
+        await limit.wait(1000)
+    assert trio.current_time() == pytest.approx(102.0)

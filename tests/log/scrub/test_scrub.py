@@ -1,6 +1,5 @@
 """The scrub of a broker's directories: what it checks and when, and what a repair restores."""
 
-import io
 import logging
 import os
 import sys
@@ -16,11 +15,10 @@ import trio.testing
 
 from kwire.errors import CorruptMessage
 from kwire.log.compaction.states import CleaningStates
-from kwire.log.compaction.worker import Worker
 from kwire.log.config import ScrubSettings
 from kwire.log.directories.log_scrub import LogScrub
 from kwire.log.directories.segment_checker import ProcessChecker, SegmentChecker
-from kwire.log.directories.worker_process import WorkerEnded, WorkerProcess
+from kwire.log.directories.worker_process import IoLimit, WorkerEnded, WorkerProcess
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
@@ -465,21 +463,25 @@ async def test_aborted_check_ends_its_process_in_the_middle_of_a_segment(tmp_pat
         await checker.close()
 
 
-def test_small_segments_count_together_for_the_rate(tmp_path: Path) -> None:
-    """Each of them is read in less time than is worth a wait."""
-    delays = list[float]()
+@pytest.mark.slow
+async def test_small_segments_count_together_for_the_rate(tmp_path: Path) -> None:
+    """Each of them is too small to be reported on its own, at 500 bytes a message."""
 
-    class Waiting(Worker):
-        def _wait_input(self, delay_s: float) -> bool:
-            delays.append(delay_s)
-            return False
+    class Recording(IoLimit):
+        async def wait(self, size: int) -> None:
+            used.append(size)
 
+    used = list[int]()
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020}.log").write_bytes(bytes(70))
-    worker = Waiting(0, io.BytesIO(), lambda: sum(delays))
-    for _ in range(100):
-        worker._check(str(tmp_path), attrs.evolve(job("t-0"), bytes_per_second=7000.0))
-    assert sum(delays) == pytest.approx(1.0, abs=0.1)
+    checker = ProcessChecker(WorkerProcess(limit=Recording()))
+    disk, root = RealDisk(str(tmp_path)), str(tmp_path)
+    with trio.fail_after(60):
+        for _ in range(100):
+            await checker.check(disk, root, attrs.evolve(job("t-0"), bytes_per_second=10_000.0))
+    await checker.close()
+    assert all(500 <= size < 600 for size in used)
+    assert sum(used) == pytest.approx(7000, abs=600)
 
 
 def test_reading_from_the_disk_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
