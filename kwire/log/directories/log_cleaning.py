@@ -216,7 +216,7 @@ class LogCleaning:
             load_factor=settings.load_factor,
             buffer_bytes=settings.worker_buffer_bytes,
             active_producers=await self._active_producers(log),
-            bytes_per_second=rate if rate < 1e300 else math.inf,
+            bytes_per_second=rate if 0 <= rate < 1e300 else math.inf,
         )
 
     async def _active_producers(self, log: PartitionLog) -> ActiveProducers:

@@ -33,12 +33,13 @@ class IoLimit:
     """The limit on the rate at which worker processes read and write, all together."""
 
     bytes_per_second: float = math.inf
+    """No limit if negative; with 0, processes wait until the setting changes, both as in Kafka."""
     _free_at: float = attrs.field(init=False, default=-math.inf)
 
     async def wait(self, size: int) -> None:
         """Account for bytes that a process has used, and wait until it may use more."""
-        now = trio.current_time()
-        self._free_at = max(self._free_at, now) + size / self.bytes_per_second
+        now, rate = trio.current_time(), self.bytes_per_second
+        self._free_at = max(self._free_at, now) + (size / rate if rate else math.inf)
         await trio.sleep_until(self._free_at)
 
 

@@ -1,5 +1,6 @@
 """The cleaner of a broker: when it looks, what it does after failures, and settings that change."""
 
+import math
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -163,6 +164,21 @@ async def test_single_busy_worker_may_use_the_whole_rate_and_several_share_it(
         limits = {runner.limit for runner in runners}
         assert len(runners) == 4
         assert [limit.bytes_per_second for limit in limits] == [1000.0]
+
+
+async def test_negative_rate_is_no_limit(autojump_clock) -> None:
+    """Kafka does not sleep then either."""
+    rates = list[float]()
+
+    def record(disk: Disk, job: CleaningJob, pace: Callable[[int], None]) -> Pass:
+        rates.append(job.bytes_per_second)
+        return (yield from clean(disk, job, pace))
+
+    async with running(SimDisk(), lambda: ThreadRunner(in_thread, record)) as logs:
+        logs.configure_cleaner(attrs.evolve(SETTINGS, bytes_per_second=-1.0))
+        fill(logs)
+        await trio.sleep(10)
+        assert rates == [math.inf]
 
 
 async def test_worker_that_ends_is_started_again(autojump_clock) -> None:

@@ -247,6 +247,13 @@ async def test_processes_share_one_rate_which_a_single_one_may_use_alone(autojum
     assert trio.current_time() == pytest.approx(5.0)
 
 
+async def test_rate_of_zero_stops_all_processes(autojump_clock) -> None:
+    limit = IoLimit(0.0)
+    with trio.move_on_after(1e6) as scope:
+        await limit.wait(1)
+    assert scope.cancelled_caught
+
+
 async def test_time_without_work_is_not_made_up_for(autojump_clock) -> None:
     limit = IoLimit(1000.0)
     await trio.sleep(100)
