@@ -438,6 +438,12 @@ def _empty_at(log: PartitionLog, offset: int, now_ms: int) -> None:
     _drop_from(log, 1)
     try:
         paths = _mark_deleted(log, oldest)
+        try:
+            log.flush_state.begin_segment(offset, now_ms, log.config)
+        except OSError:  # Appends would go to a file that the next start removes.
+            oldest.files.unmark(paths)
+            oldest.move(log.segments.directory)
+            raise
     except OSError:
         for base_offset in following:
             _end_at(log, log.writer.plan_cut(oldest, base_offset))
@@ -445,8 +451,6 @@ def _empty_at(log: PartitionLog, offset: int, now_ms: int) -> None:
     log.clean_state.on_removed(offset)
     log.writer.continue_at(offset)
     log.snapshots.remove_after(-1)
-    # The log always has a segment, even if the new one cannot be created.
-    log.flush_state.begin_segment(offset, now_ms, log.config)
     log.segments.take_oldest(1)
     log.on_removed(log, [oldest], paths)
     log.log_start = log.end_offset = offset

@@ -1,7 +1,10 @@
 """A log that is cut while its directory is in service, and what is left after a crash."""
 
+import errno
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,9 +15,12 @@ from kwire.errors import KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
+from kwire.log.disk import RealDisk
 from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
+from kwire.log.recovery import open_log
+from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.log.batches import TIME_MS, append, content
 from tests.support.log.manager import ID, OTHER, create_deleted_from, create_log, running
@@ -372,3 +378,44 @@ async def test_truncations_at_the_same_time_share_the_writes_of_checkpoints(
                 nursery.start_soon(logs.truncate, log, 1)
         assert {log.end_offset for log in cut} == {1}
         assert 0 < len(built) < 20
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
+@pytest.mark.parametrize("count", [1, 30], ids=["one segment", "several segments"])
+@pytest.mark.parametrize("offset", [0, 100])
+def test_log_that_cannot_be_emptied_keeps_its_oldest_segment(
+    tmp_path: Path, number: int, count: int, offset: int
+) -> None:
+    """Invariant 83: its next records must not go to a file that the next start removes."""
+
+    class Disk(RealDisk):
+        is_short = False
+
+        def descriptor(self, path: str, flags: int) -> int:
+            if self.is_short and flags & os.O_CREAT and path.endswith(names.LOG):
+                raise OSError(number, os.strerror(number))
+            return super().descriptor(path, flags)
+
+    def open_again() -> PartitionLog:
+        partition, config = TopicPartition("t", 0), LogConfig(segment_bytes=1000)
+        return open_log(disk, "t-0", partition, now_ms=TIME_MS, config=config)
+
+    disk = Disk(str(tmp_path))
+    disk.make_directory("t-0")
+    log = open_again()
+    for value in range(count):
+        append(log, [b"%d" % value])
+    before = content(log)
+    disk.is_short = True
+    with pytest.raises(KafkaStorageError):
+        log.truncate_fully_at(offset)
+    disk.is_short = False
+    assert log.end_offset == log.writer.written_offset > 0
+    remaining = content(log)
+    assert remaining == before[: log.end_offset]
+    append(log, [b"next"])
+    again = open_again()
+    assert content(again) == [*remaining, (log.end_offset - 1, b"next")]
+    again.truncate_fully_at(offset)
+    assert again.end_offset == again.log_start == offset
+    assert content(again) == []

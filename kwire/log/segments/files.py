@@ -136,6 +136,12 @@ class SegmentFiles:
         self._mark, self._next_mark = mark, None
         return paths
 
+    def unmark(self, paths: Sequence[str]) -> None:
+        """Give files their names from before :meth:`mark_deleted`; raises OSError."""
+        for path in paths:
+            self.disk.rename(path, path.removesuffix(self._mark))
+        self._mark = ""
+
     def _remove_or_leave(self, path: str, error: OSError) -> None:
         """Remove a file that could not be renamed; unlike renaming, this needs no disk space."""
         try:
