@@ -17,7 +17,7 @@ from kwire.log.disk import RealDisk
 from kwire.log.manager import LogManager, retire_strays
 from kwire.log.partition_log import PartitionLog
 from simulation.disk import SimDisk
-from tests.support.log.batches import append
+from tests.support.log.batches import append, content
 from tests.support.log.manager import ID, OTHER, manager, running
 
 ROUNDS: Final = 300
@@ -222,3 +222,34 @@ async def test_partition_that_reappears_after_power_loss_has_all_its_files(autoj
             if "t-0" in {entry.name for entry in survivor.entries()}:
                 assert {entry.name for entry in survivor.entries("t-0")} == before, seed
     await logs.close()
+
+
+async def test_retention_keeps_records_that_replace_truncated_ones(
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While retention waits for a flush, a truncation may end, and appends may begin a segment."""
+    wait_idle, waits, new = BusyLogs.wait_idle, 0, list[int]()
+
+    async def wait(busy: BusyLogs, waiting: PartitionLog) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 3:  # The first wait is that for the plan.
+            second = waiting.segments[1].base_offset
+            waiting.truncate_to(second + 1)
+            while waiting.segments.active.base_offset <= second:
+                new.append(waiting.end_offset)
+                append(waiting, [b"new"], timestamp_ms=logs.clock.now_ms())
+            waiting.high_watermark = waiting.end_offset
+        await wait_idle(busy, waiting)
+
+    async with running(SimDisk()) as logs:
+        log = logs.create("t", ID, 0, LogConfig(segment_bytes=300, retention_ms=3_600_000))
+        old_ms = logs.clock.now_ms() - 2 * 3_600_000
+        while len(log.segments) < 6:
+            append(log, [b"old"], timestamp_ms=old_ms)
+        log.high_watermark = log.end_offset
+        await logs.flush(log, indexes=True)
+        monkeypatch.setattr(BusyLogs, "wait_idle", wait)
+        await logs.retain(log)
+        assert new
+        assert [offset for offset, value in content(log) if value == b"new"] == new

@@ -76,6 +76,14 @@ MUTATIONS = (
         test="tests/replica/test_leader_fetcher.py",
     ),
     Mutation(
+        name="retention-believes-a-plan-from-before-a-cut",
+        invariants=(83,),
+        path="kwire/log/directories/log_retention.py",
+        old="                if log.clean_state.removal_count != removal_count + len(deleted):",
+        new="                if False:",
+        test="tests/log/test_flushes.py::test_retention_keeps_records_that_replace_truncated_ones",
+    ),
+    Mutation(
         name="next-flush-overtakes-retention",
         invariants=(86,),
         path="kwire/log/directories/busy_logs.py",

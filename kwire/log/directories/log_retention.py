@@ -108,12 +108,15 @@ class LogRetention:
             )
             if deletion.roll:
                 log.roll(now_ms)
+            removal_count = log.clean_state.removal_count
             for segment in log.segments[: deletion.count]:
                 await self.busy.wait_idle(log)
                 if not self.directory.holds(log) or segment is not log.segments[0]:
                     break  # During a pause, the log was deleted or the segment removed.
                 if len(log.segments) == 1:
                     break
+                if log.clean_state.removal_count != removal_count + len(deleted):
+                    break  # The log was cut; a remaining segment may have new records.
                 self.busy.cleaning.abort_scrub(log)
                 paths += log.drop_segments(1)
                 deleted.append(segment)
