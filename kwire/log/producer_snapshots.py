@@ -121,6 +121,8 @@ class ProducerSnapshots:
         """
         states = ProducerStates()
         start_offset = yield from self._restore(states, end_offset)
+        if start_offset >= end_offset:
+            return states
         segments = self._segments
         for segment in segments[segments.index_of(start_offset) :] if len(segments) else ():
             first: tuple[int, int] | None = (0, 0)

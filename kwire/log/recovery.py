@@ -226,7 +226,8 @@ def _clean_end(active: Segment, sizes: dict[str, int]) -> Generator[None, None, 
     if not active.size:
         return active.base_offset
     position, last_offset = 0, None
-    if _has_indexes(active, sizes):
+    index_size = sizes.get(active.files.name(names.INDEX))
+    if index_size and index_size % offset_index.ENTRY_SIZE == 0:
         position, last_offset = active.floor(MAX_OFFSET)
     end_position, end_offset = 0, active.base_offset
     try:
@@ -251,10 +252,9 @@ def _open_clean(
     for segment in log.segments:
         if not segment.size:
             segment.start_indexes()  # The files may describe truncated batches.
-        elif not (
-            _has_indexes(segment, files.sizes)
-            and (yield from _has_sane_txn_index(segment, files.sizes))
-        ) or (segment is log.segments.active and not take_largest_timestamp(segment)):
+        elif not (yield from _has_sane_indexes(segment, files.sizes)) or (
+            segment is log.segments.active and not take_largest_timestamp(segment)
+        ):
             # The first append would rebuild wrong indexes in one step. Those of closed segments
             # are checked when their age is looked up.
             yield from _rebuild(log, segment)
@@ -283,8 +283,6 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     if not _has_all_epochs(log, log.segments[:first]):
         yield from _epochs_from_batches(log, log.segments[:first], file_epochs)
     yield from log.snapshots.replaying(base_offset, offsets.high_watermark)
-    # Snapshots above this offset cover batches that may be torn.
-    yield from _remove_snapshots(log, [n for n in log.snapshots.offsets if n > base_offset])
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
@@ -292,7 +290,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             _refuse_damage(segment, 0, end_offset, offsets.synced_end, problem)
             yield from _cut(log, index, 0, end_offset, point, problem)
             break
-        if index > first:
+        if index > first:  # A snapshot from before may cover batches that were torn.
             log.snapshots.take(segment.base_offset)
         size = segment.file.size()
         end_offset, problem = yield from _walk_segment(log, segment, point, file_epochs)
@@ -548,7 +546,7 @@ def _has_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
 
 def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
     """Return whether an index is empty although batches need an entry, as after a crash."""
-    if index_size and times_size:
+    if times_size and (index_size or segment.size <= segment.interval):
         return False
     for position, header in segment.scan():
         past_interval = position > segment.interval
@@ -562,14 +560,10 @@ def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
 def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> Generator[None, None, bool]:
     """Return whether the index files of a synced segment are present and plausible.
 
-    Only their first and last entries are read, because there may be terabytes of old segments. A
-    lookup checks the entries that it uses.
+    The offset and time index are judged by their sizes alone, because there may be terabytes of old
+    segments. A lookup checks the entries that it uses.
     """
-    return (
-        _has_indexes(segment, sizes)
-        and (yield from _has_sane_txn_index(segment, sizes))
-        and segment.indexes.have_sane_ends(segment.size)
-    )
+    return _has_indexes(segment, sizes) and (yield from _has_sane_txn_index(segment, sizes))
 
 
 def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> Generator[None, None, bool]:

@@ -8,14 +8,13 @@ from random import Random
 import pytest
 import trio
 
-from kwire.drive import run_steps
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
-from kwire.log.recovery import StoredOffsets, _has_sane_indexes, open_log
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.log.threads import DiskThreads
 from kwire.records.header import parse
 from kwire.records.iterate import records
@@ -113,10 +112,7 @@ async def files_after_a_restart(disk: SimDisk) -> dict[str, bytes]:
 
 def check_indexes(disk: SimDisk, log: PartitionLog) -> None:
     """Check that the indexes on disk could be those of their segments."""
-    sizes = {entry.name: entry.size for entry in disk.entries("t-0")}
     for segment in log.segments[:-1]:
-        is_sane = segment.has_indexes or run_steps(_has_sane_indexes(segment, sizes))
-        assert is_sane, segment.base_offset
         offsets, times, _ = segment.indexes.data()
         assert are_offsets_plausible(offsets, segment.size)
         assert are_times_plausible(times)
@@ -144,8 +140,8 @@ KINDS = [
     (names.HIGH_WATERMARKS, 8),
 ]
 UNREAD = {
-    # After a stop in order a start checks only the names and sizes of these files. The search that
-    # uses a wrong offset index notices it.
+    # As in Kafka, a start checks only the names and sizes of the files that it does not rebuild.
+    # The search that uses a wrong offset index notices it.
     (kind, damage)
     for kind in (names.INDEX, names.TIME_INDEX)
     for damage in (reorder, replace_by_garbage, append_zeros)
@@ -170,7 +166,7 @@ async def test_damaged_file_is_rebuilt_by_a_start(
         changed += 1
         again = SimDisk(root=copy.deepcopy(after.root))
         _, log = await start(after)
-        if stop and (kind, damage) in UNREAD:
+        if (kind, damage) in UNREAD:
             check_offsets(model, log, by_time=kind == names.INDEX)
             continue
         check_indexes(after, log)

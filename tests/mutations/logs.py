@@ -246,14 +246,6 @@ MUTATIONS = (
         test="tests/log/test_damage.py",
     ),
     Mutation(
-        name="entries-out-of-order-are-used",
-        invariants=(79,),
-        path="kwire/log/recovery.py",
-        old="        and segment.indexes.have_sane_ends(segment.size)\n",
-        new="",
-        test="tests/log/test_damage.py",
-    ),
-    Mutation(
         name="search-by-time-believes-a-wrong-offset-index",
         invariants=(17, 79),
         path="kwire/log/timestamp_search.py",

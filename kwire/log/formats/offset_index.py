@@ -121,17 +121,3 @@ def is_below(entry: Buffer, relative: int, position: int) -> bool:
     """Return whether an entry is before a truncation to this relative offset and position."""
     last_offset, at = ENTRY.unpack(entry)
     return bool(last_offset < relative and at < position)
-
-
-def has_sane_ends(read: Read, count: int, log_size: int) -> bool:
-    """Return whether the first and last entries are in order and inside a log file of this size.
-
-    This is Apache Kafka's ``sanityCheck``; its cost does not depend on the count. A lookup also
-    compares the entry that it finds with the batch at that position.
-    """
-    if not count:
-        return True
-    first, last = ENTRY.unpack(read(0, 1)), ENTRY.unpack(read(count - 1, 1))
-    if count > 1 and (first[0] >= last[0] or first[1] >= last[1]):
-        return False
-    return bool(first[0] >= 0 and first[1] > 0 and last[1] < log_size)

@@ -39,13 +39,3 @@ def last(data: Buffer) -> tuple[int, int]:
 def is_below(entry: Buffer, relative: int) -> bool:
     """Return whether an entry is before a truncation to this relative offset."""
     return bool(ENTRY.unpack(entry)[1] < relative)
-
-
-def has_sane_ends(read: Read, count: int) -> bool:
-    """Return whether the first and last entries are in order, as in the offset index."""
-    if not count:
-        return True
-    first, last = ENTRY.unpack(read(0, 1)), ENTRY.unpack(read(count - 1, 1))
-    if count > 1 and (first[0] >= last[0] or first[1] > last[1]):
-        return False
-    return bool(first[0] >= 0 and first[1] >= 0)

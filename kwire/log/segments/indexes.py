@@ -265,14 +265,6 @@ class SegmentIndexes:
         with self._on_disk(index, names.TIME_INDEX, _TIME_SIZE) as entries:
             return time_index.before(*entries, timestamp)
 
-    def have_sane_ends(self, log_size: int) -> bool:
-        """Return whether the first and last entries of both files are possible for ``log_size``."""
-        with self._on_disk(None, names.INDEX, _OFFSET_SIZE) as entries:
-            if not offset_index.has_sane_ends(*entries, log_size):
-                return False
-        with self._on_disk(None, names.TIME_INDEX, _TIME_SIZE) as entries:
-            return time_index.has_sane_ends(*entries)
-
     def last_timestamp(self, *, wait: bool = True) -> tuple[int, int]:
         """Return timestamp and relative offset of the last time index entry, or (-1, 0).
 
