@@ -226,6 +226,7 @@ def test_damage_is_repaired_after_the_only_other_replica_returns(cluster: Cluste
     assert read(cluster, TOPIC, len(acknowledged)) == acknowledged
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leader_id", [1, 2])
 def test_damaged_replica_repairs_itself_from_apache_kafka(
     mixed_cluster: Cluster, leader_id: int

@@ -86,6 +86,7 @@ def load(cluster: Cluster) -> Iterator[dict[int, list[int]]]:
     assert not errors
 
 
+@pytest.mark.long
 def test_leaders_leave_a_failed_directory_and_the_last_one_ends_its_node(cluster: Cluster) -> None:
     """Invariants 1, 3 and 89: nothing acknowledged is lost, and the node serves its other one."""
     create(cluster, "t", partitions=PARTITIONS)

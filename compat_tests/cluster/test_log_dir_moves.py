@@ -87,6 +87,7 @@ def wait_in_sync(cluster: Cluster) -> None:
         wait_isr(cluster, TOPIC, NODES, index, CLIENT_SECONDS)
 
 
+@pytest.mark.long
 def test_replicas_move_on_all_nodes_while_leaders_change(make: Callable[..., Cluster]) -> None:
     """All replicas move, none differs, no acknowledged record is lost (invariants 1, 3, 23)."""
     cluster = make(3, log_dirs=LOG_DIRS, **SETTINGS)

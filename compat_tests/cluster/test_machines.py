@@ -126,6 +126,7 @@ def machines(tmp_path: Path, broker_kind: str) -> Iterator[list[Machine]]:
         yield result
 
 
+@pytest.mark.long
 def test_replicas_are_on_different_machines_and_a_rolling_restart_loses_nothing(
     machines: list[Machine],
 ) -> None:

@@ -48,6 +48,7 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
     assert check(running, address, topic, PARTITIONS) > ROUNDS * 200 * len(running)
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_of_starting_and_serving(own_broker, topic):
     """Acknowledged records survive a crash loop in which some starts are killed too."""
     address = own_broker.address
@@ -89,6 +90,7 @@ def test_a_stop_or_a_pause_under_load(own_broker, topic, how):
     assert check(running, address, topic, PARTITIONS) > ROUNDS * 100 * len(running)
 
 
+@pytest.mark.long
 def test_kills_during_retention_and_deletions_of_records(broker_kind, tmp_path, topic):
     """Deleted records stay deleted and all others are there, with kills during the deletions."""
     settings = {"log.retention.check.interval.ms": "50", "log.segment.delete.delay.ms": "100"}

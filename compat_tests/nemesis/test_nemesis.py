@@ -57,7 +57,12 @@ def counts(output: str, what: str) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     "mode",
-    [pytest.param("idempotent", marks=pytest.mark.long), "consumer", "share", "transactions"],
+    [
+        pytest.param("consumer", marks=pytest.mark.long),
+        pytest.param("idempotent", marks=pytest.mark.long),
+        pytest.param("share", marks=pytest.mark.long),
+        "transactions",
+    ],
 )
 def test_clients_see_no_anomaly(mode: str, broker_kind: str, tmp_path: Path, capsys) -> None:
     seconds = float(os.environ.get("KWIRE_NEMESIS_SECONDS", SECONDS[mode]))

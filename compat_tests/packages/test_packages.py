@@ -194,6 +194,7 @@ def test_broker_runs_on_every_python_of_this_machine(
         check_serves(address)
 
 
+@pytest.mark.long
 def test_release_has_packages_of_its_version_and_a_list_of_components(tmp_path: Path) -> None:
     tree, target = tmp_path / "tree", tmp_path / "release"
     for name in ("kwire", "kwire_pipeline", "packaging", "scripts"):

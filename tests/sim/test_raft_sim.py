@@ -14,6 +14,7 @@ FIRST = todays_seeds(1).start
 MUTATION_SEEDS = 100
 """Each of some 4,000 events: the bound within which a mistake has to be found."""
 RARE = (
+    "append-damaged",
     "deliver-rotten-batches",
     "never-resign",
     "pre-vote-always",

@@ -53,7 +53,7 @@ faults that show them have no other mistakes; any run may have such a suspension
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", todays_seeds(4))
+@pytest.mark.parametrize("seed", todays_seeds(2))
 def test_promises_of_the_cluster_survive_all_faults(seed: int) -> None:
     """Invariants 13 to 15, 21 to 26, 30 to 32, 34, 39, 41, 43 and 46 all the time.
 
@@ -189,6 +189,7 @@ async def test_machine_that_all_faults_have_left_is_not_resumed_again(
     assert machine.clock.suspended_s() == pytest.approx(5.0)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_same_seed_has_the_same_course() -> None:
     """Invariant 110: a failure can be had again from its seed."""

@@ -32,11 +32,13 @@ COVERED: Final = {
 
 
 LONG: Final = {
+    "a share group of many members",
     "logs",
     "requests about groups",
     "requests about partitions",
     "requests about topics",
     "starts of logs",
+    "states of share partitions",
 }
 """The scenes that take 20 s to a minute of a core."""
 
