@@ -8,20 +8,18 @@ The tests of SCRAM use a listener of their own, as a user that is created for th
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.harness.go_tests import compile_tests
+from compat_tests.harness.go_tests import compile_tests, list_tests, run_tests
 from compat_tests.harness.logins import LOGINS, PASSWORD, USER, start
 from compat_tests.harness.suite import Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.2"
 SECONDS = 900
+AT_ONCE = 2
 RECORDS = "20000"  # Upstream uses half a million.
 WITH_LOGINS = ("TestSCRAMAuth", "TestSCRAMAuthBadCredentials")
 
@@ -36,9 +34,7 @@ def binary() -> Path:
 
 def upstream() -> list[str]:
     """Return every test of the package."""
-    command = [str(binary()), "-test.list", "."]
-    listed = subprocess.run(command, cwd=package(), capture_output=True, text=True, check=True)
-    return [line for line in listed.stdout.splitlines() if line.startswith("Test")]
+    return list_tests(binary(), package())
 
 
 def package() -> Path:
@@ -47,10 +43,8 @@ def package() -> Path:
 
 
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
-    built = binary()
     top = sorted({name.split("/")[0] for name in names})
     environment = {
-        **os.environ,
         "KGO_SEEDS": address,
         "KGO_TEST_RF": str(min(3, len(address.split(",")))),
         "KGO_TEST_RECORDS": RECORDS,
@@ -59,20 +53,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     }
     if set(names) <= set(WITH_LOGINS):
         environment |= {"KGO_TEST_SCRAM_SEEDS": address, "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}"}
-    command = [str(built), "-test.v", f"-test.timeout={SECONDS}s"]
-    command += [f"-test.run=^({'|'.join(top)})$"]
-    result = subprocess.run(
-        command,
-        cwd=package(),
-        env=environment,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    (built.parent / "last-run.log").write_text(result.stdout + result.stderr)
-    lines = re.findall(r"^\s*--- (PASS|FAIL): (\S+)", result.stdout, re.MULTILINE)
-    return {name: outcome == "PASS" for outcome, name in lines}
+    return run_tests(binary(), package(), top, environment, seconds=SECONDS, at_once=AT_ONCE)
 
 
 SUITE = Suite(

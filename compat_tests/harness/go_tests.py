@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -45,6 +46,45 @@ def compile_tests(
     prepare(source)
     command = [go, "test", "-c", *flags, "-o", str(built), package]
     subprocess.run(command, cwd=source, check=True)
+
+
+def list_tests(built: Path, package: Path) -> list[str]:
+    """Return the names of all compiled tests, without subtests; they run in the folder given."""
+    command = [str(built), "-test.list", "."]
+    listed = subprocess.run(command, cwd=package, capture_output=True, text=True, check=True)
+    return [line for line in listed.stdout.splitlines() if line.startswith("Test")]
+
+
+def run_tests(
+    built: Path,
+    package: Path,
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    seconds: int,
+    at_once: int,
+) -> dict[str, bool]:
+    """Run compiled tests by name; return whether each test and each of its subtests passed.
+
+    ``at_once`` parallel tests run at the same time. The output goes to ``last-run.log`` beside the
+    compiled tests.
+    """
+    command = [str(built), "-test.v", f"-test.parallel={at_once}", f"-test.timeout={seconds}s"]
+    command += [f"-test.run=^({'|'.join(names)})$"]
+    log = built.parent / "last-run.log"
+    with log.open("w") as output:
+        subprocess.run(
+            command,
+            cwd=package,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            check=False,
+        )
+    text = log.read_text(errors="replace")
+    lines = re.findall(r"^\s*--- (PASS|FAIL): (\S+)", text, re.MULTILINE)
+    return {name: outcome == "PASS" for outcome, name in lines}
 
 
 def install_program(built: Path, package: str, version: str) -> None:

@@ -9,15 +9,13 @@ left out. Part of ``scripts/test --all``; needs Go.
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.harness.go_tests import compile_tests, find_go
+from compat_tests.harness.go_tests import compile_tests, find_go, list_tests, run_tests
 from compat_tests.harness.suite import Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -60,27 +58,13 @@ def package() -> Path:
 
 def upstream() -> list[str]:
     """Return every test of the package."""
-    command = [str(binary()), "-test.list", "."]
-    listed = subprocess.run(command, cwd=package(), capture_output=True, text=True, check=True)
-    return [line for line in listed.stdout.splitlines() if line.startswith("Test")]
+    return list_tests(binary(), package())
 
 
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
-    built = binary()
-    command = [str(built), "-test.v", "-test.parallel=1", f"-test.timeout={SECONDS}s"]
-    command += [f"-test.run=^({'|'.join(names)})$"]
-    result = subprocess.run(
-        command,
-        cwd=package(),
-        env={**os.environ, "KFAKE_SEEDS": address},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    (built.parent / "last-run.log").write_text(result.stdout + result.stderr)
-    lines = re.findall(r"^--- (PASS|FAIL): (\S+)", result.stdout, re.MULTILINE)
-    return {name: outcome == "PASS" for outcome, name in lines}
+    environment = {"KFAKE_SEEDS": address}
+    results = run_tests(binary(), package(), names, environment, seconds=SECONDS, at_once=1)
+    return {name: passed for name, passed in results.items() if "/" not in name}
 
 
 SUITE = Suite("kfake", FOLDER, run, upstream, settings=SETTINGS, variants=[SMALL])

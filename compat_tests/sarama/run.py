@@ -23,7 +23,7 @@ from pathlib import Path
 
 import attrs
 
-from compat_tests.harness.go_tests import compile_tests, install_program
+from compat_tests.harness.go_tests import compile_tests, install_program, run_tests
 from compat_tests.harness.kafka_home import make_kafka_home
 from compat_tests.harness.suite import Suite, cache, main, running_cluster
 from compat_tests.harness.wait import eventually
@@ -35,6 +35,7 @@ TOXIPROXY, TOXIPROXY_VERSION = "github.com/Shopify/toxiproxy/v2/cmd/server", "v2
 TOXIPROXY_PORT = 8474
 KAFKA = "4.3.1"
 SECONDS = 1500
+AT_ONCE = 2
 NODE_COUNT = 5
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:{port},CLIENTS://127.0.0.1:2919{id},"
@@ -106,27 +107,8 @@ class Scene:
     def run(self, address: str, names: Sequence[str]) -> Mapping[str, bool]:
         built = binary()
         top = sorted({name.split("/")[0] for name in names})
-        environment = {
-            **os.environ,
-            "PATH": f"{self.programs}:{os.environ['PATH']}",
-            "KAFKA_VERSION": KAFKA,
-        }
-        command = [str(built), "-test.v", f"-test.timeout={SECONDS}s"]
-        command += [f"-test.run=^({'|'.join(top)})$"]
-        log = built.parent / "last-run.log"
-        with log.open("w") as output:
-            subprocess.run(
-                command,
-                cwd=package(),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                check=False,
-            )
-        text = log.read_text(errors="replace")
-        lines = re.findall(r"^\s*--- (PASS|FAIL): (\S+)", text, re.MULTILINE)
-        return {name: outcome == "PASS" for outcome, name in lines}
+        environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "KAFKA_VERSION": KAFKA}
+        return run_tests(built, package(), top, environment, seconds=SECONDS, at_once=AT_ONCE)
 
 
 @contextmanager
