@@ -293,7 +293,9 @@ def test_plan_shows_the_changes_and_writes_nothing(scene: Scene, spark: SparkSes
     assert plan_run(spark, scene.pipeline)[1:] == [f"{name} has all columns"]
 
 
-@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
+@pytest.mark.parametrize(
+    "format", [TableFormat.ICEBERG, pytest.param(TableFormat.DELTA, marks=pytest.mark.long)]
+)
 def test_names_and_properties_may_have_quotes(scene: Scene, format: TableFormat) -> None:
     properties = {"lake.note": "the lake's orders", "lake.place": "C:\\orders"}
     table = attrs.evolve(
