@@ -137,7 +137,7 @@ class NetServer:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery, self._start = nursery, nursery.start_soon
-                self._start_serving = lambda turns: nursery.start_soon(self._serve, turns)
+                self._start_serving = self._serve_in_task
                 nursery.start_soon(self._readiness.run)
                 nursery.start_soon(self._close_idle)
                 nursery.start_soon(self._coalescer.run)
@@ -228,6 +228,10 @@ class NetServer:
         connection.readiness.start_when_needed(turns.serve, start)
         if listener.tls is not None or isinstance(requests, LoginRequired):
             connection.readiness.start_task()  # for the handshake, or for the time limit
+
+    def _serve_in_task(self, turns: Turns) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(self._serve, turns)
 
     async def _serve(self, turns: Turns) -> None:
         connection = turns.connection

@@ -16,7 +16,6 @@ from kwire.handlers import SERVED
 
 PROGRAM = """
 import json, sys
-import attrs
 import kwire.cli
 
 kwire.cli.main(["serve", "--port", "0", "--ephemeral"])
@@ -25,7 +24,7 @@ classes = {
     for name, module in sys.modules.items()
     for key, value in vars(module).items()
     if isinstance(value, type) and name == value.__module__ and name.startswith("kwire.")
-    if attrs.has(value)
+    if "__attrs_attrs__" in vars(value)
 }
 slow_classes = [
     name
@@ -59,7 +58,7 @@ HEAVY = {
 MESSAGE_MODULES_AT_MOST = 8
 MODULES_OF_KWIRE_AT_MOST = 265
 """A dozen of them are packages without code."""
-CLASSES_OF_ATTRS_AT_MOST = 180
+CLASSES_OF_ATTRS_AT_MOST = 177
 """Each takes 0.1 to 0.3 ms, because attrs compiles its ``__init__``."""
 SLOW_CLASSES_AT_MOST = 23
 """A class for which attrs also writes ``__eq__`` or ``__repr__`` takes twice that time."""

@@ -50,12 +50,14 @@ def _was_cut_since(log: PartitionLog, ended_cut_count: int) -> bool:
     return state.cut_offset is not None or state.ended_cut_count != ended_cut_count
 
 
-@attrs.define(eq=False, repr=False)
 class _WatchedLog:
     """The notifications of one log: its bound methods take a third of what partials take."""
 
-    service: "DirectoryService"
-    log: PartitionLog
+    __slots__ = ("log", "service")
+
+    def __init__(self, service: "DirectoryService", log: PartitionLog) -> None:
+        self.service = service
+        self.log = log
 
     def on_change(self) -> None:
         self.service.on_change(self.log)

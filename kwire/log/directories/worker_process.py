@@ -28,13 +28,13 @@ class WorkerEnded(Exception):
     """The child process could not start, or ended before it answered."""
 
 
-@attrs.define(eq=False, repr=False)
 class IoLimit:
     """The limit on the rate at which worker processes read and write, all together."""
 
-    bytes_per_second: float = math.inf
-    """No limit if negative; with 0, processes wait until the setting changes, both as in Kafka."""
-    _free_at: float = attrs.field(init=False, default=-math.inf)
+    def __init__(self, bytes_per_second: float = math.inf) -> None:
+        self.bytes_per_second = bytes_per_second
+        """No limit if negative; with 0, processes wait until the setting changes, as in Kafka."""
+        self._free_at = -math.inf
 
     async def wait(self, size: int) -> None:
         """Account for bytes that a process has used, and wait until it may use more."""
