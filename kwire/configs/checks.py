@@ -237,6 +237,7 @@ def _check_logins(config: BrokerConfig) -> None:
     own = [endpoint.name for endpoint in config.endpoints if has_sasl(endpoint.protocol)]
     controllers = [name.upper() for name in config.controller_listener_names]
     listeners = {*own, *(name for name in controllers if has_sasl(protocols[name]))}
+    in_cluster = listeners | _listeners_of_brokers(config)
     if listeners:
         from kwire.configs.sasl import (
             broker_account,
@@ -259,10 +260,21 @@ def _check_logins(config: BrokerConfig) -> None:
             continue
         listener = name.removeprefix(_LISTENERS_OWN).split(".")[0].upper()
         _require(
-            listener in listeners if name.startswith(_LISTENERS_OWN) else bool(listeners),
+            listener in in_cluster if name.startswith(_LISTENERS_OWN) else bool(in_cluster),
             f"{name} is for clients that log in, but no such listener has SASL; map one to "
             f"SASL_PLAINTEXT in listener.security.protocol.map, or remove it, {_OPEN}",
         )
+
+
+def _listeners_of_brokers(config: BrokerConfig) -> set[str]:
+    """Return the listeners with SASL that only other nodes open, if the node serves no clients.
+
+    All nodes of a cluster may share the settings of listeners. The default map names listeners that
+    no node has, so only a map in the file counts.
+    """
+    if config.is_broker or not config.is_set("listener.security.protocol.map"):
+        return set()
+    return {name for name, protocol in config.protocols.items() if has_sasl(protocol)}
 
 
 def _check_tls(config: BrokerConfig) -> None:

@@ -124,6 +124,19 @@ def test_log_ins_on_an_open_listener_are_rejected() -> None:
             broker_config({**NODE, name: text})
 
 
+def test_controller_may_have_the_settings_of_the_brokers_listeners() -> None:
+    """It opens none of them, so nothing is left open."""
+    controller = {
+        "process.roles": "controller",
+        "listeners": "CONTROLLER://:9093",
+        "listener.security.protocol.map": LOGIN["listener.security.protocol.map"],
+    }
+    assert broker_config({**NODE, **controller, **USERS}).is_controller
+    del controller["listener.security.protocol.map"]
+    with pytest.raises(ConfigError, match="no such listener has SASL"):
+        broker_config({**NODE, **controller, **USERS})
+
+
 def test_nodes_log_in_with_the_account_of_their_jaas_lines() -> None:
     config = broker_config(
         {
