@@ -162,6 +162,13 @@ def test_leaders_move_between_kinds_by_elections(jvm: Jvm, cluster: Cluster) -> 
     _check(cluster, loads)
 
 
+def move_coordinators(jvm: Jvm, cluster: Cluster, index: int, order: tuple[int, ...]) -> None:
+    """Make the first of these nodes the coordinator of the groups in a partition of offsets."""
+    assert reassign(cluster, CONSUMER_OFFSETS, order, index) == 0
+    elect_preferred(jvm, cluster)
+    wait_leader(cluster, CONSUMER_OFFSETS, index, order[0])
+
+
 def test_consumer_groups_go_on_while_their_coordinator_moves_between_kinds(
     jvm: Jvm, cluster: Cluster
 ) -> None:
@@ -174,9 +181,7 @@ def test_consumer_groups_go_on_while_their_coordinator_moves_between_kinds(
     with running(load, group):
         epoch = _member_epoch(cluster, group.group)
         for order in ((2, 3, 1), (3, 1, 2), (1, 2, 3)):
-            assert reassign(cluster, CONSUMER_OFFSETS, order, index) == 0
-            elect_preferred(jvm, cluster)
-            wait_leader(cluster, CONSUMER_OFFSETS, index, order[0])
+            move_coordinators(jvm, cluster, index, order)
             kinds.add(coordinator(cluster, group.group, kind=0).kind)
             for each in (load, group):
                 each.wait_more()
@@ -211,9 +216,7 @@ def test_groups_change_their_protocol_while_their_coordinator_moves_between_kind
             )
             with running(consumer):
                 wait_type("consumer")
-                assert reassign(cluster, CONSUMER_OFFSETS, order, index) == 0
-                elect_preferred(jvm, cluster)
-                wait_leader(cluster, CONSUMER_OFFSETS, index, order[0])
+                move_coordinators(jvm, cluster, index, order)
                 wait_type("consumer")
                 for each in (load, classic, consumer):
                     each.wait_more()
