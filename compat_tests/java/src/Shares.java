@@ -1,4 +1,6 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -8,11 +10,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
@@ -22,6 +27,9 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 public final class Shares {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final long PATIENCE_MS = 30_000;
+    private static final long PAUSE_MS = 100;
+    private static final Duration COMMIT_PATIENCE = Duration.ofSeconds(10);
+    private static final Duration CLOSE_PATIENCE = Duration.ofSeconds(1);
 
     private final String bootstrap;
     private final String topic;
@@ -43,7 +51,7 @@ public final class Shares {
             case "together" -> scenarios.together();
             case "explicit" -> scenarios.explicit();
             case "leave" -> scenarios.leave();
-            case "slowly" -> scenarios.slowly(Long.parseLong(arguments[5]));
+            case "slowly" -> scenarios.slowly(Path.of(arguments[5]));
             default -> throw new IllegalArgumentException(arguments[0]);
         };
         System.out.println(JSON.writeValueAsString(result));
@@ -85,7 +93,7 @@ public final class Shares {
     /** The errors of a commit, by partition; empty if all records were acknowledged. */
     private static List<String> commit(KafkaShareConsumer<String, String> consumer) {
         List<String> errors = new ArrayList<>();
-        Map<TopicIdPartition, Optional<KafkaException>> results = consumer.commitSync();
+        Map<TopicIdPartition, Optional<KafkaException>> results = consumer.commitSync(COMMIT_PATIENCE);
         results.values().forEach(
             result -> result.ifPresent(error -> errors.add(error.getClass().getSimpleName())));
         return errors;
@@ -181,33 +189,65 @@ public final class Shares {
         return Map.of("first", first, "second", second);
     }
 
-    /** Accepts a few records at a time; what was delivered, and what was accepted before it. */
-    private Map<String, Object> slowly(long pauseMs) throws Exception {
-        Set<Long> delivered = new HashSet<>();
+    /**
+     * Accepts a few records at a time until the group has completed all; the number of those whose
+     * acceptance was confirmed and of those whose was not, and records delivered after it was. The
+     * number of accepted records is written to a file.
+     *
+     * <p>The client never sends an acknowledgement for a broker that has left the cluster's
+     * metadata meanwhile, and fetches nothing before it is sent: another consumer then goes on.
+     */
+    private Map<String, Object> slowly(Path progress) throws Exception {
         Set<Long> accepted = new HashSet<>();
+        Set<Long> undecided = new HashSet<>();
         List<Object> deliveredAgain = new ArrayList<>();
-        String[] settings = {"share.acknowledgement.mode=explicit", "max.poll.records=20"};
-        long deadline = System.currentTimeMillis() + 3 * PATIENCE_MS;
-        try (KafkaShareConsumer<String, String> consumer = consumer(settings)) {
-            while (accepted.size() < count && System.currentTimeMillis() < deadline) {
-                List<Long> offsets = new ArrayList<>();
-                for (ConsumerRecord<String, String> record : poll(consumer, 1_000)) {
-                    if (accepted.contains(record.offset())) {
-                        deliveredAgain.add(shown(record));
+        long deadline = System.currentTimeMillis() + 2 * PATIENCE_MS;
+        boolean isOver = false;
+        while (!isOver) {
+            KafkaShareConsumer<String, String> consumer = consumer(
+                "share.acknowledgement.mode=explicit",
+                "share.acquire.mode=record_limit",
+                "max.poll.records=20");
+            try {
+                while (!isOver) {
+                    Set<Long> offsets = new HashSet<>();
+                    for (ConsumerRecord<String, String> record : poll(consumer, 1_000)) {
+                        if (accepted.contains(record.offset())) {
+                            deliveredAgain.add(shown(record));
+                        }
+                        offsets.add(record.offset());
+                        consumer.acknowledge(record, AcknowledgeType.ACCEPT);
                     }
-                    offsets.add(record.offset());
-                    consumer.acknowledge(record, AcknowledgeType.ACCEPT);
+                    undecided.addAll(offsets);
+                    if (!offsets.isEmpty() && commit(consumer).isEmpty()) {
+                        undecided.removeAll(offsets);
+                        accepted.addAll(offsets);
+                        Files.writeString(progress, String.valueOf(accepted.size()));
+                    }
+                    Thread.sleep(PAUSE_MS);
+                    isOver = System.currentTimeMillis() > deadline
+                        || accepted.size() + undecided.size() == count
+                            && offsets.isEmpty() && lag() == 0;
                 }
-                delivered.addAll(offsets);
-                if (!offsets.isEmpty() && commit(consumer).isEmpty()) {
-                    accepted.addAll(offsets);
-                }
-                Thread.sleep(pauseMs);
+            } catch (TimeoutException stuck) {
+                System.err.println("another consumer goes on: " + stuck);
+            } finally {
+                consumer.close(CLOSE_PATIENCE);  // It would wait for a killed broker.
             }
         }
         return Map.of(
-            "delivered", delivered.size(),
             "accepted", accepted.size(),
+            "undecided", undecided.size(),
+            "lag", lag(),
             "deliveredAgain", deliveredAgain);
+    }
+
+    /** The number of the topic's records that the group has not completed. */
+    private long lag() throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            return admin.listShareGroupOffsets(Map.of(group, new ListShareGroupOffsetsSpec()))
+                .partitionsToOffsetInfo(group).get().values().stream()
+                .mapToLong(offset -> offset.lag().orElse(Long.MAX_VALUE)).sum();
+        }
     }
 }
