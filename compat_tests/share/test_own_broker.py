@@ -17,6 +17,7 @@ BROKER_SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 PATIENCE_S = 30
+LOCK_MS = 3000
 
 
 def fetch_some(member: ShareMember) -> list[tuple[int, int]]:
@@ -35,14 +36,15 @@ def test_locks_end_and_a_killed_broker_continues(
     shares = Shared(own_broker.address, topic, topic_id, unique("group"))
     shares.configure(
         share_auto_offset_reset="earliest",
-        share_record_lock_duration_ms="2000",
+        share_record_lock_duration_ms=str(LOCK_MS),
         share_delivery_count_limit="3",
     )
     member, other = shares.join(), shares.join()
     shares.produce(b"0", b"1")
     assert fetch_some(member) == [(0, 1), (1, 1)]
-    for _ in range(4):
-        time.sleep(0.8)
+    renewed_until = time.monotonic() + 1.5 * LOCK_MS / 1000
+    while time.monotonic() < renewed_until:
+        time.sleep(0.2)
         assert member.acknowledge({(0, 0): [RENEW]}) == 0
     assert fetch_some(other) == [(1, 2)]
     assert other.acknowledge({(1, 1): [RELEASE]}) == 0
