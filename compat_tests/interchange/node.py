@@ -35,11 +35,12 @@ def hand_over(node: Broker, kind: str) -> None:
 def complaints(node: Broker) -> list[str]:
     """Return the warnings and errors in a node's log, except those of every start of Kafka.
 
-    On a busy machine, the broker's first request may come before the controller is active. The
-    frames of a stack trace belong to the line above them.
+    On a busy machine, the broker's first request may come before the controller is active, and
+    events of the controller take long. The frames of a stack trace belong to the line above them.
     """
     ignored = (
         "Performing controller activation",
+        "Exceptionally slow controller event",
         "NetworkClient that has already been closed",
         "[ControllerApis nodeId=1] Unexpected error handling request",
         "NotControllerException: The active controller appears to be node 1",
