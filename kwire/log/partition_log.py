@@ -432,27 +432,27 @@ def _end_at(log: PartitionLog, cut: SegmentCut, producers: ProducerStates | None
 
 
 def _empty_at(log: PartitionLog, offset: int, now_ms: int) -> None:
-    """Remove all records; the log continues at ``offset``."""
-    oldest = log.segments[0]
-    following = [segment.base_offset for segment in log.segments[1:2]]
-    _drop_from(log, 1)
+    """Remove all records; the log continues at ``offset``.
+
+    The oldest segments go first, as in retention. So the log is valid after each step, and none of
+    them needs a descriptor that the next one could lack.
+    """
+    while len(log.segments) > 1:
+        oldest = log.segments[0]
+        log.on_removed(log, [oldest], log.drop_segments(1))
+    last = log.segments[0]
+    paths = _mark_deleted(log, last)
     try:
-        paths = _mark_deleted(log, oldest)
-        try:
-            log.flush_state.begin_segment(offset, now_ms, log.config)
-        except OSError:  # Appends would go to a file that the next start removes.
-            oldest.files.unmark(paths)
-            oldest.move(log.segments.directory)
-            raise
-    except OSError:
-        for base_offset in following:
-            _end_at(log, log.writer.plan_cut(oldest, base_offset))
+        log.flush_state.begin_segment(offset, now_ms, log.config)
+    except OSError:  # Appends would go to a file that the next start removes.
+        last.files.unmark(paths)
+        last.move(log.segments.directory)
         raise
     log.clean_state.on_removed(offset)
     log.writer.continue_at(offset)
     log.snapshots.remove_after(-1)
     log.segments.take_oldest(1)
-    log.on_removed(log, [oldest], paths)
+    log.on_removed(log, [last], paths)
     log.log_start = log.end_offset = offset
     log.flush_state.recovery_point = log.flush_state.indexed_end = offset
     log.high_watermark = offset

@@ -68,9 +68,8 @@ MUTATIONS = (
         name="log-is-emptied-in-memory-before-its-last-file-is-renamed",
         invariants=(83,),
         path="kwire/log/partition_log.py",
-        old="        for base_offset in following:\n"
-        "            _end_at(log, log.writer.plan_cut(oldest, base_offset))\n",
-        new="        log.writer.continue_at(offset)\n",
+        old="    paths = _mark_deleted(log, last)\n",
+        new="    log.writer.continue_at(offset)\n    paths = _mark_deleted(log, last)\n",
         test="tests/log/test_refused_renames.py",
     ),
     Mutation(
