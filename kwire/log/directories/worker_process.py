@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 64 << 10
 COMMAND: Final = (sys.executable, "-m", "kwire.log.compaction.worker")
+CREDIT_S: Final = 0.1
+"""The time without a wait that counts for the rate: longer than a process takes for one report."""
 
 
 class WorkerEnded(Exception):
@@ -37,9 +39,12 @@ class IoLimit:
         self._free_at = -math.inf
 
     async def wait(self, size: int) -> None:
-        """Account for bytes that a process has used, and wait until it may use more."""
-        now, rate = trio.current_time(), self.bytes_per_second
-        self._free_at = max(self._free_at, now) + (size / rate if rate else math.inf)
+        """Account for bytes that a process has used, and wait until it may use more.
+
+        The time in which it used them counts too; otherwise the rate would never be reached.
+        """
+        begun, rate = trio.current_time() - CREDIT_S, self.bytes_per_second
+        self._free_at = max(self._free_at, begun) + (size / rate if rate else math.inf)
         await trio.sleep_until(self._free_at)
 
 

@@ -23,7 +23,7 @@ from kwire.log.compaction.messages import (
 )
 from kwire.log.compaction.worker import CHECK_S, Closed, Pace, Worker
 from kwire.log.config import LogConfig
-from kwire.log.directories.worker_process import IoLimit
+from kwire.log.directories.worker_process import CREDIT_S, IoLimit
 from kwire.log.disk import RealDisk
 from kwire.log.formats import names
 from tests.support.log.compaction import MadeLog, path, producer
@@ -200,17 +200,6 @@ def test_job_survives_the_pipe() -> None:
 
 
 # The rate ------------------------------------------------------------------------------------
-class Clock:
-    """A clock that moves when something waits."""
-
-    now = 0.0
-    has_ended = False
-
-    def wait(self, delay_s: float) -> bool:
-        self.now += delay_s
-        return self.has_ended
-
-
 def test_bytes_of_any_size_are_reported_once_they_are_worth_a_message() -> None:
     reported = list[int]()
     pace = Pace(reported.append, lambda: False, lambda: 0.0)
@@ -240,11 +229,19 @@ async def test_processes_share_one_rate_which_a_single_one_may_use_alone(autojum
             await limit.wait(100)
 
     await use(10)
-    assert trio.current_time() == pytest.approx(1.0)
+    assert trio.current_time() == pytest.approx(1.0 - CREDIT_S)
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(use, 10)
-    assert trio.current_time() == pytest.approx(5.0)
+    assert trio.current_time() == pytest.approx(5.0 - CREDIT_S)
+
+
+async def test_time_in_which_a_process_works_counts_for_the_rate(autojump_clock) -> None:
+    limit = IoLimit(1000.0)
+    for _ in range(100):
+        await trio.sleep(0.04)
+        await limit.wait(50)
+    assert trio.current_time() == pytest.approx(5.0, abs=CREDIT_S)
 
 
 async def test_rate_of_zero_stops_all_processes(autojump_clock) -> None:
@@ -259,4 +256,4 @@ async def test_time_without_work_is_not_made_up_for(autojump_clock) -> None:
     await trio.sleep(100)
     for _ in range(2):
         await limit.wait(1000)
-    assert trio.current_time() == pytest.approx(102.0)
+    assert trio.current_time() == pytest.approx(102.0 - CREDIT_S)
