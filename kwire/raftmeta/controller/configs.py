@@ -5,6 +5,7 @@ error fails only its own resource; a resource that a request names twice is reje
 private keys are rejected, because metadata are not encrypted.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -52,7 +53,9 @@ SUBTRACT: Final = 3
 
 VALUE_MAX: Final = 32767
 """The largest number of characters in a setting's value."""
-"""Settings that Kafka hides like passwords, although everybody may read their values."""
+_NODE_ID_MAX: Final = (1 << 31) - 1
+_NODE_ID: Final = re.compile(r"[0-9]{1,10}")
+"""The longest ids; Python refuses to read a number of thousands of digits."""
 
 Answer = TypeVar("Answer")
 """The part of a response about one resource."""
@@ -283,7 +286,7 @@ def _check(
         if name not in state.image.topic_ids:
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
-        if name and not (name.isascii() and name.isdigit()):
+        if name and not (_NODE_ID.fullmatch(name) and int(name) <= _NODE_ID_MAX):
             raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
         if name and not _is_node(state, int(name)):
             raise errors.BrokerIdNotRegistered(f"No node with id {name} found.")

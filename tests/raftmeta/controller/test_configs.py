@@ -346,3 +346,11 @@ def test_controllers_have_settings_even_before_they_register() -> None:
     response = whole(decide_incremental_alter(cluster.state, change)).reply.responses[0]
     assert response.error_code == errors.BrokerIdNotRegistered.code
     assert response.error_message == "No node with id 3003 found."
+
+
+@pytest.mark.parametrize("name", ["x", "-1", "\u0661", str(1 << 31), "1" * 5000])
+def test_name_that_is_no_node_id_fails_alone(name: str) -> None:
+    change = alter(BROKER, name, ("log.retention.ms", SET, "1000"))
+    change.resources += alter(BROKER, "1", ("log.retention.ms", SET, "1000")).resources
+    responses = whole(decide_incremental_alter(Cluster().state, change)).reply.responses
+    assert [response.error_code for response in responses] == [errors.InvalidRequest.code, 0]
