@@ -253,3 +253,20 @@ async def test_retention_keeps_records_that_replace_truncated_ones(
         await logs.retain(log)
         assert new
         assert [offset for offset, value in content(log) if value == b"new"] == new
+
+
+async def test_segments_that_a_start_has_recovered_are_synced_soon(autojump_clock) -> None:
+    """Otherwise their indexes stay in memory, and the next start after a kill reads them again."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(segment_bytes=300))
+        await logs.flush(log)
+        while len(log.segments) < 100:
+            append(log, [b"v"])
+        killed = disk.after_kill()
+    async with running(killed) as logs:
+        log = logs.directories[0].logs["t", 0]
+        assert log.flush_state.unsynced.closed
+        await trio.sleep(1)
+        assert not log.flush_state.unsynced.closed
+        assert log.flush_state.recovery_point >= log.segments.active.base_offset > 0

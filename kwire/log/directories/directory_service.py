@@ -148,6 +148,8 @@ class DirectoryService:
             logger.error("cannot open directory=%s error=%s", self.directory.name, error)
         for log in self.directory.all_logs:
             self.watch(log)
+            if log.flush_state.unsynced.closed:  # It was recovered; the next recovery can be short.
+                self.flusher.on_roll(log)
             await slices.pause()
 
     async def _write_again(self) -> None:
