@@ -109,6 +109,36 @@ async def test_crash_at_any_step_of_a_move_loses_nothing(
     assert is_complete or changes < CHANGES[-1]
 
 
+async def test_future_replica_that_is_not_wanted_is_removed_after_its_flush(
+    autojump_clock,
+) -> None:
+    """The thread would find no indexes to write, and files with other names."""
+    first, second = SimDisk(), SimDisk()
+    async with running(first, second) as logs:
+        log = create(logs)
+        fill(log)
+        logs.moves.request(log, logs.directories[1])
+        future = logs.directories[1].futures[log.partition]
+        while len(future.segments) < 3:
+            await trio.lowlevel.checkpoint()
+        killed = first.after_kill(), second.after_kill()
+
+    async def flush() -> None:
+        with suppress(KafkaStorageError):
+            await logs.flush(future, indexes=True)
+
+    async with running(*killed) as logs:
+        future = logs.directories[1].futures[log.partition]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flush)
+            while future not in logs.services[killed[1]].busy:
+                await trio.lowlevel.checkpoint()
+            logs.moves.cancel(future.partition)
+        assert log.partition not in logs.directories[1].futures
+        await trio.sleep(100)
+        assert partitions(killed[1]) == []
+
+
 async def test_records_appended_during_a_move_are_moved(autojump_clock) -> None:
     async with running(SimDisk(), SimDisk()) as logs:
         log = create(logs)

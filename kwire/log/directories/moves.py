@@ -129,7 +129,7 @@ class LogMoves:
                 logger.info("resuming move partition=%s to=%s", partition, service.directory.name)
                 self._begin(log, future)
             else:
-                future_logs.remove(service, future, self.unique())
+                self._remove_idle(service, future)
 
     def recover(self, future: PartitionLog) -> PartitionLog:
         """Make a future replica whose current replica is gone the current one; return its log."""
@@ -152,11 +152,11 @@ class LogMoves:
             future_logs.forget(running.move.target, running.move.future)
             running.scope.cancel()
             if self._nursery is None:
-                self._remove(running)
+                future_logs.remove(running.move.target, running.move.future, self.unique())
         for service in self.services.values():
             future = service.directory.futures.get(partition)
             if future is not None and service.directory is not keep:
-                future_logs.remove(service, future, self.unique())
+                self._remove_idle(service, future)
 
     def on_offline(self, directory: LogDirectory) -> None:
         """End the moves from and to a directory that has failed."""
@@ -218,14 +218,22 @@ class LogMoves:
             if running.is_assigned and not is_done:
                 self.rules.on_given_up(log)
             if running.is_unwanted:
-                with trio.CancelScope(shield=True):
-                    await move.target.busy.wait_idle(move.future)
-                self._remove(running)
+                await self._remove_later(move.target, move.future)
         if is_done:
             logger.info("moved partition=%s to=%s", partition, move.target.directory.name)
 
-    def _remove(self, running: RunningMove) -> None:
-        future_logs.remove(running.move.target, running.move.future, self.unique())
+    def _remove_idle(self, service: DirectoryService, future: PartitionLog) -> None:
+        """Remove a future replica that has no move, as soon as no thread works on it."""
+        if self._nursery is None or future not in service.busy:
+            future_logs.remove(service, future, self.unique())
+        else:
+            future_logs.forget(service, future)
+            self._nursery.start_soon(self._remove_later, service, future)
+
+    async def _remove_later(self, service: DirectoryService, future: PartitionLog) -> None:
+        with trio.CancelScope(shield=True):
+            await service.busy.wait_idle(future)
+        future_logs.remove(service, future, self.unique())
 
     async def _finish(self, running: RunningMove) -> bool:
         """Copy and switch, with pauses after errors; return whether the log was moved."""
