@@ -17,6 +17,7 @@ from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk
 from kwire.log.disk_health import DiskErrorKind, classify
+from kwire.log.formats import names
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.threads import StandIn
@@ -454,3 +455,19 @@ async def test_start_waits_for_descriptors(autojump_clock, kind: str) -> None:
         restarted.fail_at(kind, SCARCE, path="t-0", after=after, times=3)
         async with running(restarted) as logs:
             assert len(content(await create_log(logs))) == 6
+
+
+async def test_deleted_segment_is_removed_although_its_epochs_cannot_be_written(
+    autojump_clock,
+) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(segment_bytes=300, retention_ms=1000))
+        while len(log.segments) < 6:
+            append(log, [b"old"], timestamp_ms=TIME_MS)
+        log.high_watermark = log.end_offset
+        await logs.flush(log, indexes=True)
+        disk.fail_at("write", SCARCE, path=f"t-0/{names.EPOCHS_FILE}", times=1)
+        await trio.sleep(1000)
+        assert len(log.segments) == 1
+        assert [entry.name for entry in disk.entries("t-0") if names.DELETED in entry.name] == []
