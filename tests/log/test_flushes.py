@@ -265,7 +265,7 @@ async def test_segments_that_a_start_has_recovered_are_synced_soon(autojump_cloc
             append(log, [b"v"])
         killed = disk.after_kill()
     async with running(killed) as logs:
-        log = logs.directories[0].logs["t", 0]
+        log = logs.directories[0].logs[log.partition]
         assert log.flush_state.unsynced.closed
         await trio.sleep(1)
         assert not log.flush_state.unsynced.closed
