@@ -8,8 +8,9 @@ file unreadable.
 
 import datetime
 import json
+import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -103,6 +104,24 @@ class Hadoop:
         context = self.package.FileContext.getFileContext(path.toUri(), self.configuration)
         context.rename(path, target, chosen)
 
+    def publish(self, path: JavaObject, target: JavaObject) -> None:
+        """Give a whole file another name; fail if that name exists, also if it appears just now.
+
+        On a local disk, a rename without replacement looks first and replaces then; a link is one
+        step. A file system without links gets the rename.
+        """
+        if _scheme(target) == LOCAL:
+            nio = jvm_of(self.spark).java.nio.file
+            try:
+                nio.Files.createLink(nio.Paths.get(target.toUri()), nio.Paths.get(path.toUri()))
+            except Py4JJavaError:
+                if self.raw_local.exists(target):
+                    raise
+            else:
+                self.raw_local.delete(path, False)
+                return
+        self.rename(path, target, replace=False)
+
 
 @attrs.frozen
 class Folder:
@@ -131,22 +150,21 @@ class Folder:
         if _scheme(target) in ONE_PUT:
             self._put(name, text, overwrite=True)
             return
-        source = self._at(_hidden_name(name, SCRATCH))[1]
-        self._put(_hidden_name(name, SCRATCH), text, overwrite=True)
-        if _deletes_first(target):
-            whole = self._at(_hidden_name(name, WHOLE))[1]
-            if files.exists(whole) and not files.exists(target):
-                # A run ended between the two steps below.
-                self._hadoop.rename(whole, target, replace=False)
-            self._hadoop.rename(source, whole, replace=True)
-            source = whole
-        self._hadoop.rename(source, target, replace=True)
+        with self._scratch(name, text) as source:
+            if _deletes_first(target):
+                whole = self._at(_hidden_name(name, WHOLE))[1]
+                if files.exists(whole) and not files.exists(target):
+                    # A run ended between the two steps below.
+                    self._hadoop.rename(whole, target, replace=False)
+                self._hadoop.rename(source, whole, replace=True)
+                source = whole
+            self._hadoop.rename(source, target, replace=True)
 
     def create(self, name: str, text: str) -> bool:
         """Write a file unless one of that name exists; return whether it was written.
 
-        If two writers create the file at the same time, S3 refuses the second. Other object stores
-        may accept both writes; then the last one wins.
+        If two writers create the file at the same time, one of them does; on other object stores
+        than S3 both may, and the last one wins.
         """
         files, path = self._at(name)
         if files.exists(path):
@@ -157,9 +175,8 @@ class Folder:
             if _scheme(path) in ONE_PUT:
                 self._put(name, text, overwrite=False)
                 return self.read(name) == text
-            scratch = _hidden_name(name, SCRATCH)
-            self._put(scratch, text, overwrite=True)
-            self._hadoop.rename(self._at(scratch)[1], path, replace=False)
+            with self._scratch(name, text) as source:
+                self._hadoop.publish(source, path)
         except Py4JJavaError:
             if not files.exists(path):
                 raise
@@ -267,6 +284,19 @@ class Folder:
         finally:
             stream.close()
         return text
+
+    @contextmanager
+    def _scratch(self, name: str, text: str) -> Iterator[JavaObject]:
+        """Write a text to a file that no other writer uses, for a block that renames the file."""
+        scratch = _hidden_name(name, f".{uuid.uuid4().hex}{SCRATCH}")
+        files, path = self._at(scratch)
+        try:
+            self._put(scratch, text, overwrite=False)
+            yield path
+        except BaseException:
+            with suppress(Py4JJavaError):
+                files.delete(path, False)
+            raise
 
     def _put(self, name: str, text: str, *, overwrite: bool) -> None:
         files, path = self._at(name)

@@ -104,6 +104,9 @@ class Store:
         self.put(target.text, self.texts_by_place[path.text])
         self.delete(path, False)
 
+    def publish(self, path: "Path", target: "Path") -> None:
+        self.rename(path, target, replace=False)
+
 
 @attrs.frozen
 class Path:
