@@ -14,7 +14,7 @@ from compat_tests.harness.broker import Broker
 from compat_tests.pipeline.scene import CRASHES, TASKS, Crash, Scene
 from kwire_pipeline.commands.replay import replay_letters
 from kwire_pipeline.config.model import DeadLetters, Expectation
-from kwire_pipeline.config.values import Start
+from kwire_pipeline.config.values import Evolution, Start
 from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE, Holder
@@ -264,6 +264,43 @@ def test_table_that_was_rolled_back_is_refused_and_adopted(scene: Scene) -> None
     scene.produce(range(40, 60))
     scene.run()
     scene.check_each_once(range(60))
+
+
+def test_table_that_was_replaced_by_an_empty_one_is_refused(scene: Scene) -> None:
+    """The file that says what was written may be gone, as it is read on a best-effort basis."""
+    scene.produce(range(20))
+    scene.run()
+    name = f"kwire.{scene.pipeline.table.name}"
+    columns = scene.spark.table(name).schema.toDDL()
+    scene.spark.sql(f"CREATE OR REPLACE TABLE {name} ({columns}) USING iceberg")
+    (scene.folder / "checkpoint" / "written.json").unlink()
+    check_refused(scene, "no longer has batch 0")
+
+
+@attrs.frozen
+class Statement:
+    """Faults that execute a statement before a batch is written, as another user may."""
+
+    spark: SparkSession
+    sql: str
+
+    def reach(self, place: Place) -> None:
+        if place is Place.BEFORE_TABLE:
+            self.spark.sql(self.sql)
+
+
+def test_values_of_a_column_that_is_dropped_during_a_run_are_not_left_out(scene: Scene) -> None:
+    table = attrs.evolve(scene.pipeline.table, evolution=Evolution.ADDITIVE)
+    scene.pipeline = attrs.evolve(scene.pipeline, table=table)
+    scene.produce(range(20))
+    scene.run()
+    scene.produce(range(20, 40))
+    name = f"kwire.{table.name}"
+    with pytest.raises(Refusal, match=r"was changed during the run .*\(add name string\)"):
+        scene.run(faults=Statement(scene.spark, f"ALTER TABLE {name} DROP COLUMN name"))
+    scene.run()
+    assert [row.name for row in scene.rows() if row.id >= 20].count(None) == 0
+    scene.check_each_once(range(40))
 
 
 @pytest.mark.long

@@ -218,6 +218,15 @@ def check(changes: Difference, evolution: Evolution, table: str) -> None:
         _refuse(changes.added, "new", "additive", table)
 
 
+def check_fits(table: StructType, rows: StructType, name: str) -> None:
+    """Raise Refusal if a table cannot hold rows, although it could when their run began."""
+    if changes := difference(table, rows):
+        raise Refusal(
+            f"{name} was changed during the run and does not take its rows any more "
+            f"({'; '.join(changes.words())}): undo that, or run again"
+        )
+
+
 def _refuse(places: Sequence[Place], adjective: str, evolution: str, table: str) -> None:
     names = ", ".join(place.name for place in places)
     raise Refusal(

@@ -12,7 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.engine.offsets import Offsets, later
-from kwire_pipeline.engine.schema import Difference, in_types_of, is_same, sql_type
+from kwire_pipeline.engine.schema import (
+    Difference,
+    check_fits,
+    in_types_of,
+    is_same,
+    sql_type,
+)
 from kwire_pipeline.tables.table import (
     DISCARDED,
     FORGOTTEN,
@@ -119,7 +125,10 @@ class Versioned(Atomic, ABC):
         Most rows have these types already; each expression would take several calls to the JVM.
         """
         rows, table = frame.schema, self.columns()
-        return frame if is_same(rows, table) else frame.select(*in_types_of(rows, table))
+        if is_same(rows, table):
+            return frame
+        check_fits(table, rows, self.name)
+        return frame.select(*in_types_of(rows, table))
 
     def _changes_in_own_types(self, changes: DataFrame) -> DataFrame:
         """Return changes by key in the table's types, without columns that they lack."""
@@ -128,6 +137,7 @@ class Versioned(Atomic, ABC):
         table = StructType(own)
         if is_same(changes.schema, table):
             return changes
+        check_fits(table, changes.schema, self.name)
         return changes.select(*in_types_of(changes.schema, table))
 
     def delete_letters(self, spots: DataFrame) -> int:

@@ -25,6 +25,8 @@ from kwire_pipeline.engine.schema import (
     with_fields,
 )
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.iceberg import IcebergTable
+from kwire_pipeline.tables.table import LETTERS
 
 TABLE = StructType(
     [
@@ -136,3 +138,16 @@ def test_names_of_nested_fields_may_contain_any_sign(spark: SparkSession) -> Non
     kind = StructType([StructField("the parts", ArrayType(MapType(StringType(), inner)))])
     (column,) = parse_ddl(sql_column(StructField("order-no", kind)), "sql").fields
     assert column == StructField("order-no", kind)
+
+
+@pytest.mark.parametrize(
+    "ddl", ["id BIGINT", "id BIGINT, name STRUCT<a: INT>", "id INT, name STRING"]
+)
+def test_rows_are_not_cut_to_a_table_that_was_changed_during_the_run(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, ddl: str
+) -> None:
+    monkeypatch.setattr(IcebergTable, "columns", lambda _: parse_ddl(ddl, "table"))
+    table = IcebergTable(spark, "kwire.shop.orders", LETTERS)
+    rows = spark.createDataFrame([(1, "a")], "id BIGINT, name STRING")
+    with pytest.raises(Refusal, match="was changed during the run"):
+        table.add(rows)
