@@ -191,8 +191,7 @@ class IcebergTable(Versioned):
 
     def rolled_back(self, pipeline_id: str) -> int | None:
         """Return the newest batch of a snapshot that is not part of the current state."""
-        table = self._table()
-        if table.currentSnapshot() is None or has_newest(table, pipeline_id):
+        if has_newest(self._table(), pipeline_id):
             return None
         batch_id = F.col("summary")[BATCH].cast("bigint")
         own = self._metadata("snapshots").where(F.col("summary")[PIPELINE] == pipeline_id)
@@ -397,6 +396,8 @@ def has_newest(table: JavaObject, pipeline_id: str) -> bool:
     batch and the newest number. This takes a few calls, and a query of all snapshots takes two
     jobs of Spark. In format version 1, all numbers are 0, which shows nothing.
     """
+    if not table.snapshots().iterator().hasNext():
+        return True
     number = int(table.operations().current().lastSequenceNumber())
     for snapshot in ancestors(table):
         if number <= 0 or snapshot.sequenceNumber() != number:

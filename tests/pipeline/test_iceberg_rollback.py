@@ -35,9 +35,20 @@ class Table:
 
     chain: Sequence[Snapshot]
     newest: int
+    has_others: bool = False
+    """True if there are snapshots outside the current state."""
 
-    def currentSnapshot(self) -> Snapshot:
-        return self.chain[-1]
+    def currentSnapshot(self) -> Snapshot | None:
+        return self.chain[-1] if self.chain else None
+
+    def snapshots(self) -> "Table":
+        return self
+
+    def iterator(self) -> "Table":
+        return self
+
+    def hasNext(self) -> bool:
+        return bool(self.chain) or self.has_others
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         return {each.number: each for each in self.chain}.get(snapshot_id)
@@ -75,6 +86,15 @@ def test_gap_after_the_last_batch_is_noticed(
     chain: list[Snapshot], newest: int, expected: bool
 ) -> None:
     assert has_newest(Table(chain, newest), "p") is expected
+
+
+def test_table_without_snapshots_was_not_rolled_back() -> None:
+    assert has_newest(Table([], 0), "p")
+
+
+def test_table_that_was_replaced_by_an_empty_one_may_lack_batches() -> None:
+    """Iceberg keeps the snapshots before a CREATE OR REPLACE TABLE, and none is current."""
+    assert not has_newest(Table([], 2, has_others=True), "p")
 
 
 def test_numbers_of_the_first_format_version_show_nothing() -> None:
