@@ -545,14 +545,15 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
 
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
         """Return the same node's config with other run-time settings; invalid ones are dropped."""
-        return type(self)(self.static, self._usable(cluster), self._usable(own))
+        usable = self._usable(cluster, is_for_all=True), self._usable(own, is_for_all=False)
+        return type(self)(self.static, *usable)
 
-    def _usable(self, texts: Mapping[str, str]) -> dict[str, str]:
+    def _usable(self, texts: Mapping[str, str], *, is_for_all: bool) -> dict[str, str]:
         usable = {}
         for name, text in texts.items():
             try:
-                if (key := self.keys().get(name)) is not None:
-                    key.parse_at_run_time(text)
+                if (key := broker_key(name)) is not None:
+                    key.parse_at_run_time(text, is_for_all=is_for_all)
             except ConfigError as error:
                 logger.warning("dynamic setting ignored reason=%s", error)
             else:

@@ -162,14 +162,17 @@ class Key(Generic[T_co]):
                 raise
             return near
 
-    def parse_at_run_time(self, text: str) -> T_co:
-        """Return the value of a text that was set at run time.
+    def parse_at_run_time(self, text: str, *, is_for_all: bool) -> T_co:
+        """Return the value of a text that was set at run time, for all brokers or for one.
 
-        Raises ConfigError also for settings that only the file may set: an Apache Kafka controller
-        stores whatever it is sent, and no broker may then change its number, for example.
+        Raises ConfigError also for settings that only the file may set, or that only one broker may
+        have: an Apache Kafka controller stores whatever it is sent, and no broker may then change
+        its number, for example.
         """
         if self.scope is Scope.READ_ONLY:
             raise ConfigError(f"{self.name} can only be set in the file")
+        if is_for_all and self.scope is Scope.PER_BROKER:
+            raise ConfigError(f"{self.name} can only be set for one broker")
         return self.parse(text)
 
     def _nearest(self, text: str) -> T_co | None:

@@ -7,6 +7,7 @@ import pytest
 from kwire.configs.authorizer import authorizer_config
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
+from kwire.configs.describe import describe_broker
 from kwire.configs.listeners import Address, ListenerEndpoint
 from kwire.configs.load import broker_config
 from kwire.configs.topic import TopicConfig, check_topic_config
@@ -77,6 +78,25 @@ def test_settings_that_only_the_file_may_set_do_not_change_at_run_time() -> None
     assert (changed.node_id, changed.log_dirs) == (config.node_id, config.log_dirs)
     assert changed.advertised_endpoints == config.advertised_endpoints
     assert changed.log_retention_time_ms == 7000
+
+
+def test_settings_of_one_broker_do_not_change_for_all_of_them() -> None:
+    """Apache Kafka's controllers store them too, and its brokers ignore them."""
+    stored = {
+        "listeners": "PLAINTEXT://elsewhere:9,CONTROLLER://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.keystore.location": "all.pem",
+    }
+    config = BrokerConfig(NODE)
+    assert not config.with_dynamic(stored, {}).cluster
+    assert config.with_dynamic(stored, {}).endpoints == config.endpoints
+    assert config.with_dynamic({}, stored).endpoints != config.endpoints
+
+
+def test_invalid_setting_without_an_effect_does_not_hide_the_others() -> None:
+    name = "remote.list.offsets.request.timeout.ms"
+    config = BrokerConfig(NODE).with_dynamic({name: "abc"}, {name: "abc"})
+    assert {entry.name: entry.value for entry in describe_broker(config)}[name] == "30000"
 
 
 REFUSED = [

@@ -37,11 +37,9 @@ def test_settings_of_one_listener_override_those_of_all() -> None:
 
 def test_dynamic_settings_of_a_listener_come_first() -> None:
     config = tls_config(**{"listener.name.out.ssl.keystore.location": "out.pem"})
-    changed = config.with_dynamic(
-        {"ssl.keystore.location": "all.pem"}, {"listener.name.out.ssl.keystore.location": "new.pem"}
-    )
+    changed = config.with_dynamic({}, {"listener.name.out.ssl.keystore.location": "new.pem"})
     assert listener_tls(changed, "OUT").ssl_keystore_location == "new.pem"
-    assert listener_tls(changed, "IN").ssl_keystore_location == "all.pem"
+    assert listener_tls(changed, "IN").ssl_keystore_location == "k.pem"
 
 
 @pytest.mark.parametrize(
