@@ -77,6 +77,21 @@ def test_configs(broker, tool, topic, node_count):
     check("log.cleaner.threads", *node, is_shown=False)
 
 
+@pytest.mark.single
+def test_threads_of_all_brokers_are_not_compared_with_those_of_one(tool):
+    """At most double or half at a time: that is for the number that the broker uses."""
+    command, default = "kafka.admin.ConfigCommand", ["--entity-type", "brokers", "--entity-default"]
+    node, name = ["--entity-type", "brokers", "--entity-name", "1"], "num.io.threads"
+    tool(command, "--alter", *node, "--add-config", f"{name}=16")
+    eventually(lambda: f"{name}=16" in tool(command, "--describe", *node), "the broker's own")
+    for changed in (f"{name}=40", f"{name}=5"):
+        tool(command, "--alter", *default, "--add-config", changed)
+    assert f"{name}=16" in tool(command, "--describe", *node)
+    tool(command, "--alter", *default, "--delete-config", name)
+    tool(command, "--alter", *node, "--delete-config", name)
+    eventually(lambda: f"{name}=" not in tool(command, "--describe", *node), "neither setting")
+
+
 def test_configs_of_a_listener_are_shown(tool):
     """A node with another listener keeps the setting too, and shows it."""
     command, node = "kafka.admin.ConfigCommand", ["--entity-type", "brokers", "--entity-name", "1"]

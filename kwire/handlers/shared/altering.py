@@ -89,7 +89,8 @@ class Altering(Generic[Req, Resp]):
         alteration, image = self.alteration(resource), context.image
         settings = alteration.change(dict(image.config(kind, name)))
         check_broker_settings(context.config, image, alteration, settings)
-        cluster, own = (image.config(BROKER, ""), settings) if name else (settings, {})
+        cluster, own = image.config(BROKER, ""), image.config(BROKER, str(context.config.node_id))
+        cluster, own = (cluster, settings) if name else (settings, own)
         changed = context.config.with_dynamic(cluster, own)
         check_certificates = context.services.check_certificates
         try:
