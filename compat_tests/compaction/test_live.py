@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from compat_tests.confluent_kafka.clients import (
     consumer,
@@ -27,11 +28,14 @@ from compat_tests.harness.broker import Broker
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from compat_tests.interchange.node import complaints, hand_over
+from compat_tests.kafka_python.clients import admin
 
 pytestmark = pytest.mark.single
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SEGMENT_MS = 5_000
-BROKER_SETTINGS = {"log.cleaner.backoff.ms": "100"}
+PASS_S = 3.0
+"""Longer than a broker takes to clean a small log; where it does not, a test is only weaker."""
+BROKER_SETTINGS = {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "4000000"}
 Read = tuple[int, bytes | None, bytes | None]
 
 
@@ -113,6 +117,43 @@ def test_consumer_reads_the_last_record_of_each_key(
     for complaint in ("isvalid: false", "ismatch", "Exception"):
         assert complaint not in printed
     own_broker.restart()
+    topic.wait_cleaned(last_of_each_key(records))
+
+
+def set_rate(broker: Broker, rate: int, *, at_start: bool) -> None:
+    """Set the bytes that the cleaner may read and write each second."""
+    name = "log.cleaner.io.max.bytes.per.second"
+    if at_start:
+        broker.kill()
+        properties = broker.directory / "server.properties"
+        properties.write_text(f"{properties.read_text()}\n{name}={rate}\n")
+        broker.start()
+        return
+    with admin(broker.address) as client:
+        client.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", {name: str(rate)})])
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+def test_negative_rate_is_no_limit(own_broker: Broker, at_start: bool) -> None:
+    set_rate(own_broker, -1, at_start=at_start)
+    topic = Topic(own_broker.address, "compacted")
+    records = topic.write([("key", f"value-{n}") for n in range(100)])
+    records += topic.close_segment()
+    topic.wait_cleaned(last_of_each_key(records))
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+def test_rate_of_zero_stops_compaction(own_broker: Broker, at_start: bool) -> None:
+    """Apache's cleaner then also ignores other rates and SIGTERM, so the node is killed."""
+    set_rate(own_broker, 0, at_start=at_start)
+    topic = Topic(own_broker.address, "compacted")
+    records = topic.write([("key", f"value-{n}") for n in range(100)])
+    records += topic.close_segment()
+    time.sleep(PASS_S)
+    assert topic.read() == records
+    set_rate(own_broker, -1, at_start=at_start)
+    own_broker.kill()
+    own_broker.start()
     topic.wait_cleaned(last_of_each_key(records))
 
 

@@ -35,7 +35,10 @@ class IoLimit:
 
     def __init__(self, bytes_per_second: float = math.inf) -> None:
         self.bytes_per_second = bytes_per_second
-        """No limit if negative; with 0, processes wait until the setting changes, as in Kafka."""
+        """No limit if negative; with 0, processes wait until the setting changes.
+
+        Apache's cleaner goes on waiting even then, and does not let its node stop.
+        """
         self._free_at = -math.inf
 
     async def wait(self, size: int) -> None:
