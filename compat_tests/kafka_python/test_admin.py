@@ -10,6 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
+    InvalidRequestError,
     InvalidTopicError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -18,6 +19,8 @@ from kafka.structs import OffsetAndMetadata
 
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import admin, consumer, create, fill, poll
+from kwire.codec.messages.alter_configs import AlterConfigsRequest
+from kwire.testing.wire import WireClient
 
 
 @pytest.fixture
@@ -182,6 +185,32 @@ def test_setting_that_the_broker_could_not_use_is_refused(client, setting, value
         results = client.alter_configs([resource])
         assert "InvalidRequestError" in str(results), results
     assert config_of(client, ConfigResourceType.BROKER, node)[setting]["value"] == before
+
+
+@pytest.mark.single
+def test_threads_are_not_fewer_than_half_after_all_settings_are_replaced(broker, client):
+    """AlterConfigs removes the settings that it does not name."""
+    name, replacing = "num.io.threads", AlterConfigsRequest.AlterConfigsResource
+    node = str(client.describe_cluster()["brokers"][0]["broker_id"])
+
+    def threads():
+        return config_of(client, ConfigResourceType.BROKER, node)[name]["value"]
+
+    def change(value):
+        client.alter_configs([ConfigResource(ConfigResourceType.BROKER, node, {name: value})])
+        eventually(lambda: threads() == str(value), "the new number")
+
+    change(16)
+    change(30)
+    nothing = replacing(resource_type=4, resource_name=node, configs=[])
+    host, port = broker.address.split(":")
+    with WireClient(host, int(port)) as wire:
+        request = AlterConfigsRequest(resources=[nothing], validate_only=False)
+        (answer,) = wire.call(request, 2).responses
+    assert answer.error_code == InvalidRequestError.errno
+    assert threads() == "30"
+    change(16)
+    change(8)
 
 
 def test_cluster(broker, client):

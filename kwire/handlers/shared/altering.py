@@ -6,7 +6,7 @@ brokers, and settings and certificates that it cannot use itself, because an Apa
 does not check them; the active controller decides on the rest.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
 from functools import partial
 from typing import Generic, TypeVar
@@ -87,14 +87,16 @@ class Altering(Generic[Req, Resp]):
         if kind != BROKER or context.listener_type is not ListenerType.BROKER:
             return
         alteration, image = self.alteration(resource), context.image
-        settings = alteration.change(dict(image.config(kind, name)))
+        former = image.config(kind, name)
+        settings = alteration.change(dict(former))
         check_broker_settings(context.config, image, alteration, settings)
-        cluster, own = image.config(BROKER, ""), image.config(BROKER, str(context.config.node_id))
-        cluster, own = (cluster, settings) if name else (settings, own)
+        cluster = image.config(BROKER, "") if name else settings
+        own = settings if name else image.config(BROKER, str(context.config.node_id))
         changed = context.config.with_dynamic(cluster, own)
         check_certificates = context.services.check_certificates
+        names = _concerned(alteration, former, settings)
         try:
-            check_own_change(context.config, changed, alteration.names)
+            check_own_change(context.config, changed, names)
             if check_certificates is not None:
                 await check_certificates(changed, alteration.names)
         except ConfigError as error:
@@ -119,6 +121,13 @@ class Altering(Generic[Req, Resp]):
                 allowed.append(resource)
         request.resources = allowed
         return results
+
+
+def _concerned(
+    alteration: ConfigAlteration, former: Mapping[str, str], settings: Mapping[str, str]
+) -> set[str]:
+    """Return the settings of an alteration; one that replaces all of them removes unnamed ones."""
+    return {*alteration.names, *(former.keys() - settings.keys())}
 
 
 def _refusal(
