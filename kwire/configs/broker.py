@@ -545,8 +545,8 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
 
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
         """Return the same node's config with other run-time settings; invalid ones are dropped."""
-        usable = self._usable(cluster, is_for_all=True), self._usable(own, is_for_all=False)
-        return type(self)(self.static, *usable)
+        for_all = self._usable(cluster, is_for_all=True)
+        return type(self)(self.static, for_all, self._usable(own, is_for_all=False))
 
     def _usable(self, texts: Mapping[str, str], *, is_for_all: bool) -> dict[str, str]:
         usable = {}
@@ -554,10 +554,9 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
             try:
                 if (key := broker_key(name)) is not None:
                     key.parse_at_run_time(text, is_for_all=is_for_all)
+                usable[name] = text
             except ConfigError as error:
                 logger.warning("dynamic setting ignored reason=%s", error)
-            else:
-                usable[name] = text
         return usable
 
     def fallback(self, key: Key[T]) -> T:
