@@ -94,7 +94,7 @@ class Altering(Generic[Req, Resp]):
         own = settings if name else image.config(BROKER, str(context.config.node_id))
         changed = context.config.with_dynamic(cluster, own)
         check_certificates = context.services.check_certificates
-        names = _concerned(alteration, former, settings)
+        names = _names_to_check(alteration, former, settings)
         try:
             check_own_change(context.config, changed, names)
             if check_certificates is not None:
@@ -123,7 +123,7 @@ class Altering(Generic[Req, Resp]):
         return results
 
 
-def _concerned(
+def _names_to_check(
     alteration: ConfigAlteration, former: Mapping[str, str], settings: Mapping[str, str]
 ) -> set[str]:
     """Return the settings of an alteration; one that replaces all of them removes unnamed ones."""
