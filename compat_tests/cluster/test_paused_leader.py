@@ -119,8 +119,10 @@ def test_leader_that_was_paused_past_its_session_neither_acknowledges_nor_serves
     try:
         eventually(lambda: leader_at(other, index) not in (-1, paused.id), "another leader", 60)
         successor = cluster.nodes[leader_at(other, index)]
-        with successor.client() as direct:
-            assert error_code(direct.call(produce_request(index), 9)) == 0
+        with successor.client() as direct:  # It may learn of its leadership after the other node.
+            eventually(
+                lambda: error_code(direct.call(produce_request(index), 9)) == 0, "a record", 60
+            )
         for connection, (make_request, version) in zip(connections, kinds, strict=True):
             for _ in range(REQUESTS):
                 connection.send(make_request(index), version)
