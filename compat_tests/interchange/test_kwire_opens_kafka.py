@@ -30,9 +30,10 @@ AS_THEN = {
     "offsets.retention.minutes": "2000000000",
     "producer.id.expiration.ms": str(PRODUCERS_MS),
     "transactional.id.expiration.ms": "2000000000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000000000",
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-"""Settings that keep data written years ago from expiring, and fit Kafka's small heap."""
+"""Settings that keep old data and open transactions from expiring, and fit Kafka's small heap."""
 TOPIC_SOURCE = "DYNAMIC_TOPIC_CONFIG"
 
 

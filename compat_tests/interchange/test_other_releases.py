@@ -33,6 +33,7 @@ KEPT = {
     "log.retention.ms": "-1",
     "offsets.retention.minutes": "2000000000",
     "transactional.id.expiration.ms": "2000000000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000000000",
     "log.cleaner.enable": "false",
 }
 """Settings that keep data written years ago as it is."""
