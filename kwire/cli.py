@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kwire import __version__, cli_for_tests
+from kwire.configs.standalone import ALONE, PROMPT_GROUPS
 from kwire.operating_system import UnsupportedSystemError, check_system
 from kwire.stderr_log import log_to_stderr
 
@@ -31,22 +32,6 @@ logger = logging.getLogger(__name__)
 
 BAD_USAGE = 1
 BAD_DATA = 2
-
-ALONE = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
-    "controller.listener.names": "CONTROLLER",
-    "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
-    "log.dirs": "kwire-data",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
-}
-"""The properties of `serve` without a file: a single node that is its own quorum."""
 
 COLLECTOR: Final = (700, 10, 2)
 """The garbage collector's thresholds. After 7,700 new surviving objects, a collection visits and
@@ -492,7 +477,10 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
 
 def serve_properties(options: argparse.Namespace, directory: Path | None) -> dict[str, str]:
     """Return the properties of the file, or :data:`ALONE`, changed by the options."""
-    properties = dict(ALONE) if options.config is None else read_properties(options.config)
+    if options.config is not None:
+        properties = read_properties(options.config)
+    else:
+        properties = {**ALONE, **(PROMPT_GROUPS if options.ephemeral else {})}
     overrides = parse_overrides(options)
     if options.supervised is None:  # Otherwise the supervisor's command line is the operator's.
         warn_of_secrets(overrides)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kwire.configs.standalone import PROMPT_GROUPS
+
 HOST: Final = "127.0.0.1"
 PLAN_FILE: Final = "cluster.json"
 NODES_AT_MOST: Final = 100
@@ -129,7 +131,7 @@ def properties(plan: Plan, member: Member, directory: Path) -> str:
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
-        "group.initial.rebalance.delay.ms": 0,
+        **PROMPT_GROUPS,
     }
     return "".join(f"{name}={_escape(str(value))}\n" for name, value in settings.items())
 

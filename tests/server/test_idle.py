@@ -6,8 +6,8 @@ import trio
 from trio.abc import Instrument
 from trio.testing import MockClock
 
-from kwire.cli import ALONE
 from kwire.configs.load import broker_config
+from kwire.configs.standalone import ALONE
 from tests.support.server.nodes import new_node
 
 MINUTES = 10

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
+from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.resource_types import BROKER
@@ -24,6 +26,7 @@ from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import (
     begin_transactional_id,
     commit,
+    find_coordinator,
     groups,
     partition_counts,
     produce,
@@ -50,6 +53,32 @@ def test_a_record_is_accepted_as_soon_as_the_broker_is_open() -> None:
         assert partition_counts(broker.address) == {"orders": 3}
         with WireClient(*broker.address) as client:
             assert produce(client, "orders") == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "interval_ms"), [({}, 200), ({"group_consumer_heartbeat_interval_ms": 5000}, 5000)]
+)
+def test_members_soon_learn_of_changes_in_their_group(
+    settings: dict[str, Any], interval_ms: int
+) -> None:
+    with Broker(**settings) as broker, WireClient(*broker.address) as client:
+        broker.create_topic("orders", 2)
+        answers = []
+        for member in ("1" * 22, "2" * 22):
+            joining = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id=member,
+                member_epoch=0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=["orders"],
+                topic_partitions=[],
+            )
+            find_coordinator(client, 0, "g")
+            answers.append(client.call(joining, 1))
+    assert [answer.error_code for answer in answers] == [0, 0]
+    assert [answer.heartbeat_interval_ms for answer in answers] == [interval_ms] * 2
+    # No pause before the second assignment: it is part of the second member's first answer.
+    assert answers[1].member_epoch > answers[0].member_epoch
 
 
 def test_settings_have_kafkas_names_with_underscores() -> None:
