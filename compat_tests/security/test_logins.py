@@ -288,16 +288,32 @@ def test_another_user_cannot_renew_a_session(short_sessions: Guarded) -> None:
         assert client.is_closed()
 
 
-def test_client_renews_its_session_by_itself(short_sessions: Guarded, topic: str) -> None:
-    """librdkafka logs in again; no record is lost, and no connection ends."""
-    create(short_sessions.address, topic)
+def test_client_renews_its_session_by_itself(broker_kind: str, tmp_path: Path, topic: str) -> None:
+    """librdkafka logs in again; no record is lost, and no connection ends.
+
+    It does so when a tenth of the session is left: a machine that stops for longer than that gets
+    longer sessions.
+    """
+    errors: list[Any] = []
+    for session_ms in (SESSION_MS, 4 * SESSION_MS, 10 * SESSION_MS):
+        lifetime = {"listener.name.login.plain.connections.max.reauth.ms": str(session_ms)}
+        with run_guarded(broker_kind, tmp_path / f"{session_ms}", lifetime) as guarded:
+            errors = errors_of_a_session(guarded, topic, session_ms / 1000)
+        if not errors:
+            break
+    assert errors == []
+
+
+def errors_of_a_session(broker: Guarded, topic: str, session_s: float) -> list[Any]:
+    """Write records for longer than a session lasts; return what the client reports."""
+    create(broker.address, topic)
     errors: list[Any] = []
     settings = login("alice", "alice-secret") | {"error_cb": errors.append}
-    client = Producer({"bootstrap.servers": short_sessions.login, **settings})
+    client = Producer({"bootstrap.servers": broker.login, **settings})
     for _ in range(11):
         deliver(client, [{"topic": topic, "value": b"x"}])
-        time.sleep(SESSION_MS / 1000 / 10)
-    assert errors == []
+        time.sleep(session_s / 10)
+    return errors
 
 
 @pytest.mark.long

@@ -113,12 +113,21 @@ def test_sessions_are_renewed_under_load(
 ) -> None:
     """Sessions end again and again while a client writes and reads: no error, no record is lost"""
     with loading_in_sessions(place, client, topic, unique("user"), tmp_path / "stop") as load:
-        first = load.connections()
-        time.sleep(3 * SESSION_S)
-        load.wait_for_more()
-        has_kept_one = bool(first & load.connections())
+        has_kept_one = keeps_a_connection(load)
+        if client in RENEWING and not has_kept_one:
+            # The machine may have stopped for the tenth of a session in which a client renews it.
+            eventually(lambda: keeps_a_connection(load), "a connection whose session is renewed")
+            has_kept_one = True
         check_nothing_lost(load.stop())
     assert has_kept_one == (client in RENEWING)
+
+
+def keeps_a_connection(load: Load) -> bool:
+    """Return whether a connection of the client outlives several sessions."""
+    first = load.connections()
+    time.sleep(3 * SESSION_S)
+    load.wait_for_more()
+    return bool(first & load.connections())
 
 
 @each_client

@@ -27,13 +27,14 @@ TLS = {
 """The listeners keep the names that all clusters of these tests have."""
 
 
-def make_cluster(directory: Path, *kinds: str) -> Cluster:
-    """Return nodes of these kinds, configured but not started."""
+def make_cluster(directory: Path, *kinds: str, **settings: str) -> Cluster:
+    """Return nodes of these kinds, configured but not started; `_` in a name stands for a dot."""
     trusted = write_trusted(directory)
     client = write_store(directory, "client")
     context = ssl.create_default_context(cafile=str(trusted))
     context.load_cert_chain(client.both)
-    new = Cluster(directory, {**REPLICATED, **TLS, "ssl.truststore.location": str(trusted)})
+    more = {name.replace("_", "."): value for name, value in settings.items()}
+    new = Cluster(directory, {**REPLICATED, **TLS, "ssl.truststore.location": str(trusted), **more})
     for node_id, kind in enumerate(kinds, 1):
         new.add(node_id, kind).tls = context
         write_store(directory, f"node-{node_id}")
@@ -66,7 +67,10 @@ def test_three_nodes_lose_nothing_when_each_is_killed(cluster: Cluster, topic: s
     settings = client_settings(cluster)
     admin = AdminClient(settings)
     admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(30)
-    producer = Producer({**settings, "acks": "all", "enable.idempotence": True})
+    # One request at a time: a batch behind one that a new leader refuses for now would begin a new
+    # session, in which librdkafka repeats what was stored without an answer (librdkafka #4953).
+    one = {"max.in.flight.requests.per.connection": 1}
+    producer = Producer({**settings, **one, "acks": "all", "enable.idempotence": True})
     acknowledged: list[bytes] = []
 
     def on_delivery(error: Any, message: Any) -> None:
@@ -102,7 +106,8 @@ def test_three_nodes_lose_nothing_when_each_is_killed(cluster: Cluster, topic: s
 
 
 def in_sync(admin: Any, topic: str) -> int:
-    return len(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].isrs)
+    partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    return len(partitions[0].isrs) if partitions else 0
 
 
 def read(settings: dict[str, Any], topic: str, count: int) -> list[bytes]:
@@ -135,7 +140,9 @@ def test_node_with_a_foreign_certificate_stays_outside(cluster: Cluster, tmp_pat
 
 
 def test_apache_kafka_and_kwire_reach_each_other(tmp_path: Path, topic: str) -> None:
-    cluster = make_cluster(tmp_path, "kwire", "kwire", "kafka")
+    # A node that a busy machine stops for seconds stays a leader.
+    sessions = {"broker_session_timeout_ms": "30000"}
+    cluster = make_cluster(tmp_path, "kwire", "kwire", "kafka", **sessions)
     try:
         cluster.start()
         settings = client_settings(cluster)

@@ -85,7 +85,7 @@ def test_new_certificate_serves_new_connections_and_ends_no_open_one(
         alter(tls_broker, str(next_store / "server.pem"))
         eventually(lambda: serial(tls_broker) != again, "the same file is read again")
         assert client.call(ApiVersionsRequest(), 0).error_code == 0
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert not errors
 
 

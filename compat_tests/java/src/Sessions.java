@@ -16,10 +16,12 @@ import org.apache.kafka.clients.producer.ProducerRecord;
  * {@code Sessions FILE}: a producer that is logged in over TLS, and sends record after record until
  * the file exists or a login fails. It reads its attempt (compat_tests/security/programs.py) from
  * standard input, and prints one JSON object: how many records were acknowledged, the errors of
- * others, and the totals of its connections and logins.
+ * others, and the totals of its connections and logins. Once it has renewed a session, there is a
+ * file with the name of {@code FILE} and ".renewed".
  */
 public final class Sessions {
     private static final Set<String> FAILURES = Set.of("failed-authentication-total", "failed-reauthentication-total");
+    private static final Set<String> RENEWALS = Set.of("successful-reauthentication-total");
     private static final Set<String> TOTALS = Set.of("connection-close-total", "successful-reauthentication-total");
 
     public static void main(String[] arguments) throws Exception {
@@ -33,7 +35,11 @@ public final class Sessions {
         ConcurrentLinkedQueue<String> errors = new ConcurrentLinkedQueue<>();
         KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings);
         try {
+            Path renewed = Path.of(arguments[0] + ".renewed");
             while (!Files.exists(Path.of(arguments[0])) && sum(producer, FAILURES) == 0) {
+                if (sum(producer, RENEWALS) > 0 && !Files.exists(renewed)) {
+                    Files.createFile(renewed);
+                }
                 producer.send(new ProducerRecord<>(attempt.get("topic").asText(), value), (sent, failed) -> {
                     if (failed == null) {
                         acknowledged.incrementAndGet();
