@@ -79,7 +79,9 @@ def test_every_file_of_a_directory(closed_node, jvm):
         ]
         assert complaints == [], option
     metadata = _dump(jvm, files["--cluster-metadata-decoder"], "--cluster-metadata-decoder")
-    assert metadata.count("SnapshotHeader") == metadata.count("SnapshotFooter") == 2
+    # A third one is there for a moment, before the oldest is removed.
+    count = sum(path.suffix == ".checkpoint" for path in files["--cluster-metadata-decoder"])
+    assert metadata.count("SnapshotHeader") == metadata.count("SnapshotFooter") == count >= 2
     assert "more-39" in metadata
     offsets = _dump(jvm, files["--offsets-decoder"], "--offsets-decoder")
     assert '"group":"members"' in offsets

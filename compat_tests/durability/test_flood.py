@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from compat_tests.confluent_kafka.clients import admin, consumer, create, deliver, poll, producer
 from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.wait import eventually
+from kwire.net.acceptor import REPORT_S
 
 DESCRIPTORS = 256
 PARTITIONS = 100
@@ -44,8 +46,9 @@ def test_flood_of_connections_leaves_served_clients_their_files(poor_broker, top
         reader.assign(beginning)
         eventually(lambda: poll(reader), "the reader is served")
         host, port = address.split(":")
+        began = time.monotonic()
         for _ in range(2 * DESCRIPTORS):
-            flood.enter_context(socket.create_connection((host, int(port)), 10))
+            flood.enter_context(socket.create_connection((host, int(port)), 30))
         pid = poor_broker.process.pid
         eventually(lambda: "accept paused" in _log(poor_broker), "accepting pauses")
         assert len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS
@@ -55,8 +58,9 @@ def test_flood_of_connections_leaves_served_clients_their_files(poor_broker, top
             _wait_read(reader, {(m.partition(), m.offset()) for m in delivered})
         lines = _log(poor_broker).splitlines()
         assert not [line for line in lines if "offline" in line or "ERROR" in line]
-        assert len([line for line in lines if "accept paused" in line]) < 5, "it does not spin"
-    eventually(lambda: topic in admin(address).list_topics(timeout=10).topics, "others come in")
+        pauses = [line for line in lines if "accept paused" in line]
+        assert len(pauses) <= 1 + (time.monotonic() - began) / REPORT_S, "it does not spin"
+    eventually(lambda: topic in admin(address).list_topics(timeout=60).topics, "others come in")
     create(address, f"{topic}-later", 4)
 
 

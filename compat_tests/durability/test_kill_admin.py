@@ -71,7 +71,7 @@ class Churn:
 def _is_certain(future, settled) -> bool:
     """Whether the change is certain: done now, or by an earlier attempt without an answer."""
     try:
-        future.result(5)
+        future.result(20)
     except KafkaException as error:
         return bool(error.args[0].code() == settled)
     except Exception:
@@ -96,10 +96,9 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
         finally:
             churn.stop.set()
             thread.join(60)
-        topics = view.topics(address)
+        topics = eventually(partial(led_topics, address), "leaders of all partitions")
         assert churn.created <= topics.keys(), churn.created - topics.keys()
         assert not churn.deleted & topics.keys()
-        assert all(led for _, _, led in topics.values())
         for name in churn.created | churn.deleted:  # Each can be used, or created again.
             if name not in churn.created:
                 assert churn._create(name)
@@ -107,6 +106,12 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
     assert check(running, address, topic, 2) > 0
     own_broker.restart()
     assert {name for name in view.topics(address) if name.startswith("churn")} >= churn.created
+
+
+def led_topics(address):
+    """Return the topics once each partition has a leader."""
+    topics = view.topics(address)
+    return topics if all(led for _, _, led in topics.values()) else None
 
 
 def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
@@ -123,7 +128,7 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
             own_broker.kill()
             own_broker.start()
         assert len(view.records(address, [(topic, 0)])[topic, 0]) == round + 1
-        eventually(lambda: _is_certain(client.delete_topics([topic])[topic], None), "a deletion")
+        _delete(client, topic)
         if round != 0:
             own_broker.kill()
             own_broker.start()
@@ -144,7 +149,7 @@ def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, gro
         for name in groups:
             _commit(client, name, [topic, other], 5)
     client = admin(address)
-    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], None), "a deletion")
+    _delete(client, topic)
     own_broker.kill()
     own_broker.start()
     create(address, topic, 1)
@@ -152,6 +157,12 @@ def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, gro
     assert all(offsets == {(other, 0): (5, "")} for offsets in offsets_by_group.values())
     own_broker.restart()
     assert view.committed_offsets(address, groups) == offsets_by_group
+
+
+def _delete(client, topic) -> None:
+    """Delete a topic; an attempt without an answer may have deleted it."""
+    gone = KafkaError.UNKNOWN_TOPIC_OR_PART
+    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], gone), "a deletion")
 
 
 def _commit(client, group, topics, offset) -> None:
