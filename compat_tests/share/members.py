@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -27,7 +28,7 @@ FetchPartition = FetchTopic.FetchPartition
 AcknowledgeTopic = ShareAcknowledgeRequest.AcknowledgeTopic
 AcknowledgePartition = AcknowledgeTopic.AcknowledgePartition
 Acknowledgements = Mapping[tuple[int, int], Sequence[int]]
-READY_S = 30.0
+READY_S = DEADLINE_SECONDS
 
 
 def connect(address: str) -> WireClient:
@@ -176,6 +177,15 @@ class ShareMember:
             self.epoch += 1
         rows = [row for topic in response.responses for row in topic.partitions]
         return rows[0] if rows else None
+
+    def receive(self, **fields: Any) -> Row:
+        """Fetch until there are records: the share partition may still be loading its state."""
+
+        def some() -> Row | None:
+            row = self.fetch(**fields)
+            return row if row is not None and row.acquired_records else None
+
+        return eventually(some, "records")
 
     def acknowledge(self, acknowledgements: Acknowledgements, *, version: int = 2) -> int:
         """Acknowledge offsets; return the error of the partition or of the request."""

@@ -16,7 +16,7 @@ BROKER_SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-PATIENCE_S = 30
+PATIENCE_S = 60
 LOCK_MS = 3000
 
 

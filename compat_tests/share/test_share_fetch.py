@@ -29,11 +29,11 @@ def test_limits_of_acquired_records(shares: Shared) -> None:
     shares.produce(b"0", b"1", b"2")
     shares.produce(b"3")
     shares.produce(b"4", b"5")
-    row = member.fetch(max_records=1)
+    row = member.receive(max_records=1)
     assert (ranges(row), values(row)) == ([(0, 2, 1)], [b"0", b"1", b"2"])
-    row = member.fetch(max_records=2, share_acquire_mode=1)
+    row = member.receive(max_records=2, share_acquire_mode=1)
     assert (ranges(row), values(row)) == ([(3, 4, 1)], [b"3", b"4", b"5"])
-    row = member.fetch(max_records=1, share_acquire_mode=1)
+    row = member.receive(max_records=1, share_acquire_mode=1)
     assert (ranges(row), values(row)) == ([(5, 5, 1)], [b"4", b"5"])
     started = time.monotonic()
     assert member.fetch(max_wait_ms=600) is None
@@ -44,17 +44,17 @@ def test_new_records_are_acquired_in_batches_of_the_requested_size(shares: Share
     member = shares.join()
     for _ in range(5):
         shares.produce(b"a", b"b")
-    row = member.fetch(batch_size=3)
+    row = member.receive(batch_size=3)
     assert ranges(row) == [(0, 3, 1), (4, 7, 1), (8, 9, 1)]
 
 
 def test_released_records_are_delivered_again_and_the_others_are_not(shares: Shared) -> None:
     member, other = shares.join(), shares.join()
     shares.produce(b"0", b"1", b"2", b"3")
-    assert deliveries(member.fetch()) == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert deliveries(member.receive()) == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert deliveries(other.fetch()) == []
     assert member.acknowledge({(0, 0): [RELEASE], (1, 1): [ACCEPT], (2, 2): [REJECT]}) == 0
-    assert deliveries(other.fetch()) == [(0, 2)]
+    assert deliveries(other.receive()) == [(0, 2)]
     assert deliveries(member.fetch()) == []
     assert member.acknowledge({(3, 3): [ACCEPT]}) == 0
     assert other.acknowledge({(0, 0): [ACCEPT]}) == 0
@@ -65,8 +65,8 @@ def test_acknowledgements_that_are_refused(shares: Shared) -> None:
     member, other = shares.join(), shares.join()
     shares.produce(b"0", b"1", b"2")
     shares.produce(b"3")
-    member.fetch(max_records=1)
-    other.fetch()
+    member.receive(max_records=1)
+    other.receive()
     invalid: list[Acknowledgements] = [
         {(2, 1): [ACCEPT]},
         {(0, 2): [ACCEPT, ACCEPT]},
@@ -112,8 +112,8 @@ def test_epochs_of_a_session(shares: Shared) -> None:
     assert member.error == InvalidShareSessionEpoch.code
     member.epoch = 1
     started = time.monotonic()
-    assert member.fetch(forgets=True, max_wait_ms=5000) is None
-    assert time.monotonic() - started < 4
+    assert member.fetch(forgets=True, max_wait_ms=25_000) is None
+    assert time.monotonic() - started < 20
     member.epoch = -1
     member.fetch()
     assert member.error == 0
@@ -124,41 +124,38 @@ def test_epochs_of_a_session(shares: Shared) -> None:
 def test_end_of_a_session_releases_records(shares: Shared) -> None:
     leaving, staying = shares.join(), shares.join()
     shares.produce(b"0", b"1")
-    assert deliveries(leaving.fetch()) == [(0, 1), (1, 1)]
+    assert deliveries(leaving.receive()) == [(0, 1), (1, 1)]
     assert deliveries(staying.fetch()) == []
     leaving.epoch = -1
     assert leaving.acknowledge({(0, 0): [ACCEPT]}) == 0
-    assert deliveries(staying.fetch()) == [(1, 2)]
+    assert deliveries(staying.receive()) == [(1, 2)]
 
 
 def test_lost_connection_releases_records(shares: Shared) -> None:
     lost, staying = shares.join(), shares.join()
     shares.produce(b"0", b"1")
-    assert deliveries(lost.fetch()) == [(0, 1), (1, 1)]
+    assert deliveries(lost.receive()) == [(0, 1), (1, 1)]
     assert deliveries(staying.fetch()) == []
     lost.close()
-    deadline = time.monotonic() + 10
-    while not (records := deliveries(staying.fetch(max_wait_ms=100))):
-        assert time.monotonic() < deadline
-    assert records == [(0, 2), (1, 2)]
+    assert deliveries(staying.receive(max_wait_ms=100)) == [(0, 2), (1, 2)]
 
 
 def test_member_that_waits_gets_records_that_another_releases(shares: Shared) -> None:
     holder, waiting = shares.join(), shares.join()
     shares.produce(b"0")
-    holder.fetch()
+    holder.receive()
     waiting.fetch(max_wait_ms=0)
-    waiting.client.sock.settimeout(20)
+    waiting.client.sock.settimeout(60)
     assert holder.acknowledge({(0, 0): [RELEASE]}) == 0
     started = time.monotonic()
-    assert deliveries(waiting.fetch(max_wait_ms=10_000)) == [(0, 2)]
-    assert time.monotonic() - started < 8
+    assert deliveries(waiting.fetch(max_wait_ms=30_000)) == [(0, 2)]
+    assert time.monotonic() - started < 25
 
 
 def test_renewal_needs_a_request_that_fetches_nothing(shares: Shared) -> None:
     member = shares.join()
     shares.produce(b"0")
-    member.fetch()
+    member.receive()
     renewal = {(0, 0): [RENEW]}
     member.fetch(acknowledge=renewal, is_renew_ack=True)
     assert member.error == InvalidRequest.code
@@ -185,9 +182,7 @@ def test_records_that_fail_often_are_delivered_in_smaller_parts(shares: Shared) 
     shares.produce(*(b"%d" % n for n in range(8)))
     sizes: list[tuple[int, int]] = []
     while len(sizes) < 12:
-        records = deliveries(member.fetch())
-        if not records:
-            break
+        records = deliveries(member.receive())
         sizes.append((len(records), records[0][1]))
         first, last = records[0][0], records[-1][0]
         assert member.acknowledge({(first, last): [RELEASE]}) == 0
@@ -201,9 +196,9 @@ def test_limit_of_records_in_flight(shares: Shared) -> None:
     member = shares.join()
     for _ in range(12):
         shares.produce(*[b"x"] * 10)
-    assert ranges(member.fetch()) == [(0, 99, 1)]
+    assert ranges(member.receive()) == [(0, 99, 1)]
     assert member.fetch(max_wait_ms=100) is None
     assert member.acknowledge({(90, 99): [ACCEPT]}) == 0
     assert member.fetch(max_wait_ms=100) is None
     assert member.acknowledge({(0, 14): [ACCEPT]}) == 0
-    assert ranges(member.fetch()) == [(100, 119, 1)]
+    assert ranges(member.receive()) == [(100, 119, 1)]

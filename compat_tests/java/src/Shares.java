@@ -128,7 +128,9 @@ public final class Shares {
                 KafkaShareConsumer<String, String> two = consumer(limit)) {
             long deadline = System.currentTimeMillis() + PATIENCE_MS;
             while (first.size() + second.size() < count && System.currentTimeMillis() < deadline) {
-                one.poll(Duration.ofMillis(100)).forEach(record -> first.add(shown(record)));
+                if (!second.isEmpty() || first.size() < count / 2) {  // The second may join late.
+                    one.poll(Duration.ofMillis(100)).forEach(record -> first.add(shown(record)));
+                }
                 two.poll(Duration.ofMillis(100)).forEach(record -> second.add(shown(record)));
             }
         }
