@@ -13,11 +13,12 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
-from compat_tests.confluent_kafka.clients import consumer, create, producer
+from compat_tests.confluent_kafka.clients import consumer, create, deliver, producer
 from compat_tests.faults.servers import Faulty, serving
 from compat_tests.harness.wait import collect, eventually
 
 TOOLS = "org.apache.kafka.tools"
+POLL_MS = 10_000
 
 
 @pytest.fixture
@@ -53,13 +54,14 @@ def test_one_partition_fails_and_the_others_do_not_wait(faulty: Faulty, topic: s
     create(faulty.address, topic, 2)
     fault = {"action": "fail", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER"}
     faulty.call("add-fault", **fault, topic=topic, partition=1, times=3)
-    client = KafkaProducer(bootstrap_servers=faulty.address, retries=10, linger_ms=50)
+    # Both records go with one request, when flush() is called.
+    client = KafkaProducer(bootstrap_servers=faulty.address, retries=10, linger_ms=30_000)
     finished: list[int] = []
     for partition in (1, 0):
         client.send(topic, b"value", partition=partition).add_callback(
             lambda data: finished.append(data.partition)
         )
-    client.flush(30)
+    client.flush(60)
     client.close()
     assert finished == [0, 1]
     faulty.call("check-faults")
@@ -96,24 +98,29 @@ def test_a_member_rejoins_after_an_error_of_its_heartbeat(
         group_id=group,
         client_id=group,
         heartbeat_interval_ms=200,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
     )
     eventually(lambda: client.partitions_for_topic(topic), "the topic")
     client.subscribe([topic])
     # kafka-python 3.0 never heartbeats again when a poll's time ends between a SyncGroup and its
-    # answer, so polls must be long enough for both on a busy machine.
-    eventually(lambda: client.poll(2000) or client.assignment(), "an assignment")
+    # answer, so polls must be long enough for both on a busy machine. Each assignment brings a
+    # record, because none is committed, and that ends the poll.
+    deliver(producer(faulty.address), [{"topic": topic, "value": b"x"}])
+    eventually(lambda: client.poll(POLL_MS), "a record of the first assignment")
 
     faulty.call(
         "add-fault", action="fail", api="Heartbeat", error="REBALANCE_IN_PROGRESS", group=group
     )
 
     def has_rejoined() -> bool:
+        client.poll(POLL_MS)
         (fault,) = faulty.call("list-faults")["faults"]
         requests = faulty.call("list-requests", client_id=group)["requests"]
         apis = [each["api"] for each in requests]
         return bool(fault["happened"]) and "SyncGroup" in apis[apis.index("Heartbeat") :]
 
-    eventually(lambda: client.poll(2000) or has_rejoined(), "another generation")
+    eventually(has_rejoined, "another generation")
     faulty.call("check-faults")
     client.close()
 

@@ -73,7 +73,7 @@ def test_kafka_python_sends_the_newest_version_of_the_release(
     received: list[bytes] = []
 
     def read() -> bool:
-        batches = reader.poll(2000)
+        batches = reader.poll(10_000)
         received.extend(record.value for records in batches.values() for record in records)
         return bool(received)
 

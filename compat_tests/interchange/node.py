@@ -44,6 +44,7 @@ def complaints(node: Broker) -> list[str]:
         "NetworkClient that has already been closed",
         "[ControllerApis nodeId=1] Unexpected error handling request",
         "NotControllerException: The active controller appears to be node 1",
+        "errors.TimeoutException: ",
     )
     return [
         line

@@ -8,6 +8,7 @@ from typing import Any
 
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.wait import eventually
+from compat_tests.interchange import view
 from compat_tests.interchange.node import complaints, hand_over, prepare
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.metadata import MetadataRequest
@@ -78,8 +79,11 @@ def check_fences(client: WireClient, of: SharePartition) -> None:
 
 def print_records(jvm, address: str) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
     """Return kind, snapshot epoch, start and batches of each record, as Apache's tool prints it."""
-    arguments = ("--topic", "__share_group_state", "--from-beginning", "--timeout-ms", "5000")
-    ran = jvm.tool(CONSUMER, "--bootstrap-server", address, *arguments, "--formatter", FORMATTER)
+    place = ("__share_group_state", 0)
+    count = view.offsets(address, [place])["end"][place]
+    limits = ("--max-messages", str(count), "--timeout-ms", "60000")
+    arguments = ("--topic", place[0], "--from-beginning", *limits, "--formatter", FORMATTER)
+    ran = jvm.tool(CONSUMER, "--bootstrap-server", address, *arguments)
     return [
         (
             line["key"]["type"],

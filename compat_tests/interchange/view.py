@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka._model import TopicCollection
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-from compat_tests.confluent_kafka.clients import admin
+from compat_tests.confluent_kafka.clients import admin, is_end
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.testing.wire import WireClient
@@ -104,9 +104,10 @@ def records(
                 if partition is None:
                     continue  # An error of no partition, such as a lost connection.
                 place = str(message.topic()), partition
-                if message.error() is not None:
+                if is_end(message):
                     todo.discard(place)
-                    continue
+                if message.error() is not None:
+                    continue  # The client goes on after a passing error.
                 value, headers = message.value(), message.headers()
                 records_by_place[place].append(
                     (message.offset(), message.key(), value, headers, message.timestamp())
