@@ -109,7 +109,8 @@ def test_static_membership(broker, topic, group):
         await create(broker.address, topic, 4)
 
         def static(name):
-            return consumer(broker.address, topic, group_id=group, group_instance_id=name)
+            settings = {"group_instance_id": name, "session_timeout_ms": 45_000}
+            return consumer(broker.address, topic, group_id=group, **settings)
 
         async with static("one") as first:
             async with static("two") as second:

@@ -307,7 +307,8 @@ def test_transactions(tool, broker, topic, unique):
     """
     name = unique("txn")
     create(broker.address, topic)
-    client = Producer({"bootstrap.servers": broker.address, "transactional.id": name})
+    limit = {"transaction.timeout.ms": 600_000}  # All of these tools run before it ends.
+    client = Producer({"bootstrap.servers": broker.address, "transactional.id": name, **limit})
     client.init_transactions(30)
     client.begin_transaction()
     client.produce(topic, b"open", partition=0)

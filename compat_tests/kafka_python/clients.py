@@ -18,6 +18,7 @@ def producer(address: str, **settings: Any) -> Iterator[Any]:
     client = KafkaProducer(bootstrap_servers=address, **settings)
     try:
         yield client
+        client.flush(60)  # What is not sent when a client closes may be lost.
     finally:
         client.close(timeout=10)
 
@@ -75,7 +76,8 @@ class Member:
     Its polls are long. kafka-python 3.0.12 loses an assignment that arrives between two polls, and
     the leader that rejoins because of new partitions never comes back from that: its next poll
     finds no reason to rejoin any more (`need_rejoin` compares metadata that the assignment has
-    just replaced), so that it neither takes its assignment nor sends heartbeats again.
+    just replaced), so that it neither takes its assignment nor sends heartbeats again. So a member
+    is told to rejoin if a poll has ended in the middle of that, as on a machine that stops.
     """
 
     def __init__(self, client: Any, poll_ms: int = 1000) -> None:
@@ -114,6 +116,8 @@ class Member:
                 continue
             try:
                 self.records.extend(poll(self.client, self._poll_ms))
+                if self.client._coordinator.rejoining:
+                    self.client._coordinator.request_rejoin()
                 while not self._calls.empty():
                     self._answers.put(self._calls.get()(self.client))
             except Exception as error:

@@ -16,7 +16,7 @@ from compat_tests.java_old.jars import classpath, jars, java
 VERSION = "4.3.1"
 SOURCES = Path(__file__).resolve().parent / "src"
 WORDS = 12
-SECONDS = 180
+SECONDS = 360
 """The time for all results; an application that was killed leaves a transaction open for 20 s."""
 
 

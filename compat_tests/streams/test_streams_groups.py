@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.confluent_kafka.clients import create
+from compat_tests.harness.wait import eventually
 from compat_tests.streams.application import Input, Instance, Output
 from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.testing.wire import WireClient
@@ -61,7 +62,10 @@ def test_totals_are_exact_when_an_instance_is_killed_and_the_broker_restarts(
         instance.start()
     records.write(RECORDS)
     results.wait_count(RECORDS, instances)
-    assert kind_of(own_broker.address, instances[0].application) == ("streams", "Stable")
+    eventually(
+        lambda: kind_of(own_broker.address, instances[0].application) == ("streams", "Stable"),
+        lambda: str(kind_of(own_broker.address, instances[0].application)),
+    )
 
     instances[0].kill()  # Its tasks move to the other instance once its session has expired.
     records.write(RECORDS)
