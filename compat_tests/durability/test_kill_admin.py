@@ -68,10 +68,10 @@ class Churn:
         return _is_certain(client.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
-def _is_certain(future, settled) -> bool:
+def _is_certain(future, settled, seconds=5) -> bool:
     """Whether the change is certain: done now, or by an earlier attempt without an answer."""
     try:
-        future.result(20)
+        future.result(seconds)
     except KafkaException as error:
         return bool(error.args[0].code() == settled)
     except Exception:
@@ -101,7 +101,7 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
         assert not churn.deleted & topics.keys()
         for name in churn.created | churn.deleted:  # Each can be used, or created again.
             if name not in churn.created:
-                assert churn._create(name)
+                eventually(partial(churn._create, name), f"{name} is created again")
             deliver(producer(address), [{"topic": name, "value": b"1", "partition": 2}])
     assert check(running, address, topic, 2) > 0
     own_broker.restart()
@@ -162,7 +162,7 @@ def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, gro
 def _delete(client, topic) -> None:
     """Delete a topic; an attempt without an answer may have deleted it."""
     gone = KafkaError.UNKNOWN_TOPIC_OR_PART
-    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], gone), "a deletion")
+    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], gone, 20), "a deletion")
 
 
 def _commit(client, group, topics, offset) -> None:
