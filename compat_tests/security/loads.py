@@ -108,7 +108,11 @@ class LoadOfKafkaPython(InPython):
 
     def run(self, attempt: Attempt, login: Login, stop: Stop, report: Report) -> None:
         settings = KafkaPython().settings(login)
-        limits = {"request_timeout_ms": 10_000, "delivery_timeout_ms": 20_000}
+        limits = {
+            "request_timeout_ms": 10_000,
+            "delivery_timeout_ms": 20_000,
+            "max_block_ms": 20_000,
+        }
         address, topic = attempt["address"], attempt["topic"]
 
         def send(value: str) -> None:
