@@ -161,8 +161,8 @@ def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, gro
 
 def _delete(client, topic) -> None:
     """Delete a topic; an attempt without an answer may have deleted it."""
-    gone = KafkaError.UNKNOWN_TOPIC_OR_PART
-    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], gone, 20), "a deletion")
+    settled = KafkaError.UNKNOWN_TOPIC_OR_PART
+    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], settled, 20), "a deletion")
 
 
 def _commit(client, group, topics, offset) -> None:

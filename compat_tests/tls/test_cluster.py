@@ -69,8 +69,8 @@ def test_three_nodes_lose_nothing_when_each_is_killed(cluster: Cluster, topic: s
     admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(30)
     # One request at a time: a batch behind one that a new leader refuses for now would begin a new
     # session, in which librdkafka repeats what was stored without an answer (librdkafka #4953).
-    one = {"max.in.flight.requests.per.connection": 1}
-    producer = Producer({**settings, **one, "acks": "all", "enable.idempotence": True})
+    in_turn = {"max.in.flight.requests.per.connection": 1}
+    producer = Producer({**settings, **in_turn, "acks": "all", "enable.idempotence": True})
     acknowledged: list[bytes] = []
 
     def on_delivery(error: Any, message: Any) -> None:
