@@ -20,7 +20,7 @@ import attrs
 
 from compat_tests.harness.broker import ROOT, kafka
 from compat_tests.harness.ports import new_ports
-from compat_tests.harness.wait import eventually
+from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
 from kwire import cli
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
@@ -30,7 +30,7 @@ from kwire.types import METADATA_TOPIC
 
 COMBINED, BROKER, CONTROLLER = "broker,controller", "broker", "controller"
 LOOPBACK = "127.0.0.1"
-STOP_SECONDS = 60
+STOP_SECONDS = 120
 FEATURES = ("transaction", "share", "streams")
 """The features that are off where Apache's nodes format their directories."""
 ELR = "eligible.leader.replicas"
@@ -310,7 +310,7 @@ class Cluster:
             node.launch()
         self.wait_complete()
 
-    def wait_complete(self, seconds: float = 90) -> None:
+    def wait_complete(self, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait until every living broker sees exactly the living brokers."""
         living = {node.id for node in self.living}
 

@@ -68,6 +68,7 @@ def test_producers_go_on_while_the_level_changes(jvm, cluster, topic, unique):
     """A producer with an open transaction ends it at another level, and begins the next one."""
     create(cluster.bootstrap, topic)
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": unique("txn")}
+    settings["transaction.timeout.ms"] = "600000"
     client = Producer(settings)
     client.init_transactions(60)
     expected = []

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 180.0
 
 T = TypeVar("T")
 

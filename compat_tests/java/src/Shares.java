@@ -203,7 +203,7 @@ public final class Shares {
         Set<Long> accepted = new HashSet<>();
         Set<Long> undecided = new HashSet<>();
         List<Object> deliveredAgain = new ArrayList<>();
-        long deadline = System.currentTimeMillis() + 2 * PATIENCE_MS;
+        long deadline = System.currentTimeMillis() + 3 * PATIENCE_MS;
         boolean isOver = false;
         while (!isOver) {
             KafkaShareConsumer<String, String> consumer = consumer(
