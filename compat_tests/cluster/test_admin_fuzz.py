@@ -17,6 +17,7 @@ import attrs
 from compat_tests.cluster.admin_requests import NODES, SHARED, Source
 from compat_tests.cluster.envelopes import HOST, PRINCIPAL
 from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.topics import creation, wait_known
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from kwire.codec.frame import read_response, request_frame
@@ -36,6 +37,7 @@ BY_BROKERS_ONLY = {48}
 ALTER_CONFIGS = 33
 """AlterConfigs; Kafka's brokers do not answer it if no resource is left to forward."""
 TOPIC, CLUSTER = 2, 4
+LAST = "last"
 
 
 @attrs.define(eq=False)
@@ -50,7 +52,7 @@ class Client:
 
     def call(self, port: int, request: Any, version: int) -> Any:
         if port not in self.connections:
-            self.connections[port] = WireClient("127.0.0.1", port, timeout_s=40)
+            self.connections[port] = WireClient("127.0.0.1", port, timeout_s=90)
         return self.connections[port].call(request, version)
 
     def step(self) -> None:
@@ -129,13 +131,17 @@ def test_nodes_agree_after_random_requests(make: Callable[..., Cluster], broker_
     cluster.start()
     source = Source(Random(SEED), epochs=[0, 5, 7], cluster_id=kafka.CLUSTER_ID)
     served = {key: n for key, n in SHARED.items() if broker_kind == "kwire" or key != ALTER_CONFIGS}
-    client = Client(cluster, source, served)
+    load = Client(cluster, source, served)
     for number in range(REQUESTS):
-        client.step()
+        load.step()
         if number % 5 == 0:
-            client.look()
+            load.look()
+    with cluster.brokers[0].client() as client:  # Nodes that have this have all that was before it.
+        (result,) = client.call(creation(LAST, partitions=1), 7).topics
+    assert result.error_code == 0, result.error_message
+    wait_known(cluster, LAST)
     before = wait_same_metadata(cluster)
-    assert before[0], "no topic was created"
+    assert len(before[0]) > 1, "no topic was created"
     for node in cluster.brokers:
         node.kill()
     for node in cluster.brokers:
