@@ -15,6 +15,7 @@ from compat_tests.cluster.tools import (
     by_controller,
     directory_id,
     error,
+    is_removed,
     remove,
     replicas,
     replication,
@@ -29,7 +30,7 @@ from kwire.types import uuid_bytes
 @pytest.fixture
 def three(make):
     """A cluster of three initial controllers with long time-outs."""
-    cluster = make(3, dynamic=True, controller_quorum_fetch_timeout_ms="10000")
+    cluster = make(3, dynamic=True, controller_quorum_fetch_timeout_ms="20000")
     cluster.start_with_initial_controllers()
     return cluster
 
@@ -131,7 +132,7 @@ def test_one_change_at_a_time(jvm, three, broker_kind):
         controller.process.send_signal(signal.SIGCONT)
     eventually(lambda: replication(jvm, cluster).get(4) in ("Follower", "Leader"), "it joined")
     eventually(  # The new voter is shown before its record is committed.
-        lambda: remove(jvm, by_broker(cluster), paused[0].id, lost).code == 0, "the next change"
+        lambda: is_removed(jvm, by_broker(cluster), paused[0].id, lost), "the next change"
     )
 
 
@@ -139,7 +140,7 @@ def append_voter(active: Node, node: Node) -> int:
     """Add a voter; return the error code once it is in the leader's log, committed or not."""
     request = AddRaftVoterRequest(
         cluster_id=None,
-        timeout_ms=5000,
+        timeout_ms=30_000,
         voter_id=node.id,
         voter_directory_id=uuid_bytes(directory_id(node)),
         listeners=[
@@ -149,5 +150,5 @@ def append_voter(active: Node, node: Node) -> int:
         ],
         ack_when_committed=False,
     )
-    with WireClient("127.0.0.1", active.controller_port, timeout_s=30.0) as client:
+    with WireClient("127.0.0.1", active.controller_port, timeout_s=60.0) as client:
         return client.call(request, 1).error_code

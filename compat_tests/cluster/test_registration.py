@@ -21,7 +21,7 @@ ID, DUPLICATE_BROKER_REGISTRATION = 77, 101
 
 @pytest.fixture
 def controller(make: Callable[..., Cluster]) -> Iterator[WireClient]:
-    cluster = make(1)
+    cluster = make(1, broker_session_timeout_ms="60000")  # No session ends during a test.
     cluster.start()
     with WireClient("127.0.0.1", cluster.nodes[1].controller_port) as client:
         yield client
