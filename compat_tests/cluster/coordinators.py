@@ -5,6 +5,7 @@ from __future__ import annotations
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.testing.wire import Closed
 
 
 def coordinator(cluster: Cluster, name: str, kind: int = 1) -> Node:
@@ -12,8 +13,11 @@ def coordinator(cluster: Cluster, name: str, kind: int = 1) -> Node:
 
     def find() -> int | None:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-        with cluster.living[0].client() as client:
-            (answer,) = client.call(request, 6).coordinators
+        try:
+            with cluster.living[0].client() as client:
+                (answer,) = client.call(request, 6).coordinators
+        except (OSError, Closed):
+            return None  # It has just been started.
         return None if answer.error_code else answer.node_id
 
     node_id = eventually(find, lambda: f"a coordinator: {cluster.tails()}")

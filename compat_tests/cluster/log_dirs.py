@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.harness.wait import eventually
 from kwire.codec.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from kwire.codec.messages.describe_configs import DescribeConfigsRequest
 from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.resource_types import BROKER
@@ -68,7 +70,7 @@ def futures(node: Node, topic: str) -> list[Path]:
 
 
 def limit_moves(cluster: Cluster, bytes_per_second: int) -> None:
-    """Set the rate of the moves on every broker, for all of them together."""
+    """Set the rate of the moves on every broker, for all of them together, and wait for it."""
     shape = IncrementalAlterConfigsRequest.AlterConfigsResource
     setting = shape.AlterableConfig(name=LIMIT, config_operation=SET, value=str(bytes_per_second))
     for node in cluster.brokers:
@@ -77,3 +79,16 @@ def limit_moves(cluster: Cluster, bytes_per_second: int) -> None:
         with node.client() as client:
             (answer,) = client.call(request, 1).responses
         assert answer.error_code == 0, answer.error_message
+    for node in cluster.brokers:
+        eventually(lambda: limit_at(node) == bytes_per_second, f"the limit of {node.id}")  # noqa: B023
+
+
+def limit_at(node: Node) -> int | None:
+    """Return the rate of the moves that a broker applies; None without one."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER, resource_name=str(node.id), configuration_keys=[LIMIT]
+    )
+    with node.client() as client:
+        (answer,) = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
+    values = [config.value for config in answer.configs if config.name == LIMIT]
+    return int(values[0]) if values and values[0] is not None else None

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.cluster.tools import REASSIGN, by_broker
-from compat_tests.cluster.topics import describe
+from compat_tests.cluster.topics import describe_at
 from compat_tests.harness.jvm import Jvm, Ran
 from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
 from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kwire.testing.wire import Closed
 
 
 def reassign(cluster: Cluster, topic: str, brokers: Sequence[int] | None, index: int = 0) -> int:
@@ -43,15 +44,24 @@ def reassignments(cluster: Cluster) -> dict[tuple[str, int], tuple[set[int], set
 
 
 def is_moved(cluster: Cluster, topic: str, *brokers: int) -> bool:
-    """Whether partition 0 has exactly these replicas, all in sync, and no reassignment goes on."""
-    partition = describe(cluster, topic)
-    return (
-        partition is not None
-        and list(partition.replica_nodes) == list(brokers)
-        and set(partition.isr_nodes) == set(brokers)
-        and partition.leader_id in brokers
-        and not reassignments(cluster)
-    )
+    """Whether partition 0 has exactly these replicas, all in sync, and no reassignment goes on.
+
+    Every living broker must know it, because a tool may ask any of them.
+    """
+
+    def is_moved_at(node: Node) -> bool:
+        try:
+            partition = describe_at(node, topic)
+        except (OSError, Closed):
+            return False
+        return (
+            partition is not None
+            and list(partition.replica_nodes) == list(brokers)
+            and set(partition.isr_nodes) == set(brokers)
+            and partition.leader_id in brokers
+        )
+
+    return all(is_moved_at(node) for node in cluster.living) and not reassignments(cluster)
 
 
 def directories(node: Node, topic: str, index: int = 0) -> list[str]:

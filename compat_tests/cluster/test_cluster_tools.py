@@ -21,13 +21,14 @@ from compat_tests.cluster.tools import (
     by_broker,
     by_controller,
 )
+from compat_tests.cluster.topics import wait_known
 from compat_tests.harness.jvm import Jvm, Ran
 from compat_tests.harness.wait import eventually
 
 
 @pytest.fixture
 def three(make: Callable[..., Cluster]) -> Cluster:
-    cluster = make(3, broker_session_timeout_ms="3000", broker_heartbeat_interval_ms="500")
+    cluster = make(3, broker_session_timeout_ms="9000", broker_heartbeat_interval_ms="500")
     cluster.start()
     return cluster
 
@@ -46,26 +47,38 @@ def partitions(jvm, cluster: Cluster, topic: str) -> dict[int, tuple[str, str]]:
     return {int(number): (leader, replicas) for number, leader, replicas in rows}
 
 
+def create(jvm, cluster: Cluster, topic: str) -> None:
+    """Create a topic with a partition on each of three brokers, and wait until all know it."""
+    arguments = ("--create", "--topic", topic, "--replica-assignment", "1,2,3")
+    jvm.tool(TOPICS, *by_broker(cluster), *arguments).ok()
+    wait_known(cluster, topic)
+
+
 def test_endpoints_fencing_and_unregistering(jvm, three):
     cluster, how = three, by_broker(three)
     brokers = {n.id: (str(n.port), "unfenced broker") for n in cluster.brokers}
     assert endpoints(jvm, how) == brokers
     active = cluster.active()
     controllers = {n.id: (str(n.controller_port), "controller") for n in cluster.controllers}
-    assert endpoints(jvm, by_controller(active)) == controllers
+    eventually(lambda: endpoints(jvm, by_controller(active)) == controllers, "all have registered")
     wrong = jvm.tool(CLUSTER, "list-endpoints", *by_controller(active), "--include-fenced-brokers")
     assert wrong.code == 1
     unknown = jvm.tool(CLUSTER, "unregister", *how, "--id", "9")
     assert "BrokerIdNotRegisteredException" in unknown.out + unknown.err
-    jvm.tool(TOPICS, *how, "--create", "--topic", "spread", "--replica-assignment", "1,2,3")
+    create(jvm, cluster, "spread")
     dead = next(node for node in cluster.brokers if node is not active)
     dead.kill()
     living = {key: value for key, value in brokers.items() if key != dead.id}
     how = by_broker(cluster)
     eventually(lambda: endpoints(jvm, how) == living, "the dead one is fenced")
-    fenced = endpoints(jvm, how, "--include-fenced-brokers")
-    assert fenced == {**living, dead.id: (str(dead.port), "fenced broker")}
-    assert partitions(jvm, cluster, "spread")[dead.id - 1] == ("none", str(dead.id))
+    fenced = {**living, dead.id: (str(dead.port), "fenced broker")}
+    eventually(  # The tool may ask the other broker this time.
+        lambda: endpoints(jvm, how, "--include-fenced-brokers") == fenced, "it is listed as fenced"
+    )
+    eventually(
+        lambda: partitions(jvm, cluster, "spread").get(dead.id - 1) == ("none", str(dead.id)),
+        "its partition has no leader",
+    )
     ran = jvm.tool(ELECTION, *how, "--election-type", "preferred", "--all-topic-partitions")
     assert "PreferredLeaderNotAvailableException" in ran.out
     assert f"spread-{dead.id - 1}" in ran.out
@@ -81,7 +94,7 @@ def test_endpoints_fencing_and_unregistering(jvm, three):
 
 def test_topics(jvm, three):
     cluster, how = three, by_broker(three)
-    jvm.tool(TOPICS, *how, "--create", "--topic", "named", "--replica-assignment", "1,2,3")
+    create(jvm, cluster, "named")
     named = {0: ("1", "1"), 1: ("2", "2"), 2: ("3", "3")}
     assert eventually(lambda: partitions(jvm, cluster, "named"), "it is there") == named
     more = ("--partitions", "4", "--replica-assignment", "1,2,3,2")
@@ -120,7 +133,10 @@ def test_configs(jvm: Jvm, three: Cluster) -> None:
     direct = by_controller(three.active())
     jvm.tool(CONFIGS, *direct, "--alter", *default, "--add-config", "log.retention.ms=77").ok()
     eventually(lambda: "log.retention.ms=77" in settings_of(*default), "by the controller")
-    assert "log.retention.ms=77" in jvm.tool(CONFIGS, *direct, "--describe", *default).ok()
+    eventually(
+        lambda: "log.retention.ms=77" in jvm.tool(CONFIGS, *direct, "--describe", *default).ok(),
+        "at the controllers",
+    )
     for entity, change in ((second, "node.id=4"), (default, "log.retention.ms=many")):
         assert jvm.tool(CONFIGS, *how, "--alter", *entity, "--add-config", change).code == 1
     jvm.tool(CONFIGS, *how, "--alter", *second, "--delete-config", "log.cleaner.threads").ok()
@@ -141,7 +157,7 @@ def test_settings_of_a_controller(
         return jvm.tool(CONFIGS, *how, "--alter", *entity, "--add-config", "max.connections=99")
 
     alter(1).ok()
-    alter(3000).ok()
+    eventually(lambda: alter(3000).code == 0, "the controller has registered")
     unknown = alter(9)
     assert unknown.code == 1
     assert "No node with id 9 found." in unknown.out + unknown.err
@@ -158,7 +174,7 @@ def test_settings_of_a_controller(
 
 def test_log_dirs_and_versions(jvm, three):
     how = by_broker(three)
-    jvm.tool(TOPICS, *how, "--create", "--topic", "spread", "--replica-assignment", "1,2,3")
+    create(jvm, three, "spread")
 
     def partitions_by_broker() -> dict[int, list[str]]:
         output = jvm.tool(LOG_DIRS, *how, "--describe", "--topic-list", "spread").ok()
@@ -182,7 +198,7 @@ def test_log_dirs_and_versions(jvm, three):
 def test_reassigning(jvm, three, tmp_path: Path):
     """Invalid reassignments are refused; one to the present replicas completes at once."""
     how = by_broker(three)
-    jvm.tool(TOPICS, *how, "--create", "--topic", "named", "--replica-assignment", "1,2,3")
+    create(jvm, three, "named")
 
     def reassign(topic: str, replicas: list[int], *how_far: str):
         plan = tmp_path / "plan.json"

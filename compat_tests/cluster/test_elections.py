@@ -13,7 +13,6 @@ import pytest
 from compat_tests.cluster.nodes import ELR, FEATURES, Cluster, Node, stop_in_order
 from compat_tests.cluster.tools import ELECTION, TOPICS, by_broker
 from compat_tests.cluster.topics import (
-    describe,
     isr,
     leader,
     produce,
@@ -21,6 +20,8 @@ from compat_tests.cluster.topics import (
     read,
     segments,
     wait_isr,
+    wait_known,
+    wait_leaderless,
 )
 from compat_tests.harness.wait import eventually
 from kwire.log.inspection.dump import dump
@@ -54,6 +55,7 @@ def create(jvm, cluster: Cluster, topic: str, replicas: str, **settings: str) ->
     jvm.tool(
         TOPICS, *how, "--create", "--topic", topic, "--replica-assignment", replicas, *more
     ).ok()
+    wait_known(cluster, topic)
     members = {int(node) for node in replicas.split(":")}
     eventually(lambda: isr(cluster, topic) == members, lambda: f"all in sync: {cluster.tails()}")
 
@@ -86,9 +88,8 @@ def test_unclean_leader_is_elected_only_where_it_is_allowed(jvm, cluster: Cluste
     first.kill()
     second.launch()
     assert leader(cluster, "risky", other_than=first.id).id == second.id
-    assert isr(cluster, "risky") == {second.id}
-    eventually(lambda: describe(cluster, "safe").leader_id == -1, "no leader")
-    assert isr(cluster, "safe") == {first.id}
+    wait_isr(cluster, "risky", {second.id})
+    wait_leaderless(cluster, "safe", {first.id})
     assert produce(producer(cluster), "risky", range(100, 110)) == list(range(100, 110))
     assert read(cluster, "risky", 20) == [*range(10), *range(100, 110)]
     first.launch()
@@ -112,14 +113,13 @@ def test_operator_can_elect_an_unclean_leader(jvm, cluster: Cluster) -> None:
     assert produce(producer(cluster), "safe", range(10)) == list(range(10))
     first.kill()
     second.launch()
-    eventually(lambda: describe(cluster, "safe") is not None, "a broker answers")
     cluster.wait_complete()
-    eventually(lambda: describe(cluster, "safe").leader_id == -1, "no leader")
+    wait_leaderless(cluster, "safe", {first.id})
     how = ("--election-type", "unclean", "--topic", "safe", "--partition", "0")
     ran = jvm.tool(ELECTION, *by_broker(cluster), *how)
     assert "Successfully completed leader election (UNCLEAN)" in ran.ok()
     assert leader(cluster, "safe", other_than=first.id).id == second.id
-    assert isr(cluster, "safe") == {second.id}
+    wait_isr(cluster, "safe", {second.id})
 
 
 def eligible(jvm, cluster: Cluster, topic: str) -> tuple[str, str]:
@@ -139,20 +139,19 @@ def test_last_replica_that_lost_its_tail_erases_nothing(jvm, cluster_with_elr: C
     assert eligible(jvm, cluster, "t") == ("", "")
     stop_in_order(clean)
     eventually(lambda: isr(cluster, "t") == {last.id}, "an ISR of one")
-    assert eligible(jvm, cluster, "t") == (str(clean.id), "")
+    eventually(lambda: eligible(jvm, cluster, "t") == (str(clean.id), ""), "an eligible replica")
     last.kill()
     for path in (last.directory / "data" / "t-0").glob("*.log"):
         path.write_bytes(b"")  # What a loss of power may do to records that were not flushed.
     last.launch()
     cluster.wait_complete()
-    eventually(lambda: describe(cluster, "t").leader_id == -1, "no leader")
-    assert isr(cluster, "t") == set()
+    wait_leaderless(cluster, "t", ())
     clean.launch()
     cluster.wait_complete()
     assert leader(cluster, "t").id == clean.id
     assert read(cluster, "t", 100) == list(range(100))
     wait_isr(cluster, "t", {1, 2})
-    assert eligible(jvm, cluster, "t") == ("", "")
+    eventually(lambda: eligible(jvm, cluster, "t") == ("", ""), "no replica is listed as eligible")
     eventually(
         lambda: segments(last, "t") == segments(clean, "t"),
         "equal replicas",

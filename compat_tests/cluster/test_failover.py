@@ -188,6 +188,8 @@ def test_active_controller_stops_in_order(cluster, capsys):
     with Load(cluster) as load:
         eventually(lambda: load.acknowledged, "the first topic")
         stop_in_order(victim)
+        count = len(load.answered)
+        eventually(lambda: len(load.answered) > count, "the others answer")
     times = load.answered
     longest = max(later - earlier for earlier, later in pairwise(times))
     with capsys.disabled():
@@ -206,7 +208,7 @@ def test_a_node_that_waits_for_others_can_be_stopped(cluster):
     eventually(alone.answers, "it answers")
     began = time.monotonic()
     assert alone.stop() in (0, 143)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert not (alone.directory / "data" / ".kafka_cleanshutdown").exists()
     for node in cluster.brokers:
         node.launch()
@@ -249,7 +251,7 @@ def test_a_silent_broker_is_fenced(tmp_path, broker_kind):
         with living[0].client() as client:
             client.call(creation("t", partitions=6), 7)
         eventually(lambda: topics_at(living[0]) == {"t": 6}, "the topic")
-        assert leaderless(living[0]) == []
+        wait_leaderless(living[0])
         victim.kill()
         for node in living:
             wait_fenced(node, victim)

@@ -16,6 +16,7 @@ from compat_tests.cluster.tools import (
     directory_id,
     error,
     feature_levels,
+    is_added,
     remove,
     replication,
     status,
@@ -113,7 +114,7 @@ def test_feature_up_and_down(jvm, static, name):
     eventually(lambda: feature_levels(jvm, how)[name][2] == "0", "not finalized")
     feature = ("--feature", f"{name}=1")
     assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *feature, "--dry-run").ok()
-    assert feature_levels(jvm, how)[name][2] == "0"
+    eventually(lambda: feature_levels(jvm, how)[name][2] == "0", "still not finalized")
     jvm.tool(FEATURES, *by_controller(static.active()), UP, *feature).ok()
     eventually(lambda: feature_levels(jvm, how)[name][2] == "1", "finalized")
 
@@ -139,7 +140,7 @@ def test_kraft_version_of_a_running_static_quorum(jvm, static):
     assert "Can't downgrade the version of this feature." in ran.out
     remove(jvm, how, *named).ok()
     eventually(lambda: replication(jvm, static).get(other.id) == "Observer", "an observer")
-    eventually(lambda: add(jvm, how, other).code == 0, "added again")
+    eventually(lambda: is_added(jvm, how, other), "added again")
     assert replication(jvm, static)[other.id] in ("Follower", "Leader")
     for node in static.controllers:  # Their files still have controller.quorum.voters.
         node.kill()
@@ -177,4 +178,6 @@ def test_an_older_cluster_is_raised(jvm, make, release):
     assert upgraded["metadata.version"][2] == "4.3-IV0"
     assert upgraded["eligible.leader.replicas.version"][2] == "1"
     jvm.tool(TOPICS, *how, "--create", "--topic", "after")
-    assert jvm.tool(TOPICS, *how, "--list").out.split() == ["after", "before"]
+    eventually(
+        lambda: jvm.tool(TOPICS, *how, "--list").out.split() == ["after", "before"], "both topics"
+    )

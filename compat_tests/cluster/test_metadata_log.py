@@ -117,7 +117,12 @@ def test_dump(jvm, make, suffix):
     cluster = make(1, **(often if suffix == "checkpoint" else {}))
     cluster.start()
     create(cluster, "dumped")
-    eventually(lambda: names(cluster, suffix), "something to read")
+
+    def is_written() -> bool:
+        written = names(cluster, suffix)
+        return bool(written) and b"dumped" in (metadata(cluster) / written[-1]).read_bytes()
+
+    eventually(is_written, "something to read")
     cluster.nodes[1].stop()
     path = str(metadata(cluster) / names(cluster, suffix)[-1])
     output = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()

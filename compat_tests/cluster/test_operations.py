@@ -15,7 +15,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import BROKER, Cluster, stop_in_order
 from compat_tests.cluster.tools import (
@@ -122,7 +122,6 @@ def wait_all_in_sync(jvm, cluster: Cluster) -> None:
     eventually(
         lambda: under_replicated(jvm, cluster) == "",
         lambda: f"all replicas in sync: {cluster.tails()}",
-        90,
     )
 
 
@@ -150,14 +149,24 @@ def reassign(
         output = jvm.tool(REASSIGN, *arguments, "--verify").ok()
         return output.count("is completed") == len(moves)
 
-    eventually(is_complete, lambda: f"the moves complete: {cluster.tails()}", 90)
+    eventually(is_complete, lambda: f"the moves complete: {cluster.tails()}")
 
 
 def commit(cluster: Cluster, topic: str, offset: int) -> None:
-    """Commit an offset as the group ``keeper``."""
+    """Commit an offset as the group ``keeper``; its coordinator may still have to start."""
     consumer = keeper(cluster)
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        except KafkaException as failure:
+            if not failure.args[0].retriable():
+                raise
+            return False
+        return True
+
     try:
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        eventually(is_committed, lambda: f"a commit: {cluster.tails()}")
     finally:
         consumer.close()
 
@@ -205,8 +214,7 @@ def test_rolling_restart_under_load_loses_nothing(jvm, three: Cluster) -> None:
             wait_all_in_sync(jvm, three)
             running.wait_more()
     check_nothing_is_lost(three, running)
-    contents = {segments(node, "orders") for node in three.brokers}
-    assert len(contents) == 1
+    eventually(lambda: len({segments(n, "orders") for n in three.brokers}) == 1, "equal replicas")
 
 
 def test_dead_machine_is_replaced(jvm, three: Cluster) -> None:
@@ -275,7 +283,7 @@ def test_broker_is_added_and_drained(jvm, three: Cluster, broker_kind: str, tmp_
         fourth.launch()
         three.wait_complete()
         reassign(jvm, three, tmp_path, {("orders", 0): [4, 2, 3]})
-        assert replicas(jvm, three, "orders") == {"4,2,3"}
+        eventually(lambda: replicas(jvm, three, "orders") == {"4,2,3"}, "known to the brokers")
         wait_all_in_sync(jvm, three)
         eventually(lambda: not three.nodes[1].replica("orders").exists(), "1 is rid of it")
         running.wait_more()
@@ -288,5 +296,5 @@ def test_broker_is_added_and_drained(jvm, three: Cluster, broker_kind: str, tmp_
         jvm.tool(CLUSTER, "unregister", *by_broker(three), "--id", "4").ok()
         three.wait_complete()
         wait_all_in_sync(jvm, three)
-    assert replicas(jvm, three, "orders") == {"1,2,3"}
+    eventually(lambda: replicas(jvm, three, "orders") == {"1,2,3"}, "known to the brokers")
     check_nothing_is_lost(three, running)

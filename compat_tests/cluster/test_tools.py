@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from compat_tests.cluster.nodes import BROKER, CONTROLLER
+from compat_tests.cluster.nodes import BROKER, CONTROLLER, STOP_SECONDS
 from compat_tests.cluster.tools import (
     CLUSTER,
     FEATURES,
@@ -22,10 +22,13 @@ from compat_tests.cluster.tools import (
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 
+STEADY = {"controller_quorum_fetch_timeout_ms": "20000"}
+"""A setting with which no other controller is elected because the machine is busy."""
+
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_describe(jvm, make, count):
-    cluster = make(count)
+    cluster = make(count, **STEADY)
     cluster.start()
     quorum = status(jvm, cluster)
     leader = cluster.active().id
@@ -51,7 +54,7 @@ def test_describe(jvm, make, count):
 @pytest.fixture
 def dynamic(make, jvm):
     """A cluster of three voters, two of which joined a quorum of one (kraft.version 1)."""
-    cluster = make(3, dynamic=True)
+    cluster = make(3, dynamic=True, **STEADY)
     cluster.start_standalone()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Observer", 3: "Observer"}
     for node_id in (2, 3):
@@ -79,7 +82,7 @@ def test_a_wiped_voter_comes_back(jvm, dynamic):
     shutil.rmtree(wiped.directory / "data")
     wiped.launch()
     assert wiped.process is not None
-    assert wiped.process.wait(30) != 0
+    assert wiped.process.wait(STOP_SECONDS) != 0
     assert "format" in wiped.read_log()
     wiped.prepare("--no-initial-controllers")
     wiped.launch()
@@ -99,7 +102,7 @@ def test_a_wiped_static_voter_says_what_to_do(make):
     shutil.rmtree(wiped.directory / "data")
     wiped.launch()
     assert wiped.process is not None
-    assert wiped.process.wait(30) == (2 if wiped.kind == "kwire" else 1)
+    assert wiped.process.wait(STOP_SECONDS) == (2 if wiped.kind == "kwire" else 1)
     assert "kwire format --cluster-id" in wiped.read_log() or wiped.kind == "kafka"
 
 

@@ -20,7 +20,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 SHELL = "org.apache.kafka.shell.MetadataShell"
-SHELL_SECONDS = 60
+SHELL_SECONDS = 180
 
 
 def by_broker(cluster: Cluster) -> tuple[str, str]:
@@ -65,6 +65,18 @@ def add(jvm: Jvm, how: tuple[str, str], node: Node, *more: str) -> Ran:
 def remove(jvm: Jvm, how: tuple[str, str], node_id: int, directory: str, *more: str) -> Ran:
     named = ["--controller-id", str(node_id), "--controller-directory-id", directory]
     return jvm.tool(QUORUM, *how, "remove-controller", *named, *more)
+
+
+def is_added(jvm: Jvm, how: tuple[str, str], node: Node) -> bool:
+    """Add a voter; return whether it is one, perhaps by an earlier unanswered attempt."""
+    ran = add(jvm, how, node)
+    return ran.code == 0 or "DuplicateVoterException" in ran.out + ran.err
+
+
+def is_removed(jvm: Jvm, how: tuple[str, str], node_id: int, directory: str) -> bool:
+    """Remove a voter; return whether it is gone, perhaps by an earlier unanswered attempt."""
+    ran = remove(jvm, how, node_id, directory)
+    return ran.code == 0 or "VoterNotFoundException" in ran.out + ran.err
 
 
 def error(ran: Ran) -> str:

@@ -60,6 +60,19 @@ def _create(cluster: Cluster, topic: CreateTopicsRequest.CreatableTopic) -> None
     with cluster.living[0].client() as client:
         (result,) = client.call(request, 7).topics
     assert result.error_code == 0, result.error_message
+    wait_known(cluster, topic.name)
+
+
+def wait_known(cluster: Cluster, *topics: str) -> None:
+    """Wait until every living broker has these topics in its metadata.
+
+    A tool may ask any broker, and fails at one that has not learned of the topic yet.
+    """
+    for node in cluster.living:
+        eventually(
+            lambda: set(topics) <= topics_at(node).keys(),  # noqa: B023
+            lambda: f"node {node.id} has {topics}: {cluster.tails()}",  # noqa: B023
+        )
 
 
 def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
@@ -73,15 +86,20 @@ def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
 
 def describe(cluster: Cluster, topic: str, index: int = 0):
     """Return one partition of the Metadata response of a node that serves; None without one."""
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
     for node in cluster.living:
         try:
-            with node.client() as client:
-                (answer,) = client.call(request, 12).topics
+            return describe_at(node, topic, index)
         except (OSError, Closed):
             continue  # It has just been started.
-        return next((p for p in answer.partitions if p.partition_index == index), None)
     return None
+
+
+def describe_at(node: Node, topic: str, index: int = 0):
+    """Return one partition of a node's Metadata response; None if the node does not know it."""
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
+    with node.client() as client:
+        (answer,) = client.call(request, 12).topics
+    return next((p for p in answer.partitions if p.partition_index == index), None)
 
 
 def isr(cluster: Cluster, topic: str, index: int = 0) -> set[int]:
@@ -118,6 +136,23 @@ def leader(cluster: Cluster, topic: str, *, other_than: int = -1) -> Node:
     node_id = eventually(find, lambda: f"a leader of {topic}: {cluster.tails()}")
     assert node_id is not None
     return cluster.nodes[node_id]
+
+
+def wait_leaderless(cluster: Cluster, topic: str, members: Iterable[int]) -> None:
+    """Wait until the first partition has no leader, and exactly these nodes in its ISR.
+
+    A node that has just been started may not know the partition yet.
+    """
+
+    def has_no_leader() -> bool:
+        partition = describe(cluster, topic)
+        return (
+            partition is not None
+            and partition.leader_id == -1
+            and set(partition.isr_nodes) == set(members)
+        )
+
+    eventually(has_no_leader, lambda: f"{topic} has no leader: {cluster.tails()}")
 
 
 def leader_of(cluster: Cluster, topic: str, index: int = 0) -> int:
@@ -167,7 +202,7 @@ def read(cluster: Cluster, topic: str, count: int, index: int = 0) -> list[int]:
     values: list[int] = []
     try:
         client.assign([TopicPartition(topic, index, 0)])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while len(values) < count and time.monotonic() < deadline:
             values += [int(value_of(m)) for m in client.consume(1000, 1.0) if m.error() is None]
     finally:
