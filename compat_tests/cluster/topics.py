@@ -68,11 +68,17 @@ def wait_known(cluster: Cluster, *topics: str) -> None:
 
     A tool may ask any broker, and fails at one that has not learned of the topic yet.
     """
-    for node in cluster.living:
-        eventually(
-            lambda: set(topics) <= topics_at(node).keys(),  # noqa: B023
-            lambda: f"node {node.id} has {topics}: {cluster.tails()}",  # noqa: B023
-        )
+
+    def has_topics(node: Node) -> bool:
+        try:
+            return set(topics) <= topics_at(node).keys()
+        except (OSError, Closed):
+            return False  # It has just been started.
+
+    eventually(
+        lambda: all(has_topics(node) for node in cluster.living),
+        lambda: f"all nodes have {topics}: {cluster.tails()}",
+    )
 
 
 def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
