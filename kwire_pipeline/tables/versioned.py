@@ -120,25 +120,24 @@ class Versioned(Atomic, ABC):
             )
 
     def _in_own_types(self, frame: DataFrame) -> DataFrame:
-        """Return rows in the table's types; columns and fields that the rows lack are null.
-
-        Most rows have these types already; each expression would take several calls to the JVM.
-        """
-        rows, table = frame.schema, self.columns()
-        if is_same(rows, table):
-            return frame
-        check_fits(table, rows, self.name)
-        return frame.select(*in_types_of(rows, table))
+        """Return rows in the table's types; columns and fields that the rows lack are null."""
+        return self._in_types(frame, self.columns())
 
     def _changes_in_own_types(self, changes: DataFrame) -> DataFrame:
         """Return changes by key in the table's types, without columns that they lack."""
         names = {field.name.lower(): field for field in self.columns().fields}
         own = [names.get(field.name.lower(), field) for field in changes.schema.fields]
-        table = StructType(own)
-        if is_same(changes.schema, table):
-            return changes
-        check_fits(table, changes.schema, self.name)
-        return changes.select(*in_types_of(changes.schema, table))
+        return self._in_types(changes, StructType(own))
+
+    def _in_types(self, frame: DataFrame, table: StructType) -> DataFrame:
+        """Return rows in these types; raise Refusal for rows that the types cannot hold.
+
+        Most rows have these types already; each expression would take several calls to the JVM.
+        """
+        if is_same(frame.schema, table):
+            return frame
+        check_fits(table, frame.schema, self.name)
+        return frame.select(*in_types_of(frame.schema, table))
 
     def delete_letters(self, spots: DataFrame) -> int:
         before = self.read().count()
