@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.cluster.coordinators import coordinator
 from compat_tests.cluster.nodes import COMBINED, REPLICATED, Cluster, Node
-from compat_tests.cluster.topics import NODES, create_on, isr
+from compat_tests.cluster.topics import NODES, create_on, wait_isr
 from compat_tests.confluent_kafka.clients import partition_of, value_of
 from compat_tests.harness.frames import FrameProxy
 from compat_tests.harness.wait import eventually
@@ -201,4 +201,4 @@ def test_next_coordinator_finishes_what_a_killed_one_decided(
     eventually(lambda: state_of(cluster, "x") == "CompleteCommit", "the next commit")
     assert read(cluster, "t") == {key: [*committed, "next"] for key in range(PARTITIONS)}
     killed.launch()
-    eventually(lambda: isr(cluster, "t") == set(NODES), lambda: f"ISR: {cluster.tails()}")
+    wait_isr(cluster, "t", NODES)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.cluster.topics import create, describe, isr, producer
+from compat_tests.cluster.topics import create, describe, describe_at, producer, wait_isr
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
@@ -85,12 +85,8 @@ def error_code(response: PartitionResponse) -> int:
 
 def leader_at(node: Node, index: int) -> int:
     """Return the leader of a partition in the metadata of one node."""
-    from kwire.codec.messages.metadata import MetadataRequest
-
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
-    with node.client() as client:
-        (answer,) = client.call(request, 12).topics
-    return next(p.leader_id for p in answer.partitions if p.partition_index == index)
+    leader: int = describe_at(node, "t", index).leader_id
+    return leader
 
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "active controller"])
@@ -130,7 +126,7 @@ def test_leader_that_was_paused_past_its_session_neither_acknowledges_nor_serves
     for connection in connections:
         connection.close()
     assert codes == [[REFUSED] * REQUESTS] * 3, f"produce, fetch, latest: {paused.read_log()}"
-    eventually(lambda: isr(cluster, "t") == {1, 2, 3}, lambda: f"the whole ISR: {cluster.tails()}")
+    wait_isr(cluster, "t", {1, 2, 3})
 
 
 def commit_request(group: str, offset: int) -> OffsetCommitRequest:

@@ -87,7 +87,7 @@ def test_producer_waits_for_enough_replicas(cluster: Cluster) -> None:
     client = producer(cluster)
     assert produce(client, "t", range(100)) == list(range(100))
     others[0].launch()
-    eventually(lambda: isr(cluster, "t") == set(NODES), lambda: f"the whole ISR: {cluster.tails()}")
+    wait_isr(cluster, "t", NODES)
     assert produce(client, "t", range(100, 200)) == list(range(100, 200))
     assert read(cluster, "t", 200) == list(range(200))
 
@@ -102,7 +102,7 @@ def test_nothing_is_lost_when_all_nodes_are_killed(cluster: Cluster) -> None:
     cluster.wait_complete()
     leader(cluster, "t")
     assert read(cluster, "t", 1000) == acknowledged == list(range(1000))
-    eventually(lambda: isr(cluster, "t") == set(NODES), lambda: f"the whole ISR: {cluster.tails()}")
+    wait_isr(cluster, "t", NODES)
     eventually(lambda: is_equal_everywhere(cluster, "t"), "equal replicas")
 
 
@@ -137,6 +137,6 @@ def test_groups_move_with_their_coordinator(cluster: Cluster) -> None:
             reader.close()
         assert committed[0].offset == 100
         node.launch()
-        eventually(lambda: isr(cluster, "t") == set(NODES), lambda: f"the ISR: {cluster.tails()}")
+        wait_isr(cluster, "t", NODES)
         for index in range(3):  # The group's own partition is one of them.
             wait_isr(cluster, CONSUMER_OFFSETS, NODES, index)

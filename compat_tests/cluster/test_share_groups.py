@@ -10,11 +10,10 @@ from typing import Any
 from confluent_kafka import Producer
 
 from compat_tests.cluster.nodes import Cluster
+from compat_tests.cluster.topics import create, leader_of
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
 from compat_tests.share.members import configure_group
-from kwire.codec.messages.create_topics import CreateTopicsRequest
-from kwire.codec.messages.metadata import MetadataRequest
 
 RECORDS = 1_000
 KILLED_AT = 200
@@ -28,25 +27,13 @@ REPLICATED = {
 }
 
 
-def leader_of(cluster: Cluster) -> int:
-    """Return the leader of the topic's partition, as a living node knows it; -1 without one."""
-    with cluster.living[0].client() as client:
-        topic = MetadataRequest.MetadataRequestTopic(name=TOPIC)
-        (metadata,) = client.call(MetadataRequest(topics=[topic]), 12).topics
-    return metadata.partitions[0].leader_id if metadata.partitions else -1
-
-
 def test_accepted_records_are_not_delivered_again_after_kills(
     make: Callable[..., Cluster], jvm: Jvm, tmp_path: Path
 ) -> None:
     cluster = make(3, **REPLICATED)
     cluster.start(features=())
-    with cluster.nodes[1].client() as client:
-        topic = CreateTopicsRequest.CreatableTopic(
-            name=TOPIC, num_partitions=1, replication_factor=3
-        )
-        client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
-    eventually(lambda: leader_of(cluster) > 0, "the topic has a leader")
+    create(cluster, TOPIC)
+    eventually(lambda: leader_of(cluster, TOPIC) > 0, "the topic has a leader")
     address = cluster.nodes[1].address
     configure_group(
         address, GROUP, share_auto_offset_reset="earliest", share_record_lock_duration_ms="5000"
@@ -66,9 +53,11 @@ def test_accepted_records_are_not_delivered_again_after_kills(
     sharing = threading.Thread(target=share)
     sharing.start()
     eventually(lambda: int(progress.read_text() or 0) >= KILLED_AT, "records are accepted")
-    killed = cluster.nodes[leader_of(cluster)]
+    killed = cluster.nodes[leader_of(cluster, TOPIC)]
     killed.kill()
-    eventually(lambda: leader_of(cluster) not in (-1, killed.id), "another leader is elected")
+    eventually(
+        lambda: leader_of(cluster, TOPIC) not in (-1, killed.id), "another leader is elected"
+    )
     sharing.join(120)
     assert results, cluster.tails()
     (result,) = results

@@ -35,10 +35,10 @@ from kwire.testing.wire import WireClient
 WRONG = "Authentication failed: Invalid username or password"
 UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED = 33, 34, 58
 SESSION_MS = 4000
+"""The length of short sessions, in which a busy machine gets to a second login."""
 SHORT_SESSIONS = {"listener.name.login.plain.connections.max.reauth.ms": str(SESSION_MS)}
 RENEWALS_MS = 1100
 """Apache Kafka refuses a second login within a second."""
-"""Sessions of two and a half seconds, in which a busy machine gets to a second log-in."""
 
 
 @pytest.fixture(scope="module")

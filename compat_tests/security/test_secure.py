@@ -207,7 +207,7 @@ def test_no_listener_answers_in_the_clear(broker: Secure) -> None:
 
 
 def wait_ready(log: Path, count: int) -> None:
-    eventually(lambda: log.read_text().count("client files:") == count, log.read_text, 180)
+    eventually(lambda: log.read_text().count("client files:") == count, log.read_text)
 
 
 def test_cluster_is_protected_as_a_whole(broker_kind: str, tmp_path: Path, topic: str) -> None:

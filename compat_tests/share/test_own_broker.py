@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from compat_tests.harness.broker import PLAIN_PROFILE, Broker
 from compat_tests.share.conftest import Shared
-from compat_tests.share.members import ShareMember, create_topic, deliveries
+from compat_tests.share.members import create_topic, deliveries
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 BROKER_SETTINGS = {
@@ -16,16 +16,7 @@ BROKER_SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-PATIENCE_S = 60
 LOCK_MS = 3000
-
-
-def fetch_some(member: ShareMember) -> list[tuple[int, int]]:
-    """Fetch until there are records."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (records := deliveries(member.fetch())):
-        assert time.monotonic() < deadline
-    return records
 
 
 def test_locks_end_and_a_killed_broker_continues(
@@ -41,20 +32,20 @@ def test_locks_end_and_a_killed_broker_continues(
     )
     member, other = shares.join(), shares.join()
     shares.produce(b"0", b"1")
-    assert fetch_some(member) == [(0, 1), (1, 1)]
+    assert deliveries(member.receive()) == [(0, 1), (1, 1)]
     renewed_until = time.monotonic() + 1.5 * LOCK_MS / 1000
     while time.monotonic() < renewed_until:
         time.sleep(0.2)
         assert member.acknowledge({(0, 0): [RENEW]}) == 0
-    assert fetch_some(other) == [(1, 2)]
+    assert deliveries(other.receive()) == [(1, 2)]
     assert other.acknowledge({(1, 1): [RELEASE]}) == 0
-    assert fetch_some(other) == [(1, 3)]
+    assert deliveries(other.receive()) == [(1, 3)]
     assert other.acknowledge({(1, 1): [RELEASE]}) == 0
     assert member.acknowledge({(0, 0): [ACCEPT]}) == 0
     assert deliveries(other.fetch()) == []  # Delivered as often as the group allows.
 
     shares.produce(b"2", b"3", b"4", b"5")
-    assert fetch_some(member) == [(2, 1), (3, 1), (4, 1), (5, 1)]
+    assert deliveries(member.receive()) == [(2, 1), (3, 1), (4, 1), (5, 1)]
     outcome = {(2, 2): [RELEASE], (3, 3): [ACCEPT], (4, 4): [REJECT]}
     assert member.acknowledge(outcome) == 0
     own_broker.kill()
@@ -62,8 +53,8 @@ def test_locks_end_and_a_killed_broker_continues(
     member.close()
     other.close()
     again = shares.join()
-    assert fetch_some(again) == [(2, 2), (5, 1)]
+    assert deliveries(again.receive()) == [(2, 2), (5, 1)]
     assert again.acknowledge({(2, 2): [ACCEPT], (5, 5): [ACCEPT]}) == 0
     shares.produce(b"6")
-    assert fetch_some(again) == [(6, 1)]
+    assert deliveries(again.receive()) == [(6, 1)]
     again.close()
