@@ -65,11 +65,11 @@ class Replay(Generic[M]):
                     for _ in self.finish():
                         yield offset
                 continue
+            following = next(batches(buf, pos), None)
+            if following is None:  # The rest of the batch comes with the next read.
+                return
             for _ in self.finish():
                 yield offset
-            following = next(batches(buf, pos), None)
-            if following is None:
-                return
             _, header = following
             if header.next_offset > offset:
                 for _ in self._replay_batch(buf, pos, header):

@@ -25,6 +25,7 @@ from kwire.group.shard import GroupShard
 from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
 from kwire.records.header import NO_PRODUCER
+from kwire.records.iterate import batches
 from kwire.types import CONSUMER_OFFSETS, TopicPartition
 from tests.support.speedups.implementations import implementation
 
@@ -165,14 +166,26 @@ def run(replay: Replay[GroupShard], data: bytes, offset: int = 0) -> int:
     return offset
 
 
+def run_in_pages(replay: Replay[GroupShard], data: bytes, page_bytes: int) -> None:
+    """Replay pages that begin with the next batch, and mostly end in the middle of one."""
+    offset = 0
+    for pos, header in batches(data):
+        if header.base_offset >= offset:
+            size = max(page_bytes, header.size)
+            offset = [offset, *replay.read(data[pos : pos + size], offset)][-1]
+    for _ in replay.finish():
+        pass
+
+
 @pytest.mark.usefixtures("code", "most_keys")
 def test_last_records_give_the_state_of_all_records() -> None:
     @settings(max_examples=80)
-    @given(write_lists)
-    def check(writes: list[Write]) -> None:
-        replay = Replay(PARTITION, new_shard())
-        run(replay, encode(writes))
-        assert state(replay.machine) == one_by_one(writes)
+    @given(write_lists, st.integers(100, 1500))
+    def check(writes: list[Write], page_bytes: int) -> None:
+        whole, in_pages = (Replay(PARTITION, new_shard()) for _ in range(2))
+        run(whole, encode(writes))
+        run_in_pages(in_pages, encode(writes), page_bytes)
+        assert state(whole.machine) == state(in_pages.machine) == one_by_one(writes)
 
     check()
 
@@ -227,6 +240,14 @@ def test_work_of_a_replay_is_bounded_by_the_live_keys() -> None:
     machine = Counting()
     replay: Replay[Counting] = Replay(PARTITION, machine)  # type: ignore[type-var]
     run(replay, encode(commits(5000)))  # type: ignore[arg-type]
+    assert machine.applied == 3
+
+
+@pytest.mark.usefixtures("code")
+def test_end_of_a_page_does_not_apply_the_records_before_it() -> None:
+    machine = Counting()
+    replay: Replay[Counting] = Replay(PARTITION, machine)  # type: ignore[type-var]
+    run_in_pages(replay, encode(commits(5000)), 10_001)  # type: ignore[arg-type]
     assert machine.applied == 3
 
 
