@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -78,8 +79,9 @@ MOVED: Final = {
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError._DESTROY_BROKER,
 }
-"""Errors of a request for an end offset while the leadership moves.
+"""Errors of a request for an end offset while the leadership moves or a broker restarts.
 
 librdkafka reports a partition as unknown when it has forgotten its leader, for one after a lost
 connection (`rd_kafka_topic_partition_list_query_leaders`), whatever the brokers' metadata say.
@@ -490,22 +492,26 @@ class Run:
                 "log_level": 0,
             }
         )
+        errors: list[str] = []
         try:
             return {
                 (topic, n): eventually(
-                    partial(self._read_end, consumer, TopicPartition(topic, n)),
-                    f"the end of {topic}-{n}",
+                    partial(self._read_end, consumer, TopicPartition(topic, n), errors),
+                    lambda: f"an end of {topic}; errors: {Counter(errors)}",
                 )[0]
                 for n in range(self.partitions)
             }
         finally:
             consumer.close()
 
-    def _read_end(self, consumer: Any, place: TopicPartition) -> tuple[int] | None:
+    def _read_end(
+        self, consumer: Any, place: TopicPartition, errors: list[str]
+    ) -> tuple[int] | None:
         """Return an end offset; None if the broker that was asked does not lead any more."""
         try:
             return (end_offset(consumer, place, 30),)
         except KafkaException as error:
+            errors.append(f"{place.topic}-{place.partition}: {error.args[0].name()}")
             if error.args[0].retriable() or error.args[0].code() in MOVED:
                 return None
             raise
