@@ -95,6 +95,11 @@ class AssignedMember(SimClient):
     """The earliest time at which the member's session may end."""
     _revoked_until: float = inf
     """The earliest end of the time that the member has to give up partitions."""
+    _unanswered_since: float = inf
+    """When the first heartbeat since the last answered one was sent.
+
+    The coordinator may have taken partitions from the member in an answer that did not arrive.
+    """
     _offsets: dict[int, int] = attrs.field(factory=dict)
     """By owned partition, the next offset to commit."""
     _count: int = 0
@@ -123,7 +128,7 @@ class AssignedMember(SimClient):
         self.epoch = _NO_EPOCH
         self.target = self.owned = frozenset()
         self.is_sure = False
-        self._revoked_until = inf
+        self._revoked_until = self._unanswered_since = inf
         self._offsets.clear()
 
     async def _work(self) -> None:
@@ -148,6 +153,7 @@ class AssignedMember(SimClient):
         if self.owned - self.target and self.random.random() < 0.8:
             self.owned &= self.target
         sent_at, owned = trio.current_time(), self.owned
+        self._unanswered_since = min(self._unanswered_since, sent_at)
         # Without a response to the last one the member says everything again, as clients do.
         is_full = not self.is_sure or self.random.random() < 0.1
         was_sure, self.is_sure = self.is_sure, False
@@ -165,7 +171,7 @@ class AssignedMember(SimClient):
         )
         if is_current:
             self.is_sure, self._safe_until = True, sent_at + SESSION_S
-        await self._on_assigned(answer, sent_at, owned, is_current=is_current)
+        await self._on_assigned(answer, owned, is_current=is_current)
         return errors.NONE
 
     async def _heartbeat(self, epoch: int, *, is_full: bool) -> Answered:
@@ -194,7 +200,6 @@ class AssignedMember(SimClient):
     async def _on_assigned(
         self,
         answer: ConsumerGroupHeartbeatResponse,
-        sent_at: float,
         owned: frozenset[int],
         *,
         is_current: bool,
@@ -208,7 +213,9 @@ class AssignedMember(SimClient):
         if owned <= self.target:
             self._revoked_until = inf
         elif self._revoked_until == inf:
-            self._revoked_until = sent_at + _REBALANCE_S
+            self._revoked_until = self._unanswered_since + _REBALANCE_S
+        if is_current:
+            self._unanswered_since = inf
         if is_new or answer.assignment is not None:
             for partition in self.target:
                 self.book.on_owner(partition, self.epoch, self, is_current=is_current)

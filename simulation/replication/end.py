@@ -16,6 +16,7 @@ from simulation.replication.clients import SimClient, World
 from simulation.replication.consumers import Committer, Consumer
 from simulation.replication.history import demand
 from simulation.replication.members import Member, are_assigned
+from simulation.replication.movers import Mover, future_replicas
 from simulation.replication.sharing.groups import check_share_group
 from simulation.replication.transactions import TransactionalProducer
 
@@ -40,6 +41,9 @@ async def check_end(
 ) -> None:
     """Let transactions end, and then check what every client sees."""
     deadline = _Deadline(trio.current_time() + HEAL_S)
+    for client in clients:
+        if isinstance(client, Mover):
+            client.is_ending = True
     producers = [client for client in clients if isinstance(client, TransactionalProducer)]
     for producer in producers:
         producer.is_ending = True
@@ -50,6 +54,10 @@ async def check_end(
     await deadline.wait(
         lambda: not checks.open_partitions(),
         lambda: f"transactions hang: {checks.open_partitions()}",
+    )
+    await deadline.wait(
+        lambda: not future_replicas(world.machines),
+        lambda: f"moves between directories do not end: {future_replicas(world.machines)}",
     )
     members = [client for client in clients if isinstance(client, Member)]
     for member in members:

@@ -3,8 +3,9 @@
 Four machines run real kwire nodes: logs, replicas, coordinators and three to five controllers,
 which are also brokers in most runs. Clients produce (some in transactions), consume, delete records
 and commit offsets. Machines are killed, paused, cleanly shut down or lose power. Connections are
-cut, split or slow. Directories fail, disks fill up, and partitions are reassigned. Voters are added
-and removed. In some runs nodes start with an old release and are upgraded, and feature levels rise.
+cut, split or slow. Directories fail, disks fill up, partitions are reassigned, and replicas move
+between directories. Voters are added and removed. In some runs nodes start with an old release and
+are upgraded, and feature levels rise.
 
 :mod:`simulation.replication.checks` checks the replicas all the time, and clients check their
 responses. Once all faults have ended, all logs must become equal and every client must make
@@ -37,6 +38,7 @@ from simulation.replication.faults import Faults
 from simulation.replication.history import History, demand
 from simulation.replication.members import GroupBook, Member
 from simulation.replication.metadata_checks import Books
+from simulation.replication.movers import Mover, has_mover
 from simulation.replication.node import Cluster, SimMachine, initial_voters
 from simulation.replication.operators import Operator
 from simulation.replication.processes import SimThreads, simulated_processes, world_time
@@ -173,6 +175,8 @@ class ReplicationSim:
             self._make_group_members()
         if self.release.has_share_groups:
             self.clients += share_clients(self.seed, len(self.clients), self.world)
+        if has_mover(self.seed) and not self.is_sharing:
+            self.clients.append(Mover(*basis()))
 
     def _make_group_members(self) -> None:
         """Make the members of the other groups, and the administrators with their own topics."""

@@ -6,6 +6,7 @@ from simulation.replication.mutations.assigned_groups import MUTATIONS as ASSIGN
 from simulation.replication.mutations.groups import MUTATIONS as GROUPS
 from simulation.replication.mutations.leases import MUTATIONS as LEASES
 from simulation.replication.mutations.metadata import MUTATIONS as METADATA
+from simulation.replication.mutations.moves import MUTATIONS as MOVES
 from simulation.replication.mutations.operators import MUTATIONS as OPERATORS
 from simulation.replication.mutations.replicas import MUTATIONS as REPLICAS
 from simulation.replication.mutations.share_groups import MUTATIONS as SHARE_GROUPS
@@ -21,5 +22,6 @@ MUTATIONS: Final = (
     *LEASES,
     *METADATA,
     *OPERATORS,
+    *MOVES,
     *STAGED,
 )
