@@ -412,8 +412,8 @@ MUTATIONS = (
         name="replay-a-transaction-before-older-records",
         invariants=(62,),
         path="kwire/coordinator/replay.py",
-        old="for _ in self.finish():\n                yield offset\n            following",
-        new="following",
+        old="for _ in self.finish():\n                yield offset\n            _, header",
+        new="_, header",
         test=f"{_REPLAY}::test_last_records_give_the_state_of_all_records",
     ),
     Mutation(
