@@ -96,7 +96,7 @@ class AssignedMember(SimClient):
     _revoked_until: float = inf
     """The earliest end of the time that the member has to give up partitions."""
     _unanswered_since: float = inf
-    """When the first heartbeat since the last answered one was sent.
+    """The time of the first heartbeat that was sent after the last one with an answer.
 
     The coordinator may have taken partitions from the member in an answer that did not arrive.
     """

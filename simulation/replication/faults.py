@@ -24,9 +24,9 @@ from simulation.replication.controller_faults import ControllerFaults
 from simulation.replication.lease_faults import LeaseFaults
 from simulation.replication.metadata_checks import Books
 from simulation.replication.node import SimMachine
-from simulation.replication.scene import Scene
 from simulation.replication.settings import NODES, REPLICAS, SESSION_S
 from simulation.replication.staged_faults import StagedFaults
+from simulation.replication.stages.scene import Scene
 
 CLOCK_JUMPS_S: Final = (5, 60, 600, 3_600)
 """The seconds by which a wall clock is set forward or back: less than producers' expiration."""

@@ -11,16 +11,16 @@ from typing import Final
 import attrs
 import trio
 
-from simulation.replication.disk_stages import fill_slow_disk, return_without_log
-from simulation.replication.lease_stages import refuse_leader, suspend_leader
-from simulation.replication.machine_stages import suspend_controller, suspend_coordinator
-from simulation.replication.network_stages import (
+from simulation.replication.stages.disks import fill_slow_disk, return_without_log
+from simulation.replication.stages.leases import refuse_leader, suspend_leader
+from simulation.replication.stages.machines import suspend_controller, suspend_coordinator
+from simulation.replication.stages.network import (
     fence_in_vain,
     lose_decisions,
     move_during_verification,
     read_late,
 )
-from simulation.replication.scene import Scene
+from simulation.replication.stages.scene import Scene
 
 STAGES: Final[Mapping[str, Callable[[Scene, trio.Nursery], Awaitable[None]]]] = {
     "fence-in-vain": fence_in_vain,

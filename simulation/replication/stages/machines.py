@@ -16,8 +16,8 @@ from simulation.replication.checks import TOPIC
 from simulation.replication.controller_faults import ControllerFaults
 from simulation.replication.members import GROUP as CLASSIC
 from simulation.replication.node import SimMachine
-from simulation.replication.scene import PREFERRED, Scene
 from simulation.replication.settings import GROUP_PARTITIONS, SESSION_S
+from simulation.replication.stages.scene import PREFERRED, Scene
 
 _REPLACED_S: Final = (2.5, 8.0)
 """The minimum and maximum time for which a controller is suspended: another one is elected."""

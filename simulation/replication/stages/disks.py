@@ -11,8 +11,8 @@ from simulation.replication.checks import TOPIC
 from simulation.replication.contents import Content, read_stored
 from simulation.replication.history import demand
 from simulation.replication.node import SimMachine
-from simulation.replication.scene import UNCLEAN, Scene
 from simulation.replication.settings import SESSION_S
+from simulation.replication.stages.scene import UNCLEAN, Scene
 
 _WRITTEN_S: Final = 10.0
 """The time in which queued records must be written once the disk has room."""

@@ -9,8 +9,8 @@ from typing import Final
 import trio
 
 from simulation.replication.checks import TOPIC
-from simulation.replication.scene import Scene
 from simulation.replication.settings import SESSION_S
+from simulation.replication.stages.scene import Scene
 
 _BETWEEN_S: Final = 0.3
 """The time between two requests to the leader."""

@@ -8,13 +8,13 @@ from kwire.types import TRANSACTION_STATE
 from simulation.replication.checks import TOPIC
 from simulation.replication.controller_faults import ControllerFaults
 from simulation.replication.node import CONTROLLER
-from simulation.replication.scene import BROKER, PREFERRED, Scene
 from simulation.replication.settings import (
     NODES,
     TIMEOUT_MS,
     TRANSACTION_PARTITIONS,
     TRANSACTIONAL_IDS,
 )
+from simulation.replication.stages.scene import BROKER, PREFERRED, Scene
 
 
 async def read_late(scene: Scene, nursery: trio.Nursery) -> None:
