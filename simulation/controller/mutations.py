@@ -24,7 +24,7 @@ from kwire.raftmeta.controller.partition_change_builder import (
 )
 from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.partitions import IsrData
-from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Outcome
+from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Effect, Outcome
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.types import NO_LEADER, TopicIdPartition
@@ -84,13 +84,19 @@ def _every_directory(state: ControllerState, broker: int, directory: bytes) -> b
 
 
 def _keep_eligible(
-    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
+    state: ControllerState,
+    existing: BrokerImage | None,
+    request: BrokerRegistrationRequest,
+    effects: list[Effect],
 ) -> tuple[list[r.MetadataRecord], bool]:
-    return leader_updates.slice_without(state, request.broker_id)
+    return leader_updates.slice_without(state, request.broker_id, effects)
 
 
 def _keep_leading(
-    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
+    state: ControllerState,
+    existing: BrokerImage | None,
+    request: BrokerRegistrationRequest,
+    effects: list[Effect],
 ) -> tuple[list[r.MetadataRecord], bool]:
     return [], False
 

@@ -237,6 +237,13 @@ async def register(scene: Decisions, size: int) -> None:
     assert leaders(controller) == {1}
 
 
+@row("registration of a killed broker with the only replicas", "partitions", ALL)
+async def register_alone(scene: Decisions, size: int) -> None:
+    controller = await scene.controller(size, (2,))
+    await scene.measure(controller, decide_register_broker, registration_of(2))
+    assert leaders(controller) == {NO_LEADER}
+
+
 @row("unregistration of a broker", "partitions", ALL, "UnregisterBroker")
 async def unregister(scene: Decisions, size: int) -> None:
     controller = await scene.controller(size)

@@ -89,8 +89,10 @@ def decide_register_broker(
         raise errors.BrokerIdNotRegistered("Controller does not support registering ZK brokers.")
     _check_directories(state, request)
     _check_features(state, request)
-    records, is_more_left = ([], False) if returns else _out_of_isr(state, existing, request)
     effects: list[Effect] = []
+    records, is_more_left = (
+        ([], False) if returns else _out_of_isr(state, existing, request, effects)
+    )
     if is_more_left:
         records = [*_fencing_records(state, existing, effects), *records]
         return ControllerDecision(tuple(records), _UNREGISTERED, again=True, effects=tuple(effects))
@@ -178,7 +180,10 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
 
 
 def _out_of_isr(
-    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
+    state: ControllerState,
+    existing: BrokerImage | None,
+    request: BrokerRegistrationRequest,
+    effects: list[Effect],
 ) -> tuple[list[r.MetadataRecord], bool]:
     """Remove a new incarnation from the ISRs, because it has to catch up first.
 
@@ -188,19 +193,17 @@ def _out_of_isr(
     leads once the broker is unfenced.
     """
     clean = existing is not None and request.previous_broker_epoch == existing.epoch
-    if not state.elr_enabled:
-        return slice_without(state, request.broker_id)
-    if not clean:
-        return slice_without(state, request.broker_id, lost=True)
 
     def is_lost(partition: PartitionImage) -> bool:
+        if not clean:
+            return True
         directory = partition.directory(request.broker_id)
         is_named = directory is not None and int.from_bytes(directory) >= RESERVED_UUIDS
         return is_named and directory not in request.log_dirs
 
-    lost, is_more_lost = slice_without(state, request.broker_id, lost=True, where=is_lost)
-    others, is_more_left = slice_without(state, request.broker_id, where=lambda p: not is_lost(p))
-    return [*lost, *others], is_more_lost or is_more_left
+    if not state.elr_enabled:
+        return slice_without(state, request.broker_id, effects)
+    return slice_without(state, request.broker_id, effects, is_lost=is_lost)
 
 
 def _registration(
@@ -246,13 +249,13 @@ def decide_heartbeat(
     """
     broker = state.broker(request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
-    moved, is_more_left = _offline_directories(state, broker, request.offline_log_dirs)
+    effects: list[Effect] = []
+    moved, is_more_left = _offline_directories(state, broker, request.offline_log_dirs, effects)
     if is_more_left:
         unfinished = BrokerHeartbeatResponse(should_shut_down=False)
-        return ControllerDecision(tuple(moved), unfinished, again=True)
+        return ControllerDecision(tuple(moved), unfinished, again=True, effects=tuple(effects))
     state = state.supposing(moved, request.offline_log_dirs)
     records: list[r.MetadataRecord] = []
-    effects: list[Effect] = []
     fenced, should_stop = broker.fenced, False
     if request.want_shut_down:
         should_stop = _may_stop(state, broker, request)
@@ -340,14 +343,14 @@ def _cordon_records(
 
 
 def _offline_directories(
-    state: ControllerState, broker: BrokerImage, offline: list[bytes]
+    state: ControllerState, broker: BrokerImage, offline: list[bytes], effects: list[Effect]
 ) -> tuple[list[r.MetadataRecord], bool]:
     """Remove replicas in failed directories from ISRs, and finally the directories."""
     removed = set(offline) & set(broker.log_dirs)
     if not removed:
         return [], False
     records, is_more_left = slice_without(
-        state, broker.id, where=lambda p: p.directory(broker.id) in removed
+        state, broker.id, effects, where=lambda p: p.directory(broker.id) in removed
     )
     if is_more_left:
         return records, True
@@ -429,9 +432,9 @@ def decide_unregister_broker(
         raise errors.BrokerIdNotRegistered(
             f"Broker ID {request.broker_id} is not currently registered"
         )
-    records, is_more_left = slice_without(state, broker.id)
+    effects: list[Effect] = []
+    records, is_more_left = slice_without(state, broker.id, effects)
     if is_more_left:
-        effects: list[Effect] = []
         records = [*_fencing_records(state, broker, effects), *records]
         reply = UnregisterBrokerResponse()
         return ControllerDecision(tuple(records), reply, again=True, effects=tuple(effects))

@@ -11,7 +11,6 @@ image alone, so a new active controller resumes it.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import run_steps
@@ -88,13 +87,15 @@ def _is_concerned(
     if lost != NO_LEADER:
         return lost in partition.isr or lost in partition.elr
     if remove != NO_LEADER:
-        return partition.leader == remove or _leaves_isr(state, partition, remove)
+        return partition.leader == remove or _leaves_isr(
+            partition, remove, elr_enabled=state.elr_enabled
+        )
     return any(map(acceptable, partition.replicas))
 
 
-def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) -> bool:
+def _leaves_isr(partition: PartitionImage, broker: int, *, elr_enabled: bool) -> bool:
     """True if a departed broker leaves the ISR; without ELR, the last member stays in it."""
-    return broker in partition.isr and (len(partition.isr) > 1 or state.elr_enabled)
+    return broker in partition.isr and (len(partition.isr) > 1 or elr_enabled)
 
 
 def _first_slice(
@@ -139,27 +140,40 @@ def elect_for_leaderless(state: ControllerState, effects: list[Effect]) -> list[
 def slice_without(
     state: ControllerState,
     broker: int,
+    effects: list[Effect],
     *,
-    lost: bool = False,
+    is_lost: Callable[[PartitionImage], bool] | None = None,
     where: Callable[[PartitionImage], bool] | None = None,
 ) -> tuple[list[MetadataRecord], bool]:
     """Return changes that remove a broker from a slice of its partitions, and whether more remain.
 
-    The decision that calls this is repeated until none remain.
+    ``is_lost``: the broker may have lost records of the partition, and is no longer eligible. The
+    decision that calls this is repeated until none remain. An effect puts the checked partitions
+    behind the others, so that the next slice does not check them again.
     """
-
-    def changes(key: TopicIdPartition) -> bool:
-        partition = state.image.topics[key[0]].partitions[key[1]]
-        leaves = lost or partition.leader == broker or _leaves_isr(state, partition, broker)
-        return leaves and (where is None or where(partition))
-
-    remaining = filter(changes, state.index.with_member(broker))
-    partitions = list(islice(remaining, state.leader_update_queue.first_size))
-    if lost:
-        records = leader_updates(state, partitions, lost=broker)
-    else:
-        records = leader_updates(state, partitions, remove=broker)
-    return records, bool(records) and next(remaining, None) is not None
+    checked: list[TopicIdPartition] = []
+    lost: list[TopicIdPartition] = []
+    others: list[TopicIdPartition] = []
+    topics, elr_enabled, is_more_left = state.image.topics, state.elr_enabled, False
+    for key in state.index.with_member(broker):
+        partition = topics[key[0]].partitions[key[1]]
+        is_in_lost = is_lost is not None and is_lost(partition)
+        if (
+            is_in_lost
+            or partition.leader == broker
+            or _leaves_isr(partition, broker, elr_enabled=elr_enabled)
+        ) and (where is None or where(partition)):
+            if len(lost) + len(others) == state.leader_update_queue.first_size:
+                is_more_left = True
+                break
+            (lost if is_in_lost else others).append(key)
+        checked.append(key)
+    records = leader_updates(state, lost, lost=broker) if lost else []
+    records += leader_updates(state, others, remove=broker)
+    is_more_left = is_more_left and bool(records)
+    if is_more_left:
+        effects.append(partial(state.index.put_behind, broker, checked))
+    return records, is_more_left
 
 
 def decide_leader_updates(state: ControllerState, request: None) -> Steps[ControllerDecision[bool]]:

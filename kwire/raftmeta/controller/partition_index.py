@@ -2,11 +2,11 @@
 
 The active controller keeps one index beside its image: each applied delta moves the partitions that
 it changes, and a new active controller builds the index once, in steps. An index yields partitions
-in the order in which they were added; a newly built index is in the order of topic names, so the
-same history gives the same order in every process.
+in the order in which they were added or put behind; a newly built index is in the order of topic
+names, so the same history gives the same order in every process.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -58,6 +58,14 @@ class PartitionIndex:
     def with_member(self, broker: int) -> Collection[TopicIdPartition]:
         """Return the partitions whose ISR or ELR contains a broker."""
         return self._members.get(broker, _NOTHING)
+
+    def put_behind(self, broker: int, partitions: Iterable[TopicIdPartition]) -> None:
+        """Put those of ``partitions`` whose ISR or ELR contains a broker behind the others."""
+        members = self._members.get(broker, _NOTHING)
+        for key in partitions:
+            if key in members:
+                del members[key]
+                members[key] = None
 
     def led_by_others(self, preferred: int) -> Collection[TopicIdPartition]:
         """Return the partitions that prefer this broker as leader but are not led by it."""

@@ -71,7 +71,9 @@ def _elect_any(change: PartitionChangeBuilder) -> Elected:
     return Elected(alive[-1]) if alive else _elect(change)
 
 
-def _any_epoch(state: ControllerState, existing: BrokerImage | None, request: object) -> object:
+def _any_epoch(
+    state: ControllerState, existing: BrokerImage | None, request: object, effects: object
+) -> object:
     return [], False
 
 

@@ -1,5 +1,6 @@
 """Brokers with many partitions: what one decision changes is bounded, and nothing is left over."""
 
+from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
@@ -174,6 +175,47 @@ def test_failed_directory_is_removed_with_the_last_slice() -> None:
     assert len(sizes) == ceil(MANY / FIRST_PARTITIONS)
     assert cluster.state.image.brokers[2].log_dirs == (b"o" * 16,)
     assert led_by(cluster) == {1}
+
+
+@pytest.mark.parametrize("elr", [False, True])
+@pytest.mark.parametrize("reason", ["registration", "unregistration", "directory"])
+def test_slices_do_not_check_the_partitions_of_earlier_slices_again(
+    elr: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions without another replica stay the broker's, and are not in the way."""
+    cluster = cluster_of(elr=elr, replicas=(2,))
+    failed_dir, other_dir, topic_id = b"f" * 16, b"o" * 16, cluster.state.image.topic_ids["large"]
+    cluster.write(
+        r.BrokerRegistrationChangeRecord(
+            broker_id=2, broker_epoch=200, log_dirs=[failed_dir, other_dir]
+        )
+    )
+    for number in range(MANY // 2, MANY):
+        cluster.write(
+            r.PartitionChangeRecord(
+                partition_id=number, topic_id=topic_id, directories=[failed_dir]
+            )
+        )
+    decide: Any
+    decide, request = {
+        "registration": (decide_register_broker, register(2, log_dirs=[failed_dir, other_dir])),
+        "unregistration": (decide_unregister_broker, UnregisterBrokerRequest(broker_id=2)),
+        "directory": (decide_heartbeat, beat(2, 200, offline_log_dirs=[failed_dir])),
+    }[reason]
+    checked_count = 0
+    with_member = PartitionIndex.with_member
+
+    def count_checked(index: PartitionIndex, broker: int) -> Iterator[Any]:
+        nonlocal checked_count
+        for key in with_member(index, broker):
+            checked_count += 1
+            yield key
+
+    monkeypatch.setattr(PartitionIndex, "with_member", count_checked)
+    sizes = whole(cluster, decide, request)
+    assert len(sizes) >= MANY // 2 / FIRST_PARTITIONS
+    # Once in its slice, once by the last decision, once for the queue of the others' updates.
+    assert checked_count <= 3 * MANY + len(sizes)
 
 
 def test_controlled_shutdown_waits_for_leaders_that_move_beside_the_slices() -> None:
