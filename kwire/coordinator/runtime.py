@@ -324,11 +324,11 @@ class CoordinatorRuntime(LedShards[M]):
                     await slices.pause()
 
     def _fire_next_deadline(self, shard: Shard[M]) -> bool:
-        """Decide on one deadline that has passed; return False if none has."""
+        """Decide on one deadline that has passed, if it is found; return False if none has."""
         now = self._time.now()
         name = shard.timers.pop_due(now)
         if name is None:
-            return False
+            return shard.timers.deadline <= now
         try:
             self._perform(shard, shard.machine.due(name, self._time.moment()), name)
         except Exception as error:  # noqa: BLE001  A fault must not end the node.

@@ -2,6 +2,7 @@
 
 from math import inf
 from random import Random
+from typing import Any
 
 import attrs
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from kwire.clock import SteadyWall
 from kwire.coordinator.timers import DeadlineClock, Timers
+from tests.support.raftmeta.work import calls_in
 
 CHANGES = st.lists(
     st.tuples(
@@ -54,6 +56,27 @@ def test_postponed_deadline_keeps_one_heap_entry() -> None:
     for step in range(10_000):
         timers.set(step % 10, 10.0 + step)
     assert len(timers._heap) == 10
+
+
+def test_one_call_moves_few_of_many_postponed_deadlines() -> None:
+    """Members that were loaded together have sent heartbeats since."""
+
+    def work(count: int) -> int:
+        timers = Timers()
+        for name in range(count):
+            timers.set(name, 10.0)
+        for name in range(1, count):
+            timers.set(name, 20.0)
+        timers.set(0, None)
+        timers.set("due", 10.0)
+        calls = calls_in(lambda: timers.pop_due(10.0))
+        while timers.deadline <= 10.0:
+            names.append(timers.pop_due(10.0))
+        return calls
+
+    names: list[Any] = []
+    assert work(10_000) == work(1_000)
+    assert [name for name in names if name is not None] == ["due", "due"]
 
 
 def test_cancelled_deadlines_leave_the_heap() -> None:
