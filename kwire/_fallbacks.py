@@ -172,7 +172,7 @@ def find_retained(
     data = bytes(payload)
     ranges: list[tuple[int, int]] = []
     record_count = keyless_count = 0
-    has_tombstones, max_delta = False, _MIN_INT64
+    has_tombstones, first_delta, max_delta = False, 0, _MIN_INT64
     start = end = -1  # The range being built.
     for chunk in _walk(data, count):
         for at, following, delta, offset_delta, key_at, key_size, _, value_size in chunk:
@@ -185,6 +185,8 @@ def find_retained(
                     continue
                 if offset < offsets.get(data[key_at : key_at + key_size]):
                     continue
+            if not record_count:
+                first_delta = delta
             record_count += 1
             has_tombstones = has_tombstones or value_size < 0
             max_delta = max(max_delta, delta)
@@ -196,7 +198,7 @@ def find_retained(
     if end >= 0:
         ranges.append((start, end))
     max_delta = max_delta if record_count else 0
-    return Retained(ranges, record_count, keyless_count, has_tombstones, max_delta)
+    return Retained(ranges, record_count, keyless_count, has_tombstones, first_delta, max_delta)
 
 
 def latest_records(

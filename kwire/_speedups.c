@@ -42,6 +42,7 @@ typedef struct {
 typedef struct {
     int64_t start, end, delta, key_at, value_at;
     int32_t offset_delta, key_size, value_size;
+    uint64_t hash[2]; /* of the key, after hash_keys */
 } Record;
 
 typedef struct {
@@ -239,8 +240,18 @@ typedef struct {
     int is_busy;
 } OffsetMap;
 
-static Slot *find_slot(OffsetMap *map, const uint8_t *key, size_t size, uint64_t hash[2]) {
-    sip_hash(map->secret, key, size, hash);
+/* Hashes the keys of a chunk, and has the processor fetch their slots from memory meanwhile. */
+static void hash_keys(const OffsetMap *map, const uint8_t *data, Record *records, int count) {
+    for (int i = 0; i < count; i++) {
+        Record *record = &records[i];
+        if (record->key_size < 0)
+            continue;
+        sip_hash(map->secret, data + record->key_at, (size_t)record->key_size, record->hash);
+        __builtin_prefetch(&map->slots[record->hash[0] % map->slot_count]);
+    }
+}
+
+static Slot *find_slot(const OffsetMap *map, const uint64_t hash[2]) {
     uint64_t at = hash[0] % map->slot_count;
     for (;; at = at + 1 < map->slot_count ? at + 1 : 0) {
         Slot *slot = &map->slots[at];
@@ -249,14 +260,13 @@ static Slot *find_slot(OffsetMap *map, const uint8_t *key, size_t size, uint64_t
     }
 }
 
-static int put_key(OffsetMap *map, const uint8_t *key, size_t size, int64_t offset) {
-    uint64_t hash[2];
-    Slot *slot = find_slot(map, key, size, hash);
+static int put_hash(OffsetMap *map, const uint64_t hash[2], int64_t offset) {
+    Slot *slot = find_slot(map, hash);
     if (!slot->inverted) {
         if (map->count == map->capacity)
             return -1;
         map->count++;
-        memcpy(slot->hash, hash, sizeof hash);
+        memcpy(slot->hash, hash, sizeof slot->hash);
     } else if (~slot->inverted >= offset)
         return 0;
     slot->inverted = ~offset;
@@ -337,12 +347,14 @@ static Py_ssize_t map_len(OffsetMap *map) { return map->count; }
 
 static PyObject *map_put(OffsetMap *map, PyObject *args) {
     Py_buffer key;
+    uint64_t hash[2];
     long long offset;
     if (!PyArg_ParseTuple(args, "y*L:put", &key, &offset))
         return NULL;
+    sip_hash(map->secret, key.buf, (size_t)key.len, hash);
     if (offset < 0)
         PyErr_SetString(PyExc_ValueError, "an offset is out of range");
-    else if (check_idle(map) == 0 && put_key(map, key.buf, (size_t)key.len, offset) < 0)
+    else if (check_idle(map) == 0 && put_hash(map, hash, offset) < 0)
         PyErr_SetString(PyExc_OverflowError, "the map is full");
     PyBuffer_Release(&key);
     if (PyErr_Occurred())
@@ -357,8 +369,9 @@ static PyObject *map_get(OffsetMap *map, PyObject *args) {
         return NULL;
     int64_t offset = -1;
     int is_idle = check_idle(map) == 0;
+    sip_hash(map->secret, key.buf, (size_t)key.len, hash);
     if (is_idle)
-        offset = ~find_slot(map, key.buf, (size_t)key.len, hash)->inverted;
+        offset = ~find_slot(map, hash)->inverted;
     PyBuffer_Release(&key);
     return is_idle ? PyLong_FromLongLong(offset) : NULL;
 }
@@ -376,7 +389,8 @@ static int map_records(OffsetMap *map, Walk *walk, int64_t left, int64_t base, i
     int is_beyond, count;
     if (check_count(walk, left) < 0)
         return -1;
-    while ((count = read_chunk(walk, &left, records)) > 0)
+    while ((count = read_chunk(walk, &left, records)) > 0) {
+        hash_keys(map, walk->data, records, count);
         for (int i = 0; i < count; i++) {
             const Record *record = &records[i];
             int64_t offset = add_delta(base, record->offset_delta, &is_beyond);
@@ -386,8 +400,9 @@ static int map_records(OffsetMap *map, Walk *walk, int64_t left, int64_t base, i
                 return fail(walk, BAD_OFFSET, 0, 0, 0);
             if (map->count == map->capacity)
                 return 0;
-            put_key(map, walk->data + record->key_at, (size_t)record->key_size, offset);
+            put_hash(map, record->hash, offset);
         }
+    }
     return count < 0 ? -1 : 1;
 }
 
@@ -477,7 +492,7 @@ static PyObject *check_records(PyObject *module, PyObject *args, PyObject *kwarg
 typedef struct {
     Range *ranges;
     size_t range_count, room;
-    int64_t record_count, keyless_count, max_delta;
+    int64_t record_count, keyless_count, first_delta, max_delta;
     int has_tombstones;
 } Retained;
 
@@ -498,16 +513,15 @@ static int add_range(Walk *walk, Retained *retained, const Record *record) {
     return 0;
 }
 
-static int is_retained(OffsetMap *map, const uint8_t *data, const Record *record, int64_t offset,
+static int is_retained(const OffsetMap *map, const Record *record, int64_t offset,
                        int keeps_tombstones, int64_t *keyless_count) {
-    uint64_t hash[2];
     if (record->key_size < 0) {
         (*keyless_count)++;
         return 0;
     }
     if (record->value_size < 0 && !keeps_tombstones)
         return 0;
-    return offset >= ~find_slot(map, data + record->key_at, (size_t)record->key_size, hash)->inverted;
+    return offset >= ~find_slot(map, record->hash)->inverted;
 }
 
 static int retain_all(OffsetMap *map, Walk *walk, int64_t left, int64_t base, int64_t latest,
@@ -516,20 +530,24 @@ static int retain_all(OffsetMap *map, Walk *walk, int64_t left, int64_t base, in
     int is_beyond, count;
     if (check_count(walk, left) < 0)
         return -1;
-    while ((count = read_chunk(walk, &left, records)) > 0)
+    while ((count = read_chunk(walk, &left, records)) > 0) {
+        hash_keys(map, walk->data, records, count);
         for (int i = 0; i < count; i++) {
             const Record *record = &records[i];
             int64_t offset = add_delta(base, record->offset_delta, &is_beyond);
             int is_above = offset > latest || (is_beyond && record->offset_delta > 0);
-            if (!is_above && !is_retained(map, walk->data, record, offset, keeps_tombstones,
+            if (!is_above && !is_retained(map, record, offset, keeps_tombstones,
                                           &retained->keyless_count))
                 continue;
             if (add_range(walk, retained, record) < 0)
                 return -1;
-            if (!retained->record_count++ || record->delta > retained->max_delta)
+            if (!retained->record_count++)
+                retained->first_delta = retained->max_delta = record->delta;
+            if (record->delta > retained->max_delta)
                 retained->max_delta = record->delta;
             retained->has_tombstones |= record->value_size < 0;
         }
+    }
     return count;
 }
 
@@ -557,7 +575,7 @@ static PyObject *find_retained(PyObject *module, PyObject *args, PyObject *kwarg
                                      &base, map_type, &map, &latest, &keeps_tombstones))
         return NULL;
     Walk walk = {payload.buf, payload.len, 0, OK, 0, 0, 0};
-    Retained retained = {NULL, 0, 0, 0, 0, 0, 0};
+    Retained retained = {NULL, 0, 0, 0, 0, 0, 0, 0};
     int result = -1, is_idle = check_idle(map) == 0;
     if (is_idle) {
         PyThreadState *state = claim_map(map, payload.len);
@@ -567,13 +585,15 @@ static PyObject *find_retained(PyObject *module, PyObject *args, PyObject *kwarg
     PyBuffer_Release(&payload);
     PyObject *ranges = result < 0 ? NULL : range_list(&retained);
     free(retained.ranges);
-    if (ranges)
-        return PyObject_CallFunction(retained_class, "NLLNL", ranges,
-                                     (long long)retained.record_count,
-                                     (long long)retained.keyless_count,
-                                     PyBool_FromLong(retained.has_tombstones),
-                                     (long long)retained.max_delta);
-    return is_idle && result < 0 ? raise_damage(&walk) : NULL;
+    if (!ranges)
+        return is_idle && result < 0 ? raise_damage(&walk) : NULL;
+    PyObject *fields = Py_BuildValue(
+        "((NLLNLL))", ranges, (long long)retained.record_count, (long long)retained.keyless_count,
+        PyBool_FromLong(retained.has_tombstones), (long long)retained.first_delta,
+        (long long)retained.max_delta);
+    PyObject *kept = fields ? new_tuple((PyTypeObject *)retained_class, fields, NULL) : NULL;
+    Py_XDECREF(fields);
+    return kept;
 }
 
 /* rewrite */

@@ -27,5 +27,7 @@ class Retained(NamedTuple):
     """The number of records that are dropped because they have no key."""
     has_tombstones: bool
     """True if a kept record has no value."""
+    first_delta: int
+    """The timestamp delta of the first kept record in milliseconds; 0 if none is kept."""
     max_delta: int
     """The largest timestamp delta of a kept record in milliseconds; 0 if none is kept."""

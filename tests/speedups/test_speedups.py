@@ -191,6 +191,7 @@ def test_newest_record_of_each_key_is_kept(
     )
     assert (result.record_count, result.keyless_count) == (len(indexes), keyless_count)
     assert result.has_tombstones == any(records[i].value is None for i in indexes)
+    assert result.first_delta == next((records[i].timestamp or 0 for i in indexes), 0)
     assert result.max_delta == max((records[i].timestamp or 0 for i in indexes), default=0)
     parts = code.rewrite(payload, result.ranges, 0)
     whole = decode(payload, len(records))
@@ -210,10 +211,10 @@ def test_kept_records_are_those_of_the_whole_map(code: ModuleType):
     sizes = [len(encode_record(0, i, b"a", b"1")) for i in range(4)]
     first, last = sizes[0] * 2, len(payload)
     assert code.find_retained(payload, 4, 100, offsets, 500, True) == Retained(
-        [(first, last)], 2, 0, True, 0
+        [(first, last)], 2, 0, True, 0, 0
     )
     assert code.find_retained(payload, 4, 100, offsets, 500, False) == Retained(
-        [(last - sizes[3], last)], 1, 0, False, 0
+        [(last - sizes[3], last)], 1, 0, False, 0, 0
     )
     assert code.find_retained(payload, 4, 100, offsets, 99, False).record_count == 4
 

@@ -17,8 +17,8 @@ from kwire.log.compaction.key_offsets import KeyOffsets
 from kwire.log.compaction.retention import Verdict
 from kwire.log.compaction.source import SourceBatch
 from kwire.records import build
-from kwire.records.header import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, Buffer
-from kwire.records.iterate import BadRecords, read_varint
+from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
+from kwire.records.iterate import BadRecords
 from kwire.speedups import Retained, find_retained, rewrite
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class BatchFilter:
         if is_append_time:
             first_timestamp = max_timestamp = header.max_timestamp
         else:
-            first_timestamp = header.base_timestamp + _first_delta(payload, retained)
+            first_timestamp = header.base_timestamp + retained.first_delta
             max_timestamp = max(header.base_timestamp + retained.max_delta, NO_TIMESTAMP)
         base_timestamp = first_timestamp if horizon_ms is None else horizon_ms
         # With LogAppendTime the records' own deltas have no meaning, so they are not changed.
@@ -137,11 +137,4 @@ class BatchFilter:
 def _whole(header: BatchHeader, payload: Buffer) -> Retained:
     """Return a verdict that keeps all records of a control batch."""
     delta = header.max_timestamp - header.base_timestamp
-    return Retained([(0, len(payload))], header.record_count, 0, False, delta)
-
-
-def _first_delta(payload: Buffer, retained: Retained) -> int:
-    """Return the timestamp delta of the first record that is kept."""
-    data = bytes(payload[retained.ranges[0][0] : retained.ranges[0][0] + HEADER_SIZE])
-    _, position = read_varint(data, 0)
-    return read_varint(data, position + 1, 70)[0]
+    return Retained([(0, len(payload))], header.record_count, 0, False, delta, delta)
