@@ -32,6 +32,7 @@ _LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_MAX: Final = 4 * 1024 * 1024
 _LZ4_STORED: Final = 0x80000000
+_LZ4_END: Final = bytes(4)
 
 
 class BadPayload(ValueError):
@@ -138,6 +139,8 @@ def _lz4_blocks(
             block = memoryview(room)[:count]
         if len(out) + len(block) > limit:
             raise PayloadTooLarge(f"lz4: more than {limit} bytes")
+        if not out and view[pos : pos + 4] == _LZ4_END:
+            return block, pos + 4  # Usually there is one block, which need not be copied.
         out += block
 
 
@@ -236,5 +239,5 @@ def _lz4_frame(data: Buffer) -> bytes:
             parts += (len(block).to_bytes(4, "little"), block)
         else:
             parts += ((len(plain) | _LZ4_STORED).to_bytes(4, "little"), plain)
-    parts.append(bytes(4))
+    parts.append(_LZ4_END)
     return b"".join(parts)
