@@ -31,6 +31,8 @@ from kwire.records.header import (
 
 PLACE: Final = struct.Struct(">qii")
 """The first bytes of a batch, which a leader sets: base offset, length and leader epoch."""
+_BEFORE_COVERED: Final = struct.Struct(">qiibI")
+"""The bytes that the CRC does not cover: place, magic and the CRC itself."""
 _COVERED: Final = struct.Struct(">hiqqqhii")
 _LOW_ATTRIBUTES: Final = 22
 _NULL: Final = b"\1"
@@ -153,15 +155,14 @@ def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """Build a batch from a header and a compressed payload, setting length and CRC."""
     covered = _COVERED.pack(*header[5:])
-    front = HEADER.pack(
+    front = _BEFORE_COVERED.pack(
         header.base_offset,
         HEADER_SIZE - LENGTH_END + len(payload),
         header.leader_epoch,
         2,
         crc32c(payload, crc32c(covered)),
-        *header[5:],
     )
-    return b"".join((front, payload))
+    return b"".join((front, covered, payload))
 
 
 def rebuild(
@@ -181,11 +182,16 @@ def rebuild(
     last record was removed.
     """
     attributes = header.attributes & ATTRIBUTES_MASK & ~DELETE_HORIZON
-    changed = header._replace(
-        attributes=attributes | (DELETE_HORIZON if has_delete_horizon else 0),
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        record_count=record_count,
+    changed = BatchHeader(
+        *header[:5],
+        attributes | (DELETE_HORIZON if has_delete_horizon else 0),
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        record_count,
     )
     return assemble(changed, codecs.compress(header.compression, payload))
 

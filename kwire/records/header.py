@@ -112,7 +112,7 @@ class BatchHeader(NamedTuple):
 
 def parse(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Read the header at ``pos``; raises ``struct.error`` if fewer than 61 bytes are left."""
-    return BatchHeader._make(HEADER.unpack_from(buf, pos))
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buf, pos))
 
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:

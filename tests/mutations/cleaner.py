@@ -18,8 +18,8 @@ MUTATIONS = (
         name="aborted-records-replace-committed-ones",
         invariants=(4, 65, 87),
         path=f"{FOLDER}/key_offsets.py",
-        old="elif not self._transactions.on_data(header) and header.last_offset",
-        new="elif (self._transactions.on_data(header), True)[1] and header.last_offset",
+        old="elif not self._transactions.on_data(header) and last_offset",
+        new="elif (self._transactions.on_data(header), True)[1] and last_offset",
         test="tests/log/compaction/test_key_offsets.py",
     ),
     Mutation(

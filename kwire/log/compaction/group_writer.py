@@ -26,8 +26,8 @@ class GroupWriter:
     """A segment that is being written."""
 
     __slots__ = (
-        "_buffer",
         "_buffer_bytes",
+        "_buffered",
         "_config",
         "_disk",
         "_log",
@@ -56,7 +56,7 @@ class GroupWriter:
         # It only keeps account of the batches; its own files are not opened.
         self._segment = Segment(disk, directory, base_offset, 0, config)
         self._segment.start_indexes()
-        self._buffer = bytearray()
+        self._buffered: list[bytes] = []
         self._written = 0
         self._log = disk.open(self._path(names.LOG), create=True)
         if self._log.size():
@@ -96,10 +96,12 @@ class GroupWriter:
                 f"offset {batch.next_offset - 1} is too far from the segment's base offset "
                 f"{segment.base_offset}: directory={segment.files.directory}"
             )
-        if self._buffer and len(self._buffer) + len(batch.data) > self._buffer_bytes:
+        size = len(batch.data)
+        if segment.size - self._written + size > self._buffer_bytes:
             self.write()
-        self._buffer += batch.data
-        segment.note(len(batch.data), batch.next_offset, batch.max_timestamp, segment.interval)
+        # A copy, unless the batch was rebuilt: a part of a read would keep all of it in memory.
+        self._buffered.append(bytes(batch.data))
+        segment.note(size, batch.next_offset, batch.max_timestamp, segment.interval)
 
     def finish(self, aborted: list[AbortedTxn], modified_ms: int) -> NewSegment:
         """Write the remaining batches and the indexes, sync all files; return what was written."""
@@ -130,11 +132,12 @@ class GroupWriter:
 
     def write(self) -> None:
         """Write the batches that are still in the buffer."""
-        if self._buffer:
-            self._log.write([self._buffer], self._written)
-            self._written += len(self._buffer)
-            self._pace(len(self._buffer))
-            self._buffer = bytearray()
+        if self._buffered:
+            self._log.write(self._buffered, self._written)
+            size = self._segment.size - self._written
+            self._written += size
+            self._pace(size)
+            self._buffered.clear()
 
     def _path(self, suffix: str) -> str:
         return f"{self._segment.files.path(suffix)}{names.CLEANED}"

@@ -98,17 +98,17 @@ class _Filling:
 
     def add(self, batch: SourceBatch) -> bool:
         """Map the keys of a batch; return whether the map had room for all of them."""
-        header = batch.header
-        self.bytes_read += header.size
+        header, last_offset = batch.header, batch.header.last_offset
+        self.bytes_read += len(batch.data)
         if header.is_control:
             self._transactions.on_control(header, batch.control_type())
-        elif not self._transactions.on_data(header) and header.last_offset >= self._first_dirty:
+        elif not self._transactions.on_data(header) and last_offset >= self._first_dirty:
             payload = batch.payload()
             if not self._put(batch, payload):
                 last = _last_mapped(payload, header, self._offsets, self._first_dirty)
                 self.latest = max(self.latest, last)
                 return False
-        self.latest = max(self.latest, header.last_offset)
+        self.latest = max(self.latest, last_offset)
         return True
 
     def _put(self, batch: SourceBatch, payload: Buffer) -> bool:

@@ -36,12 +36,14 @@ def judge(
     ``is_spent``: it is data of an aborted transaction, or a marker of a transaction without data.
     ``end_offset`` is the first uncleanable offset: the batch before it keeps the log's end known.
     """
-    drops_records = is_spent
-    if header.is_control and is_spent:
+    keeps_empty = header.next_offset == end_offset or _is_last_of(active_producers, header)
+    if not is_spent:
+        return Verdict(False, keeps_empty, False)
+    drops_records = True
+    if header.is_control:
         horizon_ms = header.delete_horizon_ms
         drops_records = horizon_ms is not None and horizon_ms <= now_ms
-    keeps_empty = header.next_offset == end_offset or _is_last_of(active_producers, header)
-    return Verdict(drops_records, keeps_empty, is_spent and header.is_control)
+    return Verdict(drops_records, keeps_empty, header.is_control)
 
 
 def keeps_tombstones(header: BatchHeader, now_ms: int) -> bool:
@@ -52,7 +54,7 @@ def keeps_tombstones(header: BatchHeader, now_ms: int) -> bool:
 
 def _is_last_of(active_producers: ActiveProducers, header: BatchHeader) -> bool:
     """Return whether a batch holds the last state of an active producer."""
-    producer = active_producers.get(header.producer_id) if header.producer_id >= 0 else None
+    producer = active_producers.get(header.producer_id)
     if producer is None:
         return False
     epoch, last_offset = producer

@@ -13,7 +13,15 @@ from kwire.log.disk import Disk
 from kwire.log.formats import names, txn_index
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.records import compression, control
-from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer, crc_ok
+from kwire.records.header import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LENGTH_END,
+    BatchHeader,
+    Buffer,
+    crc_ok,
+    parse,
+)
 from kwire.records.iterate import PAYLOAD_LIMIT, BadRecords, unpacked_records
 
 Pace = Callable[[int], None]
@@ -37,8 +45,9 @@ class SourceBatch(NamedTuple):
     def payload(self) -> Buffer:
         """Return the decompressed records; raises :class:`CleaningFailed`."""
         packed = self.data[HEADER_SIZE:]
+        codec = self.header.attributes & CODEC_MASK
         try:
-            return compression.decompress(self.header.compression, packed, PAYLOAD_LIMIT)
+            return compression.decompress(codec, packed, PAYLOAD_LIMIT) if codec else packed
         except compression.BadPayload as error:
             raise CleaningFailed(f"a batch does not decompress ({error}): {self.place}") from None
 
@@ -87,41 +96,40 @@ class SegmentReader:
             while position < size:
                 data = memoryview(file.read(position, min(read_bytes, size - position)))
                 self._pace(len(data))
-                at, read_bytes = 0, self._buffer_bytes
-                while len(data) - at >= HEADER_SIZE:
-                    header = BatchHeader._make(HEADER.unpack_from(data, at))
-                    self._check(header, position + at, end_offset)
+                at, read_bytes, data_size = 0, self._buffer_bytes, len(data)
+                while data_size - at >= HEADER_SIZE:
+                    header = parse(data, at)
+                    next_offset = self._check(header, position + at, end_offset)
                     following = at + header.length + LENGTH_END
-                    if following > len(data):
+                    if following > data_size:
                         read_bytes = max(read_bytes, following - at)
                         break
                     batch = SourceBatch(header, data[at:following], self._path, position + at)
                     if not crc_ok(batch.data, 0, header):
                         raise CleaningFailed(f"a batch has a wrong checksum: {batch.place}")
                     yield batch
-                    end_offset = header.next_offset
-                    at = following
-                if not at and (len(data) < HEADER_SIZE or read_bytes <= len(data)):
+                    at, end_offset = following, next_offset
+                if not at and (data_size < HEADER_SIZE or read_bytes <= data_size):
                     raise CleaningFailed(f"the file ends early: {self._path}")
                 position += at
         finally:
             file.close()
 
-    def _check(self, header: BatchHeader, position: int, end_offset: int) -> None:
-        """Raise CleaningFailed for a header that cannot be valid at this position."""
-        place = f"file={self._path} position={position}"
+    def _check(self, header: BatchHeader, position: int, end_offset: int) -> int:
+        """Return a batch's next offset; raises CleaningFailed for one that cannot be here."""
+        size, next_offset = header.length + LENGTH_END, header.next_offset
         if header.magic != 2:
-            raise CleaningFailed(
-                f"only batches of magic 2 are cleaned, not {header.magic}: {place}"
-            )
-        is_whole = HEADER_SIZE <= header.size <= self._source.size - position
-        if not is_whole or header.record_count < 0:
-            raise CleaningFailed(f"a batch has an impossible size of {header.size} bytes: {place}")
-        if not header.can_follow(end_offset) or header.next_offset > self._end_offset:
-            raise CleaningFailed(
+            problem = f"only batches of magic 2 are cleaned, not {header.magic}"
+        elif not HEADER_SIZE <= size <= self._source.size - position or header.record_count < 0:
+            problem = f"a batch has an impossible size of {size} bytes"
+        elif not header.can_follow(end_offset) or next_offset > self._end_offset:
+            problem = (
                 f"a batch of offsets {header.base_offset} to {header.last_offset} cannot follow "
-                f"offset {end_offset}, or lie below {self._end_offset}: {place}"
+                f"offset {end_offset}, or lie below {self._end_offset}"
             )
+        else:
+            return next_offset
+        raise CleaningFailed(f"{problem}: file={self._path} position={position}")
 
 
 def aborted_transactions(disk: Disk, directory: str, source: SourceSegment) -> Iterator[AbortedTxn]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from kwire.log.formats.txn_index import AbortedTxn
 from kwire.records.control import ControlType
-from kwire.records.header import BatchHeader
+from kwire.records.header import TRANSACTIONAL, BatchHeader
 
 
 class TransactionState:
@@ -50,9 +50,9 @@ class TransactionState:
 
     def on_data(self, header: BatchHeader) -> bool:
         """Account for a batch that is not a control batch; return whether it was aborted."""
-        self._begin(header.last_offset)
-        if not header.is_transactional:
+        if not header.attributes & TRANSACTIONAL:
             return False
+        self._begin(header.last_offset)
         if header.producer_id in self._aborted:
             self._has_data.add(header.producer_id)
             return True
