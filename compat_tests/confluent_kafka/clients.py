@@ -47,6 +47,12 @@ def create(
     client = admin(address)  # Kept until the answer: a dropped client cancels its futures.
     client.create_topics([new])[topic].result(30)
 
+    def is_known() -> bool:  # Apache Kafka answers before a broker has applied the creation.
+        found = client.list_topics(timeout=30).topics.get(topic)
+        return found is not None and found.error is None
+
+    eventually(is_known, f"{topic} is known")
+
 
 def deliver(client: Any, messages: Sequence[dict[str, Any]]) -> list[Any]:
     """Produce all and return them as delivered, in the order of delivery."""

@@ -79,7 +79,7 @@ def test_a_stop_or_a_pause_under_load(own_broker, topic, how):
             if how == "SIGTERM":
                 own_broker.stop()
                 stops.append(time.monotonic() - begun)
-                assert own_broker.process.returncode == 0
+                assert own_broker.process.returncode in (0, 143), "a JVM ends with 143"
                 assert (own_broker.data / ".kafka_cleanshutdown").exists()
                 own_broker.start()
             else:

@@ -132,7 +132,7 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
         if round != 0:
             own_broker.kill()
             own_broker.start()
-        assert topic not in view.topics(address)
+        eventually(lambda: topic not in view.topics(address), "the deletion is known")
     assert len(ids) == 3
 
 

@@ -134,7 +134,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_host(name: str) -> bool:
-    """Return whether the name has the form of a host name; its last part is no number then."""
+    """Return whether the name has the form of a host name, whose last part is not a number."""
     return bool(_HOST.fullmatch(name)) and not name.rpartition(".")[2].isdecimal()
 
 
