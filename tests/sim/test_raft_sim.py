@@ -25,6 +25,8 @@ RARE = (
     "voters-survive-truncation",
     "ignore-directory-id",
     "install-before-sync",
+    "skip-pre-vote",
+    "trust-page-cache",
 )
 
 
