@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.cluster.nodes import Cluster
 from compat_tests.cluster.tools import FEATURES, by_broker
@@ -48,6 +49,19 @@ def read_level(cluster: Cluster) -> int:
     return levels.get(FEATURE, 0)
 
 
+def has_ended(address: str, topic: str) -> bool:
+    """Return whether no transaction is open in partition 0 of a topic."""
+    ends = []
+    for level in ("read_uncommitted", "read_committed"):
+        settings = {"bootstrap.servers": address, "group.id": "unused", "isolation.level": level}
+        client = Consumer(settings)
+        try:
+            ends.append(client.get_watermark_offsets(TopicPartition(topic, 0), 30)[1])
+        finally:
+            client.close()
+    return ends[0] == ends[1]
+
+
 def test_new_producers_follow_the_finalized_level(jvm, cluster, unique):
     assert read_level(cluster) == 2
     for level in CHANGES:
@@ -64,7 +78,7 @@ def test_new_producers_follow_the_finalized_level(jvm, cluster, unique):
         assert "none" not in fenced.values(), level
 
 
-def test_producers_go_on_while_the_level_changes(jvm, cluster, topic, unique):
+def test_producers_go_on_while_the_level_changes(broker_kind, jvm, cluster, topic, unique):
     """A producer with an open transaction ends it at another level, and begins the next one."""
     create(cluster.bootstrap, topic)
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": unique("txn")}
@@ -84,6 +98,9 @@ def test_producers_go_on_while_the_level_changes(jvm, cluster, topic, unique):
             else:
                 client.abort_transaction(60)
         if number % 2:
+            if broker_kind == "kafka":
+                # Killed earlier, 4.3.1 forgets this abort, and a later commit commits its record.
+                eventually(partial(has_ended, cluster.bootstrap, topic), "a marker")
             cluster.nodes[1].kill()
             cluster.nodes[1].launch()
             cluster.wait_complete()

@@ -48,8 +48,8 @@ def create(
     client.create_topics([new])[topic].result(30)
 
     def is_known() -> bool:  # Apache Kafka answers before a broker has applied the creation.
-        found = client.list_topics(timeout=30).topics.get(topic)
-        return found is not None and found.error is None
+        described = client.list_topics(timeout=30).topics.get(topic)
+        return described is not None and described.error is None
 
     eventually(is_known, f"{topic} is known")
 

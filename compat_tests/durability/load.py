@@ -220,7 +220,7 @@ def check(
 
     ``deletions`` must explain records that are missing before the start of their partition.
     """
-    stored = contents(address, topic, partitions)
+    stored: dict[tuple[int, int | None], bytes] = {**contents(address, topic, partitions)}
     first = [0] * partitions
     if deletions is not None:
         first = starts(address, topic, partitions)

@@ -136,8 +136,11 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
     assert len(ids) == 3
 
 
-def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, group):
-    """After a kill right behind the deletion, no group has offsets of the deleted topic."""
+def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(broker_kind, own_broker, topic, group):
+    """After a kill right behind the deletion, no group has offsets of the deleted topic.
+
+    Apache Kafka may keep them: it deletes offsets some time after its answer, if it still runs.
+    """
     address = own_broker.address
     other = f"{topic}-kept"
     groups = [f"{group}-{number}" for number in range(GROUPS)]
@@ -154,7 +157,11 @@ def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, gro
     own_broker.start()
     create(address, topic, 1)
     offsets_by_group = view.committed_offsets(address, groups)
-    assert all(offsets == {(other, 0): (5, "")} for offsets in offsets_by_group.values())
+    remaining = {(other, 0): (5, "")}
+    allowed = [remaining]
+    if broker_kind == "kafka":
+        allowed.append({**remaining, (topic, 0): (5, "")})
+    assert all(offsets in allowed for offsets in offsets_by_group.values())
     own_broker.restart()
     assert view.committed_offsets(address, groups) == offsets_by_group
 

@@ -209,7 +209,7 @@ def test_only_owners_and_renewers_change_a_token(broker: Guarded) -> None:
 
         def is_shorter() -> bool:
             expiries = {t.token_id: t.expiry_timestamp for t in describe(alice, "alice").tokens}
-            return expiries.get(own.token_id) == shorter.expiry_timestamp_ms
+            return bool(expiries.get(own.token_id) == shorter.expiry_timestamp_ms)
 
         eventually(is_shorter, "the broker knows the earlier expiry")
         time.sleep(0.2)  # Until the token has expired.
