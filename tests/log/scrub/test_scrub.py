@@ -494,8 +494,13 @@ def test_reading_from_the_disk_leaves_the_page_cache_as_it_was(tmp_path: Path) -
     assert file.read_stored(5, 4 << 20) == data[5:]
     assert file.is_cached(0, len(data)) == was_cached
     file.pin()
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    was_cached = file.is_cached(0, len(data))  # Some file systems keep their pages.
-    assert file.read_stored(0, len(data)) == data
-    assert file.is_cached(0, len(data)) == was_cached
+
+    def is_left_uncached() -> bool:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        was_cached = file.is_cached(0, len(data))  # Some file systems keep their pages.
+        assert file.read_stored(0, len(data)) == data
+        return file.is_cached(0, len(data)) == was_cached
+
+    # The system may keep a page for a moment, because something else is looking at it.
+    assert any(is_left_uncached() for _ in range(5))
     file.unpin()
