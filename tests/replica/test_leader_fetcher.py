@@ -11,6 +11,7 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.log.config import LogConfig
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
+from kwire.records.build import New, batch
 from kwire.records.header import headers
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
@@ -265,6 +266,39 @@ async def test_answer_for_a_former_epoch_is_dropped(
         leader.answer = answer
         await trio.sleep(2)
         assert partition.log.end_offset == 10
+
+
+def eleventh_record() -> Answer:
+    data = batch([New(None, b"10")], timestamp_ms=1, base_offset=10)
+    return Answer(partition_index=0, high_watermark=11, records=data)
+
+
+async def test_follower_copies_on_after_retention_has_emptied_its_log(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 35: a fetch from an empty log names no last epoch, unlike the one that waits."""
+    leader = Leader(lambda offset: None if offset else records_from())
+    async with following(leader, LogConfig(retention_ms=1)) as (partition, _, logs):
+        await trio.sleep(1)
+        await logs.retain(partition.log)
+        assert partition.log.log_start == partition.log.end_offset == 10
+        leader.answer = lambda offset: eleventh_record() if offset == 10 else None
+        await trio.sleep(2)
+        assert partition.log.end_offset == 11
+
+
+async def test_follower_copies_on_after_its_topic_has_to_be_synced(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 35: while a fetch waits, ``flush.messages`` makes a sync of the log due."""
+    leader = Leader(lambda offset: None if offset else records_from())
+    async with following(leader) as (partition, _, _):
+        await trio.sleep(1)
+        partition.configure(LogConfig(flush_messages=1))
+        leader.answer = lambda offset: eleventh_record() if offset == 10 else None
+        await trio.sleep(2)
+        assert partition.log.end_offset == partition.log.flush_state.recovery_point == 11
+        assert leader.offsets[-1] == 11
 
 
 async def test_log_that_diverges_is_confirmed_once_it_is_truncated(

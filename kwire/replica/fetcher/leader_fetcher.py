@@ -3,7 +3,9 @@
 Rules:
 
 * One fetch is in flight at a time. A partition is included while this broker follows that leader in
-  the leader epoch of the metadata. A response is ignored for a partition whose role has changed.
+  the leader epoch of the metadata. A response is ignored for a partition whose role or position has
+  changed, also if nothing reported the change, as when retention has emptied the log; the next
+  request then names the new position.
 * A fetch starts at the end of the log itself, so the records that the leader considers copied are
   in the page cache, and synced if the topic requires it. A cut of the log is always synced first.
 * A partition that fails is left out for a while; a partition that is being synced or truncated is
@@ -283,8 +285,11 @@ class LeaderFetcher:
             for answer in topic.partitions:
                 key = topic.topic_id, answer.partition_index
                 followed = self._followed.get(key)
-                if followed is not None and self._is_answer_to(key, followed):
-                    self._take_one(key, followed, answer)
+                if followed is not None:
+                    if self._is_answer_to(key, followed):
+                        self._take_one(key, followed, answer)
+                    else:  # The log has changed since: the next request has to name it again.
+                        self._changed[key] = None
                 await slices.pause()
 
     def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
