@@ -21,6 +21,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 SHARED_MAX: Final = 16
 """The most reads shared by fetches completed together; most of these request the same."""
+WATCHES_FEW: Final = 16
+"""The most watches of a partition of which even those stay that need no further report."""
 REMOVED_AT_ONCE: Final = 64
 """The most partitions of a complete wait that are removed at once instead of later."""
 
@@ -164,9 +166,13 @@ class ByteWaits(Generic[Key, T]):
                 del self.watches[key]
 
     def mark(self, key: Key) -> None:
-        """Report a change of a partition to its watches."""
-        for watch in self.watches.get(key, ()):
+        """Report a change of a partition to its watches, which may end by that."""
+        for watch in tuple(self.watches.get(key, ())):
             watch.on_changed(key)
+
+    def has_many_watches(self, key: Key) -> bool:
+        """Return whether reporting each change of a partition to all of its watches takes long."""
+        return len(self.watches.get(key, ())) > WATCHES_FEW
 
     def _waits(self, key: Key) -> Collection[ByteWait[Key, T]]:
         waits, watches = self.watched.get(key, {}), self.watches.get(key)

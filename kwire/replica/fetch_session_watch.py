@@ -3,10 +3,13 @@
 A partition is *settled* if its last visit found nothing to read and no error, and the follower was
 in sync. A fetch visits it again only after a change. Rules:
 
-* A partition is watched from its first visit in the session until the session ends or a request
-  removes the partition. A request that outlives its session watches nothing. Every append, commit
-  and role change is reported to :class:`kwire.replica.fetch_waits.FetchWaits`, which marks the
-  partition in all sessions.
+* A partition is watched from its first visit in the session until the session ends, a request
+  removes the partition, or the next rule applies. A request that outlives its session watches
+  nothing. Every append, commit and role change is reported to
+  :class:`kwire.replica.fetch_waits.FetchWaits`, which marks the partition in all sessions.
+* If many sessions watch a partition, those that do not fetch stop watching it once it is marked:
+  their next request visits it anyway. Otherwise each append would report to the sessions of clients
+  that ended without closing them, which stay until a new session needs their room.
 * Each request of a follower's session counts as a fetch of its settled partitions, although the
   request does not name them: at the next change, the time of the session's last request is recorded
   as the follower's last fetch.
@@ -76,5 +79,9 @@ class FetchSessionWatch(Generic[T]):
         self._partitions, self._refs = {}, {}
 
     def _on_changed(self, partition: Partition) -> None:
-        if self.session.mark(self._refs[partition]) and partition.leader is not None:
+        ref = self._refs[partition]
+        if not self.session.mark(ref):
+            if self.watch.wait is None and self.waits.has_many_watches(partition):
+                self.remove((ref,))
+        elif partition.leader is not None:
             partition.leader.on_idle_fetches(self.replica, self.session.used_at)

@@ -9,6 +9,7 @@ import trio.testing
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.replica.fetch_sessions import Ref, Session
 from kwire.replica.partition import Partition
 from tests.support.handlers.broker import NODE, Broker, broker, create_topic, topic_id, write
 from tests.support.handlers.fetch import Fetcher, request, values
@@ -83,6 +84,42 @@ async def test_append_to_an_idle_partition_ends_the_long_poll(
         answers = await fetcher.fetch(wait_ms=60_000)
     assert values(answers[7]) == [(0, b"a")]
     assert trio.current_time() == pytest.approx(1)
+
+
+async def test_appends_are_not_reported_again_to_many_sessions_that_do_not_fetch(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients may end without closing their sessions, of which a broker keeps a thousand."""
+    subject = broker()
+    await create_topic(subject)
+    partition = partition_of(subject, 0)
+    subject.replicas.sessions.slots = MANY
+    idle, waiting = Fetcher(subject), Fetcher(subject, min_bytes=200)
+    for fetcher in (idle, waiting, *(Fetcher(subject) for _ in range(MANY - 2))):
+        await fetcher.fetch(0)
+        assert await fetcher.fetch() == {}
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def wait() -> None:
+            assert len(values((await waiting.fetch(wait_ms=60_000))[0])) == 3
+
+        await trio.sleep(1)
+        for value in (b"a", b"b", b"c"):
+            write(subject, partition, value)
+    mark, marked = Session.mark, list[Session]()
+
+    def note(session: Session, ref: Ref) -> bool:
+        marked.append(session)
+        return mark(session, ref)
+
+    monkeypatch.setattr(Session, "mark", note)
+    write(subject, partition, b"d")
+    assert len(marked) < FEW
+    assert values((await idle.fetch())[0]) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    assert await idle.fetch(0, offset=4) == {}
+    write(subject, partition, b"e")
+    assert values((await idle.fetch())[0]) == [(4, b"e")]
 
 
 async def test_high_watermark_that_moves_is_sent_with_the_next_answer() -> None:

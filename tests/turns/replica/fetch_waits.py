@@ -1,4 +1,4 @@
-"""10,000 fetches that wait for bytes of one partition."""
+"""10,000 fetches that wait for bytes of one partition, and 1,000 sessions that do not fetch."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,14 +9,16 @@ import trio
 
 from kwire.log.partition_log import create
 from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.fetch_sessions import FetchPartition, Session
 from kwire.replica.fetch_waits import FetchWait, FetchWaits
-from kwire.replica.partition import Partition
+from kwire.replica.partition import EVERYONE, Partition
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.turns.meter import TurnMeter
 from tests.support.turns.table import Scene
 
 ALL: Final = 10_000
+SESSIONS: Final = 1_000
 MAX_WAIT_S: Final = 30.0
 
 
@@ -104,3 +106,25 @@ async def change(waiting: Waiting, size: int) -> None:
         waiting.waits.on_changed(waiting.partition)
         await trio.sleep(1)
     waiting.end(begun)
+
+
+@row("appends to a partition of many idle fetch sessions", "sessions", SESSIONS)
+async def append(waiting: Waiting, size: int) -> None:
+    """The first append marks the partition in all sessions, the others only in few."""
+    partition, ref = waiting.partition, ("t", 0)
+    sessions = [idle_session(number, ref) for number in range(size)]
+    for session in sessions:
+        waiting.waits.watch(session, -1).on_visited(ref, partition)
+    with waiting.meter.measuring():
+        for _ in range(100):
+            waiting.waits.on_readable(partition, EVERYONE, 100, ends_transaction=False)
+            await trio.lowlevel.checkpoint()
+    assert all(session.unsettled for session in sessions)
+    for session in sessions:
+        waiting.waits.on_session_ended(session)
+
+
+def idle_session(number: int, ref: tuple[str, int]) -> Session:
+    """Return the session of a client that has read everything."""
+    place = FetchPartition("t", b"t" * 16, 0, 0, 1 << 20, -1, -1, -1, ref, is_settled=True)
+    return Session(number, False, False, 1, 0.0, 0.0, {ref: place}, {}, 0.0)
