@@ -11,8 +11,8 @@ in sync. A fetch visits it again only after a change. Rules:
   their next request visits it anyway. Otherwise each append would report to the sessions of clients
   that ended without closing them, which stay until a new session needs their room.
 * Each request of a follower's session counts as a fetch of its settled partitions, although the
-  request does not name them: at the next change, the time of the session's last request is recorded
-  as the follower's last fetch.
+  request does not name them: at the next change, or when the session ends, the time of its last
+  request is recorded as the follower's last fetch.
 """
 
 from collections.abc import Iterable
@@ -75,6 +75,11 @@ class FetchSessionWatch(Generic[T]):
     def end(self) -> None:
         """Stop watching all partitions, because the session has ended."""
         self._is_ended = True
+        if self.replica >= 0:
+            for ref, partition in self._partitions.items():
+                requested = self.session.partitions.get(ref)
+                if requested is not None and requested.is_settled and partition.leader is not None:
+                    partition.leader.on_idle_fetches(self.replica, self.session.used_at)
         self.waits.unwatch(self.watch, self._refs)
         self._partitions, self._refs = {}, {}
 

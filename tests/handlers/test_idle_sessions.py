@@ -9,6 +9,7 @@ import trio.testing
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.replica import fetching
 from kwire.replica.fetch_sessions import Ref, Session
 from kwire.replica.partition import Partition
 from tests.support.handlers.broker import NODE, Broker, broker, create_topic, topic_id, write
@@ -212,6 +213,26 @@ async def test_partitions_take_turns_when_an_answer_is_full() -> None:
             [p.partition_index for t in answer.responses for p in t.partitions if p.records]
         )
     assert indexes == [[5], [6], [7]]
+
+
+async def test_follower_that_begins_a_new_session_stays_caught_up(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 35: a record is appended before the pass of the first request gets there."""
+    subject, fetcher = await idle_session(2, replicas=(NODE, 2))
+    for _ in range(4):
+        await fetcher.fetch(wait_ms=10_000)
+    partition = partition_of(subject, MANY - 1)
+
+    async def append() -> None:
+        write(subject, partition, b"a")
+
+    monkeypatch.setattr(fetching, "give_way", append)
+    fetcher.epoch = 0
+    answers = await fetcher.fetch(*range(MANY))
+    assert len(values(answers[MANY - 1])) > 1
+    assert partition.leader is not None
+    assert not partition.leader.laggards(trio.current_time())
 
 
 async def test_follower_of_an_idle_partition_counts_as_caught_up(autojump_clock: object) -> None:

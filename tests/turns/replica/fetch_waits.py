@@ -1,4 +1,4 @@
-"""10,000 fetches that wait for bytes of one partition, and 1,000 sessions that do not fetch."""
+"""10,000 fetches that wait for bytes of one partition, and fetch sessions of many clients."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,10 +7,11 @@ from typing import Final
 import attrs
 import trio
 
-from kwire.log.partition_log import create
+from kwire.log.partition_log import PartitionLog, create
 from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.fetch_sessions import FetchPartition, Session
+from kwire.replica.fetch_sessions import FetchPartition, Ref, Session
 from kwire.replica.fetch_waits import FetchWait, FetchWaits
+from kwire.replica.leader import PartitionLeader
 from kwire.replica.partition import EVERYONE, Partition
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
@@ -19,6 +20,8 @@ from tests.support.turns.table import Scene
 
 ALL: Final = 10_000
 SESSIONS: Final = 1_000
+PARTITIONS: Final = 3_000
+FOLLOWER: Final = 2
 MAX_WAIT_S: Final = 30.0
 
 
@@ -124,7 +127,39 @@ async def append(waiting: Waiting, size: int) -> None:
         waiting.waits.on_session_ended(session)
 
 
-def idle_session(number: int, ref: tuple[str, int]) -> Session:
+@row("end of a follower's fetch session", "partitions", PARTITIONS)
+async def end_session(waiting: Waiting, size: int) -> None:
+    refs = [("t", number) for number in range(size)]
+    session, log = idle_session(0, *refs), waiting.partition.log
+    watch = waiting.waits.watch(session, FOLLOWER)
+    for ref in refs:
+        partition = Partition(*ref, b"t" * 16, log)
+        partition.lead(leader_of(log), 0.0)
+        watch.on_visited(ref, partition)
+    with waiting.meter.measuring():
+        waiting.waits.on_session_ended(session)
+        await trio.lowlevel.checkpoint()
+    assert not len(watch)
+
+
+def leader_of(log: PartitionLog) -> PartitionLeader:
+    return PartitionLeader.take_over(
+        node=1,
+        leader_epoch=1,
+        partition_epoch=1,
+        replicas=(1, FOLLOWER),
+        isr=(1, FOLLOWER),
+        log=log,
+        log_end=0,
+        min_isr=1,
+        now=0.0,
+    )
+
+
+def idle_session(number: int, *refs: tuple[str, int]) -> Session:
     """Return the session of a client that has read everything."""
-    place = FetchPartition("t", b"t" * 16, 0, 0, 1 << 20, -1, -1, -1, ref, is_settled=True)
-    return Session(number, False, False, 1, 0.0, 0.0, {ref: place}, {}, 0.0)
+    places: dict[Ref, FetchPartition] = {
+        ref: FetchPartition("t", b"t" * 16, ref[1], 0, 1 << 20, -1, -1, -1, ref, is_settled=True)
+        for ref in refs
+    }
+    return Session(number, False, False, 1, 0.0, 0.0, places, {}, 0.0)
