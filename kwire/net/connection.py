@@ -253,18 +253,22 @@ class Connection:
 
         ``begun``: the rest of the request if it has begun.
         """
-        if self.waiting:
-            may_begin = self.requests.may_begin_early(frame)
-            await self.waiting.wait_fewer_than(WAITING_MAX if may_begin else 1)
         memory, sender = self.memory, self.sender
-        size = self.claimed or len(frame)
-        if self.claimed:
-            self.claimed = 0
-        elif memory.fits(size):
-            memory.used += size
-        else:
-            self.answering = frame
-            await self._claim(size)
+        try:
+            if self.waiting:
+                may_begin = self.requests.may_begin_early(frame)
+                await self.waiting.wait_fewer_than(WAITING_MAX if may_begin else 1)
+            size = self.claimed or len(frame)
+            if self.claimed:
+                self.claimed = 0
+            elif memory.fits(size):
+                memory.used += size
+            else:
+                self.answering = frame
+                await self._claim(size)
+        except BaseException:
+            self.buffers.release(frame)
+            raise
         is_waiting = False
         try:
             memory.answering += 1

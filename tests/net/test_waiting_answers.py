@@ -18,6 +18,8 @@ from kwire.net.waiting_answers import WAITING_MAX, Unfinished
 from kwire.testing.wire import TrioWireClient
 from tests.support.net.node import BULK_BYTES, Node, frames_of, running, settle
 
+LARGE = 300_000
+"""The size of a request that arrives in a buffer of its own."""
 pytestmark = pytest.mark.usefixtures("each_way_to_wait", "each_way_to_answer")
 
 
@@ -171,6 +173,19 @@ async def test_closed_connection_frees_the_memory_of_what_waits() -> None:
         (served,) = node.service.connections
         served.close("a test")
         await node.wait_connection_count(0)
+        assert node.service._memory.used == node.service._memory.answering == 0
+
+
+async def test_closed_connection_returns_the_buffer_of_a_request_that_waits() -> None:
+    """invariant 95: there are few pooled buffers, so none may be lost."""
+    async with connection() as (node, session, _), await node.connect() as client:
+        await client.send_bytes(frames_of(b"later", b"other" + bytes(LARGE)))
+        await settle()
+        assert session.begun == [b"later"]
+        (served,) = node.service.connections
+        served.close("a test")
+        await node.wait_connection_count(0)
+        assert node.service._buffers.free_count == 1
         assert node.service._memory.used == node.service._memory.answering == 0
 
 
