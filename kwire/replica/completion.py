@@ -56,6 +56,12 @@ class Completion:
                 partition, readable, size, ends_transaction=ends_transaction
             )
 
+    def on_low_watermark(self, partition: Partition) -> None:
+        """Complete the deletions for which the logs of all replicas that count now start."""
+        leader = partition.leader
+        if leader is not None and partition.deletions:
+            partition.deletions.reach(leader.low_watermark(partition.log.log_start))
+
     def on_copied(self, partition: Partition) -> None:
         """Complete the fetches of consumers that read from this follower."""
         before, after = partition.copied, partition.readable_ends

@@ -173,8 +173,7 @@ class IsrChanges:
         """Move the high watermark, complete deletions, and propose an ISR without laggards."""
         now = self.now()
         self._complete(partition, leader.advance(now))
-        if partition.deletions:
-            partition.deletions.reach(leader.low_watermark(partition.log.log_start))
+        self.completion.on_low_watermark(partition)
         laggards = leader.laggards(now)
         if laggards:
             self._propose(partition, leader, leader.propose(leaves=laggards))
@@ -271,6 +270,7 @@ class IsrChanges:
             changes.append(_Change(partition, leader.isr, frozenset(answer.isr)))
             change = leader.on_isr_answered(answer.isr, answer.partition_epoch, self.now())
             self._complete(partition, change)
+            self.completion.on_low_watermark(partition)
         return not code or code in _REFUSED or code in _OUTDATED
 
 

@@ -299,7 +299,7 @@ class ReplicaService:
         if change is not None:
             self._completion.on_committed(partition, change)
         if partition.deletions:
-            partition.deletions.reach(leader.low_watermark(partition.log.log_start))
+            self._completion.on_low_watermark(partition)
         if self._replication is not None:
             self._replication.on_fetched(partition, node)
 

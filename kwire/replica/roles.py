@@ -57,6 +57,7 @@ class Roles:
         change = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
         if change is not None:
             self.completion.on_committed(partition, change)
+        self.completion.on_low_watermark(partition)
 
     def end(self, partition: Partition) -> None:
         """End this broker's role in a partition that is removed or whose directory failed."""

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -227,6 +228,32 @@ async def test_deletion_waits_for_eligible_leader_replica():
     assert (await delete())[0] == errors.RequestTimedOut.code
     await subject.publish(change(eligible_leader_replicas=[]))
     assert await delete() == (errors.NONE, 2)
+
+
+@pytest.mark.parametrize("change", [{"replicas": [1], "isr": [1]}, {"isr": [1]}])
+async def test_deletion_ends_once_the_late_replica_no_longer_counts(
+    autojump_clock: Any, change: dict[str, Any]
+):
+    """Invariant 39: no fetch of another follower follows, and the next check comes much later."""
+    subject = broker()
+    partition = await create_topic(subject, replicas=(1, 2))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        write(subject, partition, b"a", b"b")
+        subject.replicas.on_follower_fetched(partition, 2, offset=2, log_start=0, broker_epoch=-1)
+
+        assert subject.replicas.delete_before(partition, 2) == 0
+
+        @nursery.start_soon
+        async def publish() -> None:
+            await trio.sleep(1)
+            await subject.publish(
+                r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), **change)
+            )
+
+        assert await subject.replicas.wait_deleted(partition, 2, 9.0) == 2
+        assert trio.current_time() == pytest.approx(1)
+        nursery.cancel_scope.cancel()
 
 
 async def test_producer_ids_are_unique():
