@@ -176,6 +176,9 @@ class MarkerSender:
         except KafkaError as error:
             logger.debug("markers not written broker=%d error=%r", broker, error)
             results = [dict.fromkeys(partitions, error.code) for _, partitions in parts]
+        except Exception:  # A fault must not end the node.
+            logger.exception("markers not written broker=%d", broker)
+            results = [{} for _ in parts]
         unwritten: list[_Part] = []
         written: list[TransactionEnd] = []
         for (end, partitions), codes in zip(parts, results, strict=True):

@@ -148,7 +148,8 @@ async def test_marker_has_the_epoch_after_the_transaction_and_its_version(
 
 
 @pytest.mark.parametrize(
-    "break_", ["refused", "unreachable", "answer lost", "no leader", "leader moves", "complete"]
+    "break_",
+    ["refused", "unreachable", "fault", "answer lost", "no leader", "leader moves", "complete"],
 )
 async def test_markers_are_sent_until_every_partition_has_them(
     break_: str, autojump_clock: object
@@ -163,6 +164,8 @@ async def test_markers_are_sent_until_every_partition_has_them(
                 brokers.refusals = [NotLeaderOrFollower.code, NotEnoughReplicas.code] * 3
             case "unreachable":
                 brokers.failures = [NetworkException() for _ in range(10)]
+            case "fault":
+                brokers.failures = [ZeroDivisionError("a bug")] * 3
             case "answer lost":
                 brokers.answers_lost = 2
             case "no leader":

@@ -70,7 +70,7 @@ class FakeBrokers:
     """The brokers of a cluster."""
 
     partitions: dict[TopicPartition, DataPartition] = attrs.field(factory=dict)
-    failures: list[KafkaError] = attrs.field(factory=list)
+    failures: list[Exception] = attrs.field(factory=list)
     """The errors of the next requests."""
     refusals: list[int] = attrs.field(factory=list)
     """The codes of the next markers."""
