@@ -254,23 +254,19 @@ class Connection:
         ``begun``: the rest of the request if it has begun.
         """
         memory, sender = self.memory, self.sender
+        is_waiting, size = False, 0
         try:
             if self.waiting:
                 may_begin = self.requests.may_begin_early(frame)
                 await self.waiting.wait_fewer_than(WAITING_MAX if may_begin else 1)
-            size = self.claimed or len(frame)
-            if self.claimed:
-                self.claimed = 0
-            elif memory.fits(size):
-                memory.used += size
-            else:
-                self.answering = frame
-                await self._claim(size)
-        except BaseException:
-            self.buffers.release(frame)
-            raise
-        is_waiting = False
-        try:
+            size, self.claimed = self.claimed, 0
+            if not size:
+                if memory.fits(len(frame)):
+                    memory.used += len(frame)
+                else:
+                    self.answering = frame
+                    await self._claim(len(frame))
+                size = len(frame)
             memory.answering += 1
             self.answering = frame
             try:

@@ -453,8 +453,8 @@ MUTATIONS = (
         name="whole-requests-that-wait-for-memory-end-with-their-client",
         invariants=(95,),
         path="kwire/net/connection.py",
-        old="            self.answering = frame\n            await self._claim",
-        new="            await self._claim",
+        old="        self.answering = frame\n                    await self._claim",
+        new="        await self._claim",
         test=f"{ANSWERS}::test_change_that_waits_for_memory_is_made_after_its_client_hung_up",
     ),
     Mutation(

@@ -51,11 +51,19 @@ MUTATIONS = (
         test="tests/handlers/test_idle_sessions.py",
     ),
     Mutation(
+        name="follower-forgets-that-its-position-changed",
+        invariants=(35,),
+        path="kwire/replica/fetcher/leader_fetcher.py",
+        old="                    self._changed[key] = None\n                    if self._is",
+        new="                    if self._is",
+        test="tests/replica/test_leader_fetcher.py",
+    ),
+    Mutation(
         name="follower-of-an-idle-partition-is-late",
         invariants=(35,),
         path="kwire/replica/fetch_session_watch.py",
-        old="partition.leader.on_idle_fetches(self.replica, self.session.used_at)",
-        new="pass",
+        old="        elif partition.leader is not None:\n            partition",
+        new="        elif False:\n            partition",
         test="tests/handlers/test_idle_sessions.py",
     ),
     Mutation(
@@ -78,9 +86,9 @@ MUTATIONS = (
         name="diverging-log-counts-as-confirmed",
         invariants=(38,),
         path="kwire/replica/fetcher/leader_fetcher.py",
-        old="        self._changed[key] = None\n        if answer",
-        new="        self._changed[key] = None\n        followed.partition.is_confirmed = True\n"
-        "        if answer",
+        old="        if answer.error_code == errors.Off",
+        new="        followed.partition.is_confirmed = True\n"
+        "        if answer.error_code == errors.Off",
         test="tests/replica/test_leader_fetcher.py",
     ),
     Mutation(

@@ -286,10 +286,9 @@ class LeaderFetcher:
                 key = topic.topic_id, answer.partition_index
                 followed = self._followed.get(key)
                 if followed is not None:
+                    self._changed[key] = None
                     if self._is_answer_to(key, followed):
                         self._take_one(key, followed, answer)
-                    else:  # The log has changed since: the next request has to name it again.
-                        self._changed[key] = None
                 await slices.pause()
 
     def _is_answer_to(self, key: Key, followed: FollowedPartition) -> bool:
@@ -301,7 +300,6 @@ class LeaderFetcher:
         return followed.is_current and is_same
 
     def _take_one(self, key: Key, followed: FollowedPartition, answer: Answer) -> None:
-        self._changed[key] = None
         if answer.error_code == errors.OffsetOutOfRange.code:
             self._start(key, followed, self._reconciliation.resume_within_range)
         elif answer.error_code:
@@ -311,11 +309,8 @@ class LeaderFetcher:
                 key, followed, partial(self._reconciliation.truncate, answer.diverging_epoch)
             )
         elif followed.begins_inside(answer.records or b""):
-            self._start(
-                key,
-                followed,
-                partial(self._reconciliation.begin_inside_batch, answer, self.now_ms()),
-            )
+            work = partial(self._reconciliation.begin_inside_batch, answer, self.now_ms())
+            self._start(key, followed, work)
         else:
             try:
                 self._append(followed, answer)
