@@ -27,6 +27,7 @@ from kwire.raftmeta.controller.partitions import IsrData
 from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Effect, Outcome
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.types import NO_LEADER, TopicIdPartition
 from simulation.controller import steps, world
 from simulation.raft.mutations import Mutation
@@ -88,7 +89,7 @@ def _keep_eligible(
     existing: BrokerImage | None,
     request: BrokerRegistrationRequest,
     effects: list[Effect],
-) -> tuple[list[r.MetadataRecord], bool]:
+) -> Steps[tuple[list[r.MetadataRecord], bool]]:
     return leader_updates.slice_without(state, request.broker_id, effects)
 
 
@@ -97,8 +98,9 @@ def _keep_leading(
     existing: BrokerImage | None,
     request: BrokerRegistrationRequest,
     effects: list[Effect],
-) -> tuple[list[r.MetadataRecord], bool]:
+) -> Steps[tuple[list[r.MetadataRecord], bool]]:
     return [], False
+    yield
 
 
 def _adding_is_enough(change: PartitionChangeBuilder) -> None:

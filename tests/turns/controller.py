@@ -45,6 +45,8 @@ from tests.support.turns.meter import TurnMeter
 from tests.support.turns.table import Scene
 
 ALL: Final = 3_000
+MOST: Final = 10_000
+"""More partitions than the controller checks in one turn."""
 TOPIC: Final = "large"
 
 
@@ -237,7 +239,7 @@ async def register(scene: Decisions, size: int) -> None:
     assert leaders(controller) == {1}
 
 
-@row("registration of a killed broker with the only replicas", "partitions", ALL)
+@row("registration of a killed broker with the only replicas", "partitions", MOST)
 async def register_alone(scene: Decisions, size: int) -> None:
     controller = await scene.controller(size, (2,))
     await scene.measure(controller, decide_register_broker, registration_of(2))
@@ -249,6 +251,13 @@ async def unregister(scene: Decisions, size: int) -> None:
     controller = await scene.controller(size)
     await scene.measure(controller, decide_unregister_broker, UnregisterBrokerRequest(broker_id=2))
     assert leaders(controller) == {1}
+
+
+@row("unregistration of a broker with the only replicas", "partitions", MOST)
+async def unregister_alone(scene: Decisions, size: int) -> None:
+    controller = await scene.controller(size, (2,))
+    await scene.measure(controller, decide_unregister_broker, UnregisterBrokerRequest(broker_id=2))
+    assert leaders(controller) == {NO_LEADER}
 
 
 async def with_others_leading(scene: Decisions, size: int) -> Controller:

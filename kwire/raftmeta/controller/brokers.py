@@ -31,8 +31,14 @@ from kwire.raftmeta.controller.leader_updates import (
     slice_without,
     take_out,
 )
-from kwire.raftmeta.controller.state import ControllerDecision, ControllerState, Effect
+from kwire.raftmeta.controller.state import (
+    ControllerDecision,
+    ControllerState,
+    Deciding,
+    Effect,
+)
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import endpoint_structures
 from kwire.types import RESERVED_UUIDS, uuid_text
 
@@ -66,7 +72,7 @@ def decide_register_controller(
 
 def decide_on_broker(
     state: ControllerState, request: BrokerRegistrationRequest | BrokerHeartbeatRequest
-) -> ControllerDecision[BrokerRegistrationResponse | BrokerHeartbeatResponse]:
+) -> Deciding[BrokerRegistrationResponse | BrokerHeartbeatResponse]:
     """Decide on a request that a broker sends about itself."""
     if isinstance(request, BrokerHeartbeatRequest):
         return decide_heartbeat(state, request)
@@ -75,7 +81,7 @@ def decide_on_broker(
 
 def decide_register_broker(
     state: ControllerState, request: BrokerRegistrationRequest
-) -> ControllerDecision[BrokerRegistrationResponse]:
+) -> Steps[ControllerDecision[BrokerRegistrationResponse]]:
     """Register a broker, fenced until its heartbeats show that it has caught up."""
     if request.cluster_id != state.cluster_id:
         raise errors.InconsistentClusterId(
@@ -90,9 +96,10 @@ def decide_register_broker(
     _check_directories(state, request)
     _check_features(state, request)
     effects: list[Effect] = []
-    records, is_more_left = (
-        ([], False) if returns else _out_of_isr(state, existing, request, effects)
-    )
+    records: list[r.MetadataRecord] = []
+    is_more_left = False
+    if not returns:
+        records, is_more_left = yield from _out_of_isr(state, existing, request, effects)
     if is_more_left:
         records = [*_fencing_records(state, existing, effects), *records]
         return ControllerDecision(tuple(records), _UNREGISTERED, again=True, effects=tuple(effects))
@@ -184,7 +191,7 @@ def _out_of_isr(
     existing: BrokerImage | None,
     request: BrokerRegistrationRequest,
     effects: list[Effect],
-) -> tuple[list[r.MetadataRecord], bool]:
+) -> Steps[tuple[list[r.MetadataRecord], bool]]:
     """Remove a new incarnation from the ISRs, because it has to catch up first.
 
     A broker that did not stop cleanly may have lost unflushed records, and a broker that returns
@@ -240,7 +247,7 @@ def _feature_structures(kind: type[F], features: Iterable[RequestFeature]) -> li
 
 def decide_heartbeat(
     state: ControllerState, request: BrokerHeartbeatRequest
-) -> ControllerDecision[BrokerHeartbeatResponse]:
+) -> Deciding[BrokerHeartbeatResponse]:
     """Renew a broker's session and decide its fencing, shutdown and directories.
 
     Offline directories are processed first, so that the broker leads nothing from them. A heartbeat
@@ -248,12 +255,36 @@ def decide_heartbeat(
     record committed by the other voters, because this controller may have been replaced.
     """
     broker = state.broker(request.broker_id, request.broker_epoch)
-    caught_up = request.current_metadata_offset >= broker.epoch
+    removed = set(request.offline_log_dirs) & set(broker.log_dirs)
+    if removed:
+        return _decide_without(state, broker, request, removed)
+    return _decide_heartbeat(state, broker, request, [], [])
+
+
+def _decide_without(
+    state: ControllerState,
+    broker: BrokerImage,
+    request: BrokerHeartbeatRequest,
+    removed: set[bytes],
+) -> Steps[ControllerDecision[BrokerHeartbeatResponse]]:
+    """Decide on a heartbeat that reports directories which have failed since the last one."""
     effects: list[Effect] = []
-    moved, is_more_left = _offline_directories(state, broker, request.offline_log_dirs, effects)
+    moved, is_more_left = yield from _offline_directories(state, broker, removed, effects)
     if is_more_left:
         unfinished = BrokerHeartbeatResponse(should_shut_down=False)
         return ControllerDecision(tuple(moved), unfinished, again=True, effects=tuple(effects))
+    return _decide_heartbeat(state, broker, request, moved, effects)
+
+
+def _decide_heartbeat(
+    state: ControllerState,
+    broker: BrokerImage,
+    request: BrokerHeartbeatRequest,
+    moved: list[r.MetadataRecord],
+    effects: list[Effect],
+) -> ControllerDecision[BrokerHeartbeatResponse]:
+    """Decide on a heartbeat, with the records that ``moved`` partitions from failed directories."""
+    caught_up = request.current_metadata_offset >= broker.epoch
     state = state.supposing(moved, request.offline_log_dirs)
     records: list[r.MetadataRecord] = []
     fenced, should_stop = broker.fenced, False
@@ -343,13 +374,10 @@ def _cordon_records(
 
 
 def _offline_directories(
-    state: ControllerState, broker: BrokerImage, offline: list[bytes], effects: list[Effect]
-) -> tuple[list[r.MetadataRecord], bool]:
+    state: ControllerState, broker: BrokerImage, removed: set[bytes], effects: list[Effect]
+) -> Steps[tuple[list[r.MetadataRecord], bool]]:
     """Remove replicas in failed directories from ISRs, and finally the directories."""
-    removed = set(offline) & set(broker.log_dirs)
-    if not removed:
-        return [], False
-    records, is_more_left = slice_without(
+    records, is_more_left = yield from slice_without(
         state, broker.id, effects, where=lambda p: p.directory(broker.id) in removed
     )
     if is_more_left:
@@ -425,7 +453,7 @@ def keep_session(state: ControllerState, broker_id: int) -> None:
 
 def decide_unregister_broker(
     state: ControllerState, request: UnregisterBrokerRequest
-) -> ControllerDecision[UnregisterBrokerResponse]:
+) -> Steps[ControllerDecision[UnregisterBrokerResponse]]:
     """Remove a broker's registration."""
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:
@@ -433,7 +461,7 @@ def decide_unregister_broker(
             f"Broker ID {request.broker_id} is not currently registered"
         )
     effects: list[Effect] = []
-    records, is_more_left = slice_without(state, broker.id, effects)
+    records, is_more_left = yield from slice_without(state, broker.id, effects)
     if is_more_left:
         records = [*_fencing_records(state, broker, effects), *records]
         reply = UnregisterBrokerResponse()

@@ -12,6 +12,7 @@ from kwire.raftmeta.controller.partition_change_builder import (
 )
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import BrokerImage
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.replica.fetcher import truncation
 from kwire.replica.leader import HighWatermarkChange, PartitionLeader
 from kwire.replica.partition import Partition
@@ -73,8 +74,9 @@ def _elect_any(change: PartitionChangeBuilder) -> Elected:
 
 def _any_epoch(
     state: ControllerState, existing: BrokerImage | None, request: object, effects: object
-) -> object:
+) -> Steps[object]:
     return [], False
+    yield
 
 
 def _truncate_to_the_high_watermark(

@@ -153,7 +153,7 @@ def test_registration_comes_after_the_last_slice(elr: bool) -> None:
 
 def test_registration_whose_broker_goes_away_between_slices_loses_its_leaderships() -> None:
     cluster = cluster_of()
-    decision = decide_register_broker(cluster.state, register(2))
+    decision = at_once(decide_register_broker(cluster.state, register(2)))
     assert decision.again
     cluster.write(*decision.records)
     decision.take_effect()

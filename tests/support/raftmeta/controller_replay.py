@@ -173,7 +173,7 @@ class Play:
         recorded = self._response_of(frame)
         if recorded is not None and recorded.body.get("errorCode") == DUPLICATE:
             self.state.now = self.clock.now()
-            decision = decide_register_broker(self.state, frame.message())
+            decision = whole(decide_register_broker(self.state, frame.message()))
             decision.take_effect()
             assert decision.reply.error_code == 0
             self.differing[RETURN] += 1
