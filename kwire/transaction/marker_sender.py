@@ -2,8 +2,9 @@
 
 Rules: each broker has at most one request in flight; markers that are queued meanwhile go into the
 next one. A marker is retried until its partition has it or no longer exists, or until this node is
-no longer the coordinator. A transaction is reported once none of its markers is missing. Sending a
-marker twice is harmless: by then the producer has no open transaction in the partition.
+no longer the coordinator; the delay before a retry doubles up to a second. A transaction is
+reported once none of its markers is missing. Sending a marker twice is harmless: by then the
+producer has no open transaction in the partition.
 """
 
 import logging
@@ -22,6 +23,7 @@ from kwire.errors import (
     TransactionCoordinatorFenced,
     UnknownServerError,
     UnsupportedForMessageFormat,
+    UnsupportedVersion,
 )
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.transaction.model import Transaction
@@ -91,6 +93,8 @@ class MarkerSender:
     """Completes transactions that have all their markers."""
     _queues: dict[int, list[_Part]] = attrs.field(factory=dict, init=False)
     """The waiting parts by broker; an entry exists while a task sends to that broker."""
+    _outdated: set[int] = attrs.field(factory=set, init=False)
+    """The brokers that could not read the last request."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -173,7 +177,17 @@ class MarkerSender:
         results: Sequence[Mapping[TopicPartition, int]]
         try:
             results = await self.brokers.write_markers(broker, markers) if parts else []
+            if parts:
+                self._outdated.discard(broker)
         except KafkaError as error:
+            if isinstance(error, UnsupportedVersion) and broker not in self._outdated:
+                self._outdated.add(broker)
+                logger.error(
+                    "markers not written broker=%d error=%s; "
+                    "transactions stay open in its partitions until it is upgraded",
+                    broker,
+                    error,
+                )
             logger.debug("markers not written broker=%d error=%r", broker, error)
             results = [dict.fromkeys(partitions, error.code) for _, partitions in parts]
         except Exception:  # A fault must not end the node.

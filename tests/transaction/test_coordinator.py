@@ -23,6 +23,7 @@ from kwire.errors import (
     NotLeaderOrFollower,
     ProducerFenced,
     TransactionalIdNotFound,
+    UnsupportedVersion,
 )
 from kwire.transaction.model import MAX_EPOCH, TransactionState
 from kwire.transaction.settings import TransactionSettings
@@ -572,6 +573,27 @@ async def test_outage_is_logged_once_while_retries_go_on(
         subject.coordinator.on_prepared(0)
         await trio.sleep(60)
         assert lines("markers postponed") == 1
+
+
+async def test_broker_that_cannot_read_markers_is_logged_once_and_asked_once_a_second(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Invariant 61: it gets the markers once it was upgraded."""
+    async with world() as subject:
+        text = "WriteTxnMarkers: the other node supports 0 to 0"
+        subject.brokers.failures = [UnsupportedVersion(text) for _ in range(1000)]
+        producer = await subject.init()
+        await subject.add(producer, T0)
+        await subject.end(producer, commit=True)
+        await trio.sleep(60)
+        assert 60 <= len(subject.brokers.requests) <= 66
+        lines = [message for message in caplog.messages if message.startswith("markers not")]
+        assert len(lines) == 1
+        assert text in lines[0]
+        subject.brokers.failures.clear()
+        await subject.settle()
+        assert subject.brokers.partitions[T0].markers
+        assert not subject.has_open_transactions
 
 
 async def test_other_node_is_asked_for_another_coordinator(autojump_clock: object) -> None:
