@@ -113,6 +113,7 @@ class ImageChange:
         self._next_producer_id = image.next_producer_id
         self._shared: Interned = {}
         """Ids and tuples that many partitions share, each stored once."""
+        self._has_directories = False
 
     def replay(self, record: r.MetadataRecord) -> None:
         """Apply one record."""
@@ -223,13 +224,13 @@ class ImageChange:
 
         A directory id becomes the same object as in its broker's image.
         """
-        shared = self._shared
-        if not shared:
-            brokers = self._before.brokers.values()
-            shared.update(
-                (directory, directory) for broker in brokers for directory in broker.log_dirs
-            )
-        values_tuple = tuple(shared.setdefault(value, value) for value in values)
+        values_tuple, shared = tuple(values), self._shared
+        # Most changes name only brokers.
+        if values_tuple and isinstance(values_tuple[0], bytes) and not self._has_directories:
+            self._has_directories = True
+            directories = (d for broker in self._before.brokers.values() for d in broker.log_dirs)
+            shared.update((directory, directory) for directory in directories)
+        values_tuple = tuple([shared.setdefault(value, value) for value in values_tuple])
         shared_tuple: tuple[T, ...] = shared.setdefault(values_tuple, values_tuple)
         return shared_tuple
 

@@ -11,6 +11,7 @@ from kwire.raftmeta.metadata.image_change import ReplayError, apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from tests.support.raftmeta.metadata_logs import MetadataLog, load
+from tests.support.raftmeta.work import calls_in
 
 LOGS = load()
 ID = bytes(15) + b"\x07"
@@ -86,6 +87,39 @@ def test_changed_image_shares_its_unchanged_parts() -> None:
     assert after.configs is before.configs
     assert delta.partitions == {ID: {0}}
     assert not delta.created_topics
+
+
+def broker_of(broker_id: int, directory: bytes) -> r.RegisterBrokerRecord:
+    return r.RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=bytes(16),
+        broker_epoch=broker_id,
+        rack=None,
+        log_dirs=[directory],
+    )
+
+
+def test_change_of_a_leader_does_not_grow_with_the_brokers() -> None:
+    def work(broker_count: int) -> int:
+        brokers = [broker_of(n, n.to_bytes(16)) for n in range(1000, 1000 + broker_count)]
+        image = apply(topics(8), brokers)[0]
+        change = r.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2])
+        return calls_in(lambda: apply(image, [change]))
+
+    assert work(1000) == work(1)
+
+
+def test_partitions_share_the_directory_ids_of_the_brokers() -> None:
+    directory = bytes(15) + b"\x09"
+    broker = broker_of(1, directory)
+    image = apply(topics(8), [broker])[0]
+    copy_of_it = bytes(bytearray(directory))
+    changes = [
+        r.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1]),
+        r.PartitionChangeRecord(partition_id=0, topic_id=ID, directories=[copy_of_it]),
+    ]
+    image = apply(image, changes)[0]
+    assert image.topics[ID].partitions[0].directories[0] is image.brokers[1].log_dirs[0]
 
 
 def test_only_naming_a_leader_begins_a_leader_epoch() -> None:
