@@ -47,10 +47,14 @@ class PeriodicTasks:
         controller = self.controller
         while True:
             deadline = controller.state.sessions.deadline if controller.is_active else math.inf
+            if deadline == math.inf:
+                await controller.wait_change()
+                continue
             timeout_s = deadline - self.clock.now()
             if timeout_s > 0:
-                with trio.move_on_after(timeout_s):
-                    await controller.wait_change()
+                # No session ends earlier than the first one did when it was looked for, so that
+                # the sessions are not searched at each change.
+                await trio.sleep(timeout_s)
                 continue
             await controller.wait_ready()
             await give_way()  # Heartbeats that waited for a large decision come first.

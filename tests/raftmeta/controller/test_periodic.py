@@ -7,12 +7,14 @@ import trio
 import trio.testing
 
 from kwire.configs.resource_types import BROKER
+from kwire.raftmeta.controller.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller.brokers import decide_heartbeat
 from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from simulation.raft.quorums import TestClock
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, active_controller
-from tests.support.raftmeta.requests import alter
+from tests.support.raftmeta.requests import alter, beat
 
 PATIENT = {"broker_session_timeout_ms": "3600000"}
 """Session timeout longer than the tests: no broker sends heartbeats here."""
@@ -127,3 +129,32 @@ async def test_controller_that_may_have_been_replaced_waits_before_it_decides_ag
     assert not controller.state.leader_update_queue
     assert 2 <= max(asked_at) < 3, "it goes on soon after"
     assert len(asked_at) < 100
+
+
+async def test_records_do_not_make_the_controller_search_the_sessions(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No session ends before the first one did when it was looked for; that one is still fenced."""
+    searches: list[float] = []
+    deadline: Any = vars(BrokerSessions)["deadline"]
+
+    def count_searches(sessions: BrokerSessions) -> Any:
+        searches.append(trio.current_time())
+        return deadline.fget(sessions)
+
+    monkeypatch.setattr(BrokerSessions, "deadline", property(count_searches))
+    cluster = Cluster((1, 2), broker_session_timeout_ms="9000")
+    controller = active_controller(OneLeader(at_once=True), cluster)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(PeriodicTasks(controller, TestClock()).run)
+        for _ in range(8):
+            await trio.sleep(1)
+            for _ in range(100):
+                controller.append_no_op()
+                await trio.lowlevel.checkpoint()
+            await controller.call(decide_heartbeat, beat(1, 100))
+        assert len(searches) < 5
+        await trio.sleep(1.1)
+        fenced = {broker.id for broker in controller.state.image.brokers.values() if broker.fenced}
+        assert fenced == {2}
+        nursery.cancel_scope.cancel()
