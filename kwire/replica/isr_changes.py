@@ -16,7 +16,7 @@ Rules:
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -103,6 +103,8 @@ class IsrChanges:
     """Proposals that are still to be sent, by which followers join an ISR."""
     _has_proposals: Signal = attrs.field(factory=Signal)
     _has_followers: Signal = attrs.field(factory=Signal)
+    _changed_brokers: set[int] = attrs.field(factory=set)
+    """Brokers that have changed since their partitions were checked."""
     _brokers_changed: Signal = attrs.field(factory=Signal)
 
     def on_fetched(self, partition: Partition, node: int) -> None:
@@ -125,8 +127,9 @@ class IsrChanges:
             self._led.add(partition)
             self._has_followers.notify()
 
-    def on_brokers_changed(self) -> None:
-        """Check all partitions, because a follower may have been fenced or become eligible."""
+    def on_brokers_changed(self, brokers: Iterable[int]) -> None:
+        """Check the partitions of these followers, which may be fenced or eligible now."""
+        self._changed_brokers.update(brokers)
         self._brokers_changed.set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -151,23 +154,29 @@ class IsrChanges:
     async def _propose_without_laggards(self) -> None:
         """Propose ISRs without late followers, twice per ``replica.lag.time.max.ms``.
 
-        A change of brokers triggers a check at once: a fenced broker no longer holds up a high
-        watermark or a deletion.
+        A change of brokers triggers a check of their partitions at once: a fenced broker no longer
+        holds up a high watermark or a deletion.
         """
+        interval_s = max(self.lag_max_s / 2, RETRY_S)
+        check_all_at = self.now() + interval_s
         while True:
             while not self._led:
                 await self._has_followers.wait()
-            with trio.move_on_after(max(self.lag_max_s / 2, RETRY_S)):
+            with trio.move_on_after(max(check_all_at - self.now(), 0.0)):
                 await self._brokers_changed.wait()
             self._brokers_changed.clear()
+            brokers, self._changed_brokers = self._changed_brokers, set()
+            checks_all = self.now() >= check_all_at
             slices = Slices(self.now)
             for partition in list(self._led):
                 leader = partition.leader
                 if leader is None or not leader.followers:
                     self._led.discard(partition)
-                    continue
-                self._check_followers(partition, leader)
+                elif checks_all or not brokers.isdisjoint(leader.followers):
+                    self._check_followers(partition, leader)
                 await slices.pause()
+            if checks_all:
+                check_all_at = self.now() + interval_s
 
     def _check_followers(self, partition: Partition, leader: PartitionLeader) -> None:
         """Move the high watermark, complete deletions, and propose an ISR without laggards."""

@@ -10,7 +10,7 @@ Rules:
 """
 
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 import attrs
@@ -40,7 +40,7 @@ class MetadataApplier:
 
     partitions: HostedPartitions
     now: Callable[[], float]
-    on_brokers_changed: Callable[[], None] = lambda: None
+    on_brokers_changed: Callable[[Iterable[int]], None] = lambda _: None
     _has_deferred: Signal = attrs.field(factory=Signal)
     _may_defer: bool = False
 
@@ -95,7 +95,7 @@ class MetadataApplier:
                         self._update(topic, index)
                     await slices.pause()
         if delta.brokers:
-            self.on_brokers_changed()
+            self.on_brokers_changed(delta.brokers)
 
     async def _delete_topics(
         self, topics: Mapping[bytes, TopicState], image: Metadata, slices: Slices

@@ -14,7 +14,7 @@ import trio
 from kwire.types import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kwire.log.manager import LogManager
     from kwire.replica.completion import Completion
@@ -58,10 +58,10 @@ class Replication:
         if self.isr_changes is not None:
             self.isr_changes.on_fetched(partition, node)
 
-    def on_brokers_changed(self) -> None:
+    def on_brokers_changed(self, brokers: Iterable[int]) -> None:
         """React to brokers that were fenced, restarted or shut down."""
         if self.isr_changes is not None:
-            self.isr_changes.on_brokers_changed()
+            self.isr_changes.on_brokers_changed(brokers)
 
     def on_written(self, partition: Partition) -> None:
         """Resume fetching a partition after a slow disk has written its batches."""

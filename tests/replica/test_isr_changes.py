@@ -183,9 +183,36 @@ async def test_fenced_broker_holds_up_no_high_watermark(
         append(world)
         assert world.partition.high_watermark == 0
         is_fenced = True
-        world.changes.on_brokers_changed()
+        world.changes.on_brokers_changed({3})
         await trio.sleep(0.1)
         assert world.partition.high_watermark == 1
+
+
+async def test_change_of_brokers_checks_the_partitions_of_these_followers(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 35: the timer still looks for late followers in all partitions."""
+    checked: list[PartitionLeader] = []
+    laggards = PartitionLeader.laggards
+
+    def note_checked(leader: PartitionLeader, now: float) -> frozenset[int]:
+        checked.append(leader)
+        return laggards(leader, now)
+
+    monkeypatch.setattr(PartitionLeader, "laggards", note_checked)
+    async with leading({1, 2}, {1, 2}) as world:
+        other, other_leader = led_partition({1, 4}, {1, 4}, 1)
+        world.changes.on_role_changed(other)
+        await trio.sleep(0.1)
+        checked.clear()
+        world.changes.on_brokers_changed({3, 4})
+        await trio.sleep(0.1)
+        assert checked == [other_leader]
+        checked.clear()
+        for _ in range(int(LAG_MAX_S * 10)):
+            world.changes.on_brokers_changed({5})
+            await trio.sleep(0.1)
+        assert checked.count(world.leader) == checked.count(other_leader) == 2
 
 
 async def test_metadata_of_the_same_epoch_does_not_end_a_proposal(
@@ -267,7 +294,7 @@ async def test_late_follower_leaves_before_others_join(
             joined.on_fetched(2, offset=0, log_start=0, now=trio.current_time())
             changes.on_fetched(partition, 2)
         changes.on_role_changed(waiting)
-        changes.on_brokers_changed()
+        changes.on_brokers_changed({2})
         await nursery.start(changes.run)
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
