@@ -3,7 +3,7 @@
 Rule: while a call waits, this node sends no vote and no records that are not durable.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TypeVar
 
@@ -30,9 +30,15 @@ class DiskCalls:
         *,
         in_thread: bool = False,
         can_go_on: Callable[[], bool] = lambda: True,
+        wait_ready: Callable[[], Awaitable[None]] | None = None,
     ) -> T:
-        """Make a call that opens files; when descriptors run out, wait and retry."""
+        """Make a call that opens files; when descriptors run out, wait and retry.
+
+        ``wait_ready`` is awaited before each attempt.
+        """
         for attempt in count():
+            if wait_ready is not None:
+                await wait_ready()
             try:
                 return await trio.to_thread.run_sync(call) if in_thread else call()
             except (OSError, KafkaStorageError) as error:

@@ -73,8 +73,10 @@ class SnapshotWriter:
             await trio.lowlevel.checkpoint()
         store = partial(self._storage.store_snapshot, snapshot, prepared)
         await self._disk.run(store, in_thread=self._storage.blocks)
-        await self._wait_installed()
-        self._on_taken(SnapshotTaken(snapshot, alone=not self._has_room_before(snapshot)))
+        has_room = await self._disk.run(
+            partial(self._has_room_before, snapshot), wait_ready=self._wait_installed
+        )
+        self._on_taken(SnapshotTaken(snapshot, alone=not has_room))
         return snapshot
 
     def _has_room_before(self, snapshot: SnapshotId) -> bool:

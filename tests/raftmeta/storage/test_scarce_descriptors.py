@@ -2,7 +2,7 @@
 
 import errno
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from kwire.log.config import LogConfig
 from kwire.node.run import leaves
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, TruncateLog
+from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.storage import scarcity
@@ -102,6 +103,25 @@ async def test_snapshot_is_written_when_there_are_descriptors_again() -> None:
         with trio.fail_after(60):
             await quorum.snapshots.write(1, 1, [[topic(1)]], last_timestamp_ms=1)
         assert [s.end_offset for s in quorum.state.log.snapshots] == [1]
+
+
+async def test_previous_snapshot_is_looked_at_when_there_are_descriptors_again() -> None:
+    """Whether it may be kept decides about the log before it, so the node reads its header."""
+    disk = SimDisk()
+    async with node(disk, voters_of(1)) as quorum:
+        await quorum.delivery.wait_delivered(1)
+        await quorum.append_nowait([topic(1)], quorum.leader().epoch).wait()
+        await quorum.snapshots.write(1, 1, [[topic(1)]], last_timestamp_ms=-1)
+        store = quorum._storage.store_snapshot
+
+        def store_and_fail(snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+            store(snapshot, chunks)
+            disk.fail_at("open", SCARCE, path=".checkpoint", times=FAILED_CALLS)
+
+        quorum._storage.store_snapshot = store_and_fail  # type: ignore[method-assign]
+        with trio.fail_after(60):
+            await quorum.snapshots.write(2, 1, [[topic(1)]], last_timestamp_ms=-1)
+        assert [s.end_offset for s in quorum.state.log.snapshots] == [1, 2]
 
 
 @attrs.define(eq=False)
@@ -222,7 +242,9 @@ def test_turn_is_continued_with_the_write_that_failed(after: int) -> None:
         work.write(storage)
     disk.mend()
     assert work.can_go_on
-    assert work.write(storage).needs_sync
+    written = work.write(storage)
+    assert written is not None
+    assert written.needs_sync
     whole = b"".join(bytes(storage.read(n, n + 1, 1)) for n in range(6))
     assert whole == b"".join(batches)
 
