@@ -151,7 +151,6 @@ class Delivery:
         data = await self._read_snapshot(snapshot)
         if data is None:
             return
-        check_snapshot(snapshot, data)
         reader = await decode_snapshot(SnapshotReader(snapshot, data), Slices(self._clock.now))
         for listener in self.record_listeners:
             if (rest := listener.on_snapshot(reader)) is not None:
@@ -159,11 +158,13 @@ class Delivery:
         self._on_delivered(snapshot.end_offset)
 
     async def _read_snapshot(self, snapshot: SnapshotId) -> bytes | None:
-        """Return a snapshot's bytes; None if it has been replaced."""
+        """Return a snapshot's bytes, checked; None if it has been replaced."""
 
         def read() -> bytes:
             size = self._storage.snapshot_size(snapshot)
-            return bytes(self._storage.read_snapshot(snapshot, 0, size))
+            data = bytes(self._storage.read_snapshot(snapshot, 0, size))
+            check_snapshot(snapshot, data)
+            return data
 
         try:
             return await self._disk.run(read, in_thread=self._storage.blocks)

@@ -341,11 +341,15 @@ class RaftService:
         """
         installs = any(isinstance(effect, InstallSnapshot) for effect in turn)
         work = Turn(turn)
-        return await self._disk.run(
-            partial(work.write, self._storage),
-            in_thread=installs and self._storage.blocks,
-            can_go_on=lambda: work.can_go_on,
-        )
+        while True:
+            written = await self._disk.run(
+                partial(work.write, self._storage),
+                in_thread=installs and self._storage.blocks,
+                can_go_on=lambda: work.can_go_on,
+            )
+            if written is not None:
+                return written
+            await trio.lowlevel.checkpoint()
 
     async def _wait_installed(self) -> None:
         """Wait until no snapshot installation is in progress, with the disk ahead of the state."""

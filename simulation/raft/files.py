@@ -52,6 +52,10 @@ class Files:
         assert self._files is not None
         return self._files
 
+    @property
+    def batch_positions(self) -> dict[SnapshotId, list[int]]:
+        return self.files.batch_positions
+
     def _open(self) -> DiskStorage:
         self._files = DiskStorage(self.disk, now_ms=1, config=LogConfig())
         return self._files

@@ -28,6 +28,7 @@ class MemoryStorage:
         self.election = ElectionState()
         self.snapshots: dict[SnapshotId, bytes] = {}
         self.partial: dict[SnapshotId, bytearray] = {}
+        self.batch_positions: dict[SnapshotId, list[int]] = {}
 
     def load(self, configured: VoterSet) -> Recovered:
         self.partial.clear()
@@ -63,6 +64,7 @@ class MemoryStorage:
         old = [s for s in self.snapshots if s.end_offset < start_offset]
         for snapshot in old:
             del self.snapshots[snapshot]
+            self.batch_positions.pop(snapshot, None)
 
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
         batches: list[bytes] = []
@@ -92,12 +94,13 @@ class MemoryStorage:
         if not is_whole(data):
             return SnapshotRefused(snapshot)
         self.snapshots = {snapshot: data}
+        self.batch_positions.clear()
         self.batches.clear()
         self.start_offset = self.end_offset = snapshot.end_offset
         return SnapshotLoaded(snapshot, *snapshot_voters(data))
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
-        self.snapshots[snapshot] = b"".join(chunks)
+        self.snapshots.setdefault(snapshot, b"".join(chunks))
 
     def snapshot_size(self, snapshot: SnapshotId) -> int:
         return len(self.snapshots[snapshot])

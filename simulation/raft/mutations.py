@@ -266,7 +266,7 @@ def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: 
                 part.records = storage.read(piece.start_offset, piece.end_offset, piece.max_bytes)
 
 
-def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotResponse) -> None:
+def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotResponse) -> bool:
     """Serve snapshots from the disk unchecked."""
     for topic in response.topics:
         for part in topic.partitions:
@@ -276,6 +276,7 @@ def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotRespons
                 part.unaligned_records = storage.read_snapshot(
                     piece.id, piece.position, piece.max_bytes
                 )
+    return True
 
 
 def _load_unchecked(storage: SimStorage, configured: VoterSet) -> Recovered:

@@ -42,6 +42,10 @@ class SimStorage:
         call(self.cache)
         self.pending.append(call)
 
+    @property
+    def batch_positions(self) -> dict[SnapshotId, list[int]]:
+        return self.cache.batch_positions
+
     def load(self, configured: VoterSet) -> Recovered:
         """Load the storage, rejecting damage as a node's real files do."""
         for base, _, data in self.cache.batches:

@@ -162,9 +162,9 @@ MUTATIONS = (
     Mutation(
         name="leader-serves-a-snapshot-that-rotted",
         invariants=(44,),
-        path="kwire/raftmeta/storage/storage_turn.py",
-        old="            if snapshot_slice.position == 0:",
-        new="            if snapshot_slice.position < 0:",
+        path="kwire/raftmeta/storage/snapshot_pieces.py",
+        old="        if not crc_ok(data, pos, header):",
+        new="        if False:",
         test="tests/raftmeta/storage/test_rot.py::"
         "test_leader_does_not_serve_a_snapshot_that_rotted",
     ),

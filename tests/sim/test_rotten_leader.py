@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.raftmeta.storage import damage
+from kwire.raftmeta.storage import damage, snapshot_pieces
 from simulation.raft.drills import rotten_leader
 from simulation.raft.sim import RaftSim
 from simulation.scheduler import Violation
@@ -32,6 +32,6 @@ def test_leader_that_serves_what_rotted_is_noticed(
 ) -> None:
     """Invariant 44: the follower does not get further, and the drill reports it."""
     monkeypatch.setattr(damage, "check_log", lambda *_: None)
-    monkeypatch.setattr(damage, "check_snapshot", lambda *_: None)
+    monkeypatch.setattr(snapshot_pieces, "_check", lambda *_, **__: None)
     with pytest.raises(Violation, match="has not learnt of"):
         run_drill(seed)

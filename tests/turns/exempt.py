@@ -18,7 +18,6 @@ APIS: Final = {
     "DescribeQuorum": _QUORUM,
     "EndQuorumEpoch": _QUORUM,
     "Envelope": "one request, which has a row of its own",
-    "FetchSnapshot": "one piece of a file",
     "RemoveRaftVoter": _QUORUM,
     "SaslAuthenticate": _CONNECTION,
     "SaslHandshake": _CONNECTION,

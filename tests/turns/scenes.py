@@ -24,6 +24,7 @@ from tests.turns.scrubs import SCRUBS
 from tests.turns.share_groups import SHARING
 from tests.turns.share_states import STATES
 from tests.turns.shares import SHARED
+from tests.turns.snapshots import SNAPSHOTS
 from tests.turns.starts import STARTED
 from tests.turns.streams_groups import STREAMING
 from tests.turns.telemetry import TELEMETRY
@@ -44,6 +45,7 @@ SCENES: Final[tuple[Scene[Any], ...]] = (
     ASSIGNING,
     LED,
     IMAGES,
+    SNAPSHOTS,
     TOPICS,
     USERS,
     TOKENS,

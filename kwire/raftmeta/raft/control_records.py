@@ -106,12 +106,17 @@ def is_whole(data: Buffer) -> bool:
         for pos, header in headers(data):
             if not crc_ok(data, pos, header):
                 return False
-            messages = control_records(data, pos, header) if header.is_control else ()
-            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in messages)
+            footers += count_footers(data, pos, header)
             end = pos + header.size
     except CorruptMessage:
         return False
     return footers == 1 and end == len(data)
+
+
+def count_footers(data: Buffer, pos: int, header: BatchHeader) -> int:
+    """Return the number of footers in a batch of a snapshot, which has one at its end."""
+    messages = control_records(data, pos, header) if header.is_control else ()
+    return sum(isinstance(message, SnapshotFooterRecord) for _, message in messages)
 
 
 def snapshot_voters(data: Buffer) -> tuple[VoterSet, int]:

@@ -36,7 +36,9 @@ def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotRes
         return FetchSnapshotResponse(error_code=errors.InvalidRequest.code)
     snapshot = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
     error = leader_error(state, partition.current_leader_epoch)
-    if error == errors.NONE and snapshot not in state.log.snapshots:
+    # Checkpoint 0-0 is never replicated: the log contains what is in it.
+    is_found = snapshot.end_offset > 0 and snapshot in state.log.snapshots
+    if error == errors.NONE and not is_found:
         error = errors.SnapshotNotFound.code
     if error == errors.NONE and partition.position < 0:
         error = errors.PositionOutOfRange.code

@@ -60,4 +60,9 @@ def first_damaged(data: Buffer, start_offset: int) -> int | None:
 def check_snapshot(snapshot: SnapshotId, data: Buffer) -> None:
     """Raise KafkaStorageError unless the snapshot is complete and undamaged."""
     if not is_whole(data):
-        raise KafkaStorageError(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")
+        raise of_snapshot(snapshot)
+
+
+def of_snapshot(snapshot: SnapshotId) -> KafkaStorageError:
+    """Return the error that ends the node of a damaged snapshot."""
+    return KafkaStorageError(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")

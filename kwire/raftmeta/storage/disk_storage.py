@@ -80,6 +80,7 @@ class DiskStorage:
         self._election: tuple[ElectionState, bytes] | None = None
         self._flush: Flush | None = None
         self._partial: str | None = None
+        self.batch_positions: dict[SnapshotId, list[int]] = {}
         disk.make_directory(self._directory)
         self._snapshots = self._find_snapshots()
         self._synced_end = _load_synced_end(disk, self._directory)
@@ -155,6 +156,7 @@ class DiskStorage:
         """Remove snapshots; snapshots from before the log's start would name outdated voters."""
         for snapshot in snapshots:
             self._disk.remove(self._snapshots.pop(snapshot))
+            self.batch_positions.pop(snapshot, None)
 
     @staticmethod
     def _empty(log: PartitionLog, start_offset: int) -> None:
@@ -288,6 +290,8 @@ class DiskStorage:
         return SnapshotLoaded(snapshot, *snapshot_voters(self._disk.read(path)))
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        if snapshot in self._snapshots:  # Followers may be reading it.
+            return
         path = self._path(checkpoint_name(snapshot))
         self._disk.replace(path, b"".join(chunks), sync=True)
         self._snapshots[snapshot] = path

@@ -25,6 +25,10 @@ class MetadataStorage(Protocol):
     blocks: bool
     """True if syncing and storing a snapshot may block, so that they belong in a thread."""
 
+    @property
+    def batch_positions(self) -> dict[SnapshotId, list[int]]:
+        """The starts of the batches of snapshots that were read piece by piece, as far as known."""
+
     def load(self, configured: VoterSet) -> Recovered: ...
 
     def append(self, records: Bytes, base_offset: int) -> None: ...
@@ -47,7 +51,7 @@ class MetadataStorage(Protocol):
         """Install a fetched snapshot that was written, unless it is damaged."""
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
-        """Install a snapshot taken by this node, synced."""
+        """Install a snapshot taken by this node, synced, unless one with this id exists."""
 
     def snapshot_size(self, snapshot: SnapshotId) -> int: ...
 

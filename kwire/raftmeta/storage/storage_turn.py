@@ -46,7 +46,10 @@ class Written(NamedTuple):
 
 def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
     """Perform a turn's writes and reads; the caller then syncs, and performs the other effects."""
-    return Turn(effects).write(storage)
+    turn = Turn(effects)
+    while (written := turn.write(storage)) is None:
+        pass
+    return written
 
 
 class Turn:
@@ -68,14 +71,20 @@ class Turn:
         """True if the next write, which may have been attempted, can be repeated."""
         return not isinstance(self._effects[0], TruncateLog | InstallSnapshot)
 
-    def write(self, storage: MetadataStorage) -> Written:
-        """Perform the remaining writes; after an exception, the failed write is next."""
-        while self._effects:
-            self._perform(storage, self._effects[0])
-            self._effects.popleft()
-        return Written(self._needs_sync, self._outcomes)
+    def write(self, storage: MetadataStorage) -> Written | None:
+        """Perform the remaining writes; after an exception, the failed write is next.
 
-    def _perform(self, storage: MetadataStorage, effect: Effect) -> None:
+        Return None after a piece of a snapshot was read, if writes remain: many brokers may fetch
+        it at once.
+        """
+        has_read = False
+        while self._effects and not has_read:
+            has_read = self._perform(storage, self._effects[0])
+            self._effects.popleft()
+        return None if self._effects else Written(self._needs_sync, self._outcomes)
+
+    def _perform(self, storage: MetadataStorage, effect: Effect) -> bool:
+        """Perform one effect; return whether a piece of a snapshot was read for it."""
         match effect:
             case AppendLog(records, base_offset):
                 storage.append(records, base_offset)
@@ -96,25 +105,31 @@ class Turn:
                 self._slices.clear()
                 self._needs_sync = True
             case Reply(_, response):
-                _fill(storage, response, self._slices)
+                has_read = _fill(storage, response, self._slices)
                 self._outcomes.append(effect)
+                return has_read
             case Send() | Committed() | LeaderKnown():
                 self._outcomes.append(effect)
             case _:  # Appended and Refused were returned to the event's sender.
                 pass
+        return False
 
 
 def _fill(
     storage: MetadataStorage, response: "RaftResponse", slices: dict[LogSlice, Bytes]
-) -> None:
-    """Fill in an answer's bytes if it needs any; ``slices`` caches the bytes already read."""
+) -> bool:
+    """Fill in an answer's bytes if it needs any; ``slices`` caches the bytes of the log.
+
+    Return whether a piece of a snapshot was read.
+    """
     from kwire.codec.messages.fetch import FetchResponse
     from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 
     if isinstance(response, FetchResponse):
         _fill_fetch(storage, response, slices)
     elif isinstance(response, FetchSnapshotResponse):
-        _fill_snapshot(storage, response)
+        return _fill_snapshot(storage, response)
+    return False
 
 
 def _fill_fetch(
@@ -134,20 +149,23 @@ def _fill_fetch(
             part.records = slices[log_slice]
 
 
-def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") -> None:
+def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") -> bool:
+    # Not imported at the start of a single node.
+    from kwire.raftmeta.storage.snapshot_pieces import read_piece
+
+    has_read = False
     for topic in response.topics:
         for part in topic.partitions:
             if not isinstance(part.unaligned_records, SnapshotSlice):
                 continue
             snapshot_slice = part.unaligned_records
             part.size = storage.snapshot_size(snapshot_slice.id)
-            if snapshot_slice.position == 0:  # A follower that rejected it starts over here.
-                data = storage.read_snapshot(snapshot_slice.id, 0, part.size)
-                damage.check_snapshot(snapshot_slice.id, data)
+            if not part.size:
+                raise damage.of_snapshot(snapshot_slice.id)
             if snapshot_slice.position >= part.size:
                 part.error_code = PositionOutOfRange.code
                 part.unaligned_records = b""
             else:
-                part.unaligned_records = storage.read_snapshot(
-                    snapshot_slice.id, snapshot_slice.position, snapshot_slice.max_bytes
-                )
+                part.unaligned_records = read_piece(storage, snapshot_slice, part.size)
+                has_read = True
+    return has_read

@@ -31,6 +31,7 @@ from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import config_of, voters_of
 from simulation.raft.script import Fixed
 from tests.support.raftmeta.one_node import answer, follower, leader, part, say, sends
+from tests.support.raftmeta.storage import snapshot
 
 
 def test_observer_in_a_snapshot_fetch_looks_for_another_leader() -> None:
@@ -61,7 +62,7 @@ SNAPSHOT = SnapshotId(5, 1)
 
 def leader_with_snapshot() -> Raft:
     raft = leader()
-    raft.state.log.add_snapshot(SNAPSHOT)
+    raft.state.log.snapshots = [SnapshotId(0, 0), SNAPSHOT]
     return raft
 
 
@@ -74,11 +75,12 @@ def ask(snapshot: SnapshotId = SNAPSHOT, position: int = 0, epoch: int = 2) -> A
     [
         (lambda: ask(SnapshotId(4, 1)), 98),
         (lambda: ask(SnapshotId(5, 2)), 98),
+        (lambda: ask(SnapshotId(0, 0)), 98),
         (lambda: ask(position=-1), 99),
         (lambda: ask(epoch=1), 74),
         (lambda: ask(epoch=3), 75),
     ],
-    ids=["no such end", "no such epoch", "position", "old epoch", "new epoch"],
+    ids=["no such end", "no such epoch", "bootstrap", "position", "old epoch", "new epoch"],
 )
 def test_invalid_fetch_snapshot_gets_kafkas_error(request_of: Any, error: int) -> None:
     """SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; the
@@ -92,16 +94,17 @@ def test_invalid_fetch_snapshot_gets_kafkas_error(request_of: Any, error: int) -
 def test_a_position_beyond_the_end_of_a_snapshot_is_out_of_range() -> None:
     """POSITION_OUT_OF_RANGE where there is no byte any more."""
     storage = MemoryStorage()
-    storage.store_snapshot(SNAPSHOT, [b"0123456789"])
+    whole = snapshot(storage, *SNAPSHOT, voters_of(1))
     raft = leader_with_snapshot()
-    for position, error, data in ((9, 0, b"9"), (10, 99, b"")):
+    size = len(whole)
+    for position, error, data in ((size - 1, 0, whole[-1:]), (size, 99, b"")):
         _, effects = say(raft, ask(position=position))
         replies = [o for o in write(storage, effects).outcomes if isinstance(o, Reply)]
         partition = part(replies[0].response)
         assert (partition.error_code, partition.unaligned_records, partition.size) == (
             error,
             data,
-            10,
+            size,
         )
 
 

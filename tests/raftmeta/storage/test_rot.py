@@ -11,11 +11,13 @@ from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.damage import first_damaged
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import write
+from kwire.records.header import headers
 from simulation.disk import SimDisk
 from simulation.raft.quorums import quorum_of_one, voters_of
 from tests.support.raftmeta.storage import data, snapshot, sync
 
 LOG = f"__cluster_metadata-0/{0:020d}.log"
+CHECKPOINT = f"__cluster_metadata-0/{4:020d}-{1:010d}.checkpoint"
 BATCHES = [data(n, 1, 1) for n in range(4)]
 
 
@@ -30,15 +32,23 @@ def serve_fetch(storage: DiskStorage, start_offset: int, max_bytes: int = 1000) 
     return bytes(part.records)
 
 
-def serve_snapshot(storage: DiskStorage, snapshot_id: SnapshotId) -> bytes:
-    """Return what a leader answers to the first FetchSnapshot of a snapshot."""
+def serve_snapshot(storage: DiskStorage, snapshot_id: SnapshotId, position: int = 0) -> bytes:
+    """Return what a leader answers to a FetchSnapshot."""
     kind = FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot
     named = kind.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
-    piece = SnapshotSlice(snapshot_id, 0, 50)
+    piece = SnapshotSlice(snapshot_id, position, 50)
     part = kind(index=0, snapshot_id=named, size=0, position=0, unaligned_records=piece)
     topic = FetchSnapshotResponse.TopicSnapshot(name="__cluster_metadata", partitions=[part])
     write(storage, [Reply("token", FetchSnapshotResponse(topics=[topic]))])
     return bytes(part.unaligned_records)
+
+
+def serve_all(storage: DiskStorage, snapshot_id: SnapshotId) -> bytes:
+    """Return the snapshot as a follower gets it, piece by piece."""
+    data = b""
+    while len(data) < storage.snapshot_size(snapshot_id):
+        data += serve_snapshot(storage, snapshot_id, len(data))
+    return data
 
 
 def running(disk: SimDisk) -> DiskStorage:
@@ -70,16 +80,43 @@ def test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again() ->
         running(disk.after_kill())
 
 
-def test_leader_does_not_serve_a_snapshot_that_rotted() -> None:
-    """Invariant 44: a follower that needs it refuses all of it and begins again."""
+@pytest.mark.parametrize("position", [70, 16, 8, 180, -3])
+def test_leader_does_not_serve_a_snapshot_that_rotted(position: int) -> None:
+    """Invariant 44: a follower that needs it would refuse all of it, again and again.
+
+    Damage between two fetches is noticed by the second one, before its last piece.
+    """
     disk = SimDisk()
     storage = full(disk)
     whole = snapshot(storage, 4, 1, voters_of(1))
     snapshot_id = SnapshotId(4, 1)
-    assert serve_snapshot(storage, snapshot_id) == whole[:50]
-    disk.rot(f"__cluster_metadata-0/{4:020d}-{1:010d}.checkpoint", len(whole) - 3)
+    assert serve_all(storage, snapshot_id) == whole
+    disk.rot(CHECKPOINT, position % len(whole))
     with pytest.raises(KafkaStorageError, match="checkpoint is damaged; if other voters"):
-        serve_snapshot(storage, snapshot_id)
+        serve_all(storage, snapshot_id)
+
+
+@pytest.mark.parametrize("cut", [1, 60, 100, 1000])
+def test_leader_does_not_serve_a_snapshot_that_was_cut(cut: int) -> None:
+    """Invariant 44: also if the cut is between two batches."""
+    disk = SimDisk()
+    storage = full(disk)
+    whole = snapshot(storage, 4, 1, voters_of(1))
+    cuts = [len(whole) - cut, *(pos for pos, _ in headers(whole) if cut == 1 and pos)]
+    for size in cuts:
+        file = disk.open(CHECKPOINT)
+        file.truncate(max(size, 0))
+        file.close()
+        with pytest.raises(KafkaStorageError, match="checkpoint is damaged"):
+            serve_all(storage, SnapshotId(4, 1)) or serve_snapshot(storage, SnapshotId(4, 1))
+
+
+def test_position_that_no_follower_has_reached_is_served_unchecked() -> None:
+    """The position of the first whole batch is unknown; the receiver checks the whole snapshot."""
+    disk = SimDisk()
+    storage = full(disk)
+    whole = snapshot(storage, 4, 1, voters_of(1))
+    assert serve_snapshot(storage, SnapshotId(4, 1), 150) == whole[150:200]
 
 
 @pytest.mark.parametrize("end_offset", [0, 2, 4])
