@@ -25,6 +25,8 @@ class HeldFetch:
     token: Hashable
     request: FetchRequest
     deadline: float
+    received_at: float
+    """On the clock of ``RaftState.world_now``."""
 
 
 @attrs.define(eq=False)

@@ -5,7 +5,7 @@ leader's own epoch (Raft 5.4.2). The leader's own disk counts like any other vot
 the leader is a voter. A leader resigns when a majority has stopped fetching from it (KIP-595).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import takewhile
 from math import inf
 
@@ -135,9 +135,16 @@ def update_high_watermark(state: RaftState) -> bool:
 
 
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
-def on_fetch_of(state: RaftState, role: Leader, replica: Replica) -> None:
-    """Record a replica's fetch; fetches from a majority extend the leader's deadline."""
-    replica.fetched_at, replica.followed_at = state.now, replica.answered_at
+def on_fetch_of(
+    state: RaftState, role: Leader, replica: Replica, position: tuple[Hashable, int]
+) -> None:
+    """Record a replica's fetch; fetches from a majority extend the leader's deadline.
+
+    ``position`` is what the sender has of the log, or of a snapshot.
+    """
+    replica.fetched_at = state.now
+    if position != replica.answered:
+        replica.followed_at = replica.answered_at
     replica.fetched_at_ms = state.now_ms
     replica.begin_at = state.now + state.config.fetch_timeout_s
     role.replicas[replica.key] = role.replicas.pop(replica.key)
@@ -211,12 +218,12 @@ def may_be_replaced(state: RaftState, now: float) -> bool:
     """Return whether the other voters may have elected another leader, or this one has resigned.
 
     The controller learns only some turns later that its node has resigned. Another leader is
-    possible when too few voters have fetched recently. A voter that received an answer
-    grants no pre-vote until its fetch timeout (KIP-996), which is shorter than the time after which
-    the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the leader reads
-    Fetches that were sent long ago. While this machine was suspended, the voters' timeouts went on.
-    A firewall that refuses the voters' connections to this node is not noticed: they take it for
-    ended, and vote at once.
+    possible when too few voters have fetched recently. A voter that received an answer grants no
+    pre-vote until its fetch timeout (KIP-996), also if it restarts. That is shorter than the time
+    after which the leader resigns. The arrival time of a Fetch proves nothing: after a pause, the
+    leader reads Fetches that were sent long ago. While this machine was suspended, the voters'
+    timeouts went on. A firewall that refuses the voters' connections to this node is not noticed:
+    they take it for ended, and vote at once.
     """
     role = state.role
     if not isinstance(role, Leader):

@@ -54,7 +54,7 @@ def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
     role = state.role
     assert isinstance(role, Leader)
     wait = max(request.max_wait_ms, 0) / 1000
-    fetch = HeldFetch(token, request, state.now + wait)
+    fetch = HeldFetch(token, request, state.now + wait, state.world_now)
     _note_progress(state, role, request)
     response = _answer(state, request, {}, is_last=wait == 0)
     if response is None:
@@ -66,8 +66,28 @@ def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
 def _reply(state: RaftState, role: Leader, fetch: HeldFetch, response: FetchResponse) -> None:
     state.emit(Reply(fetch.token, response))
     replica = role.replicas.get(_sender(fetch.request))
-    if replica is not None:
+    if replica is not None and role.fetching_as.get(replica.key.id) == replica.key:
         replica.answered_at = state.world_now
+        moves = _has_content(response, fetch.request) or not _is_prompt(state, fetch)
+        replica.answered = _position(fetch.request) if moves else None
+
+
+def _has_content(response: FetchResponse, request: FetchRequest) -> bool:
+    """Return whether the sender's next Fetch will be for another position."""
+    part, partition = messages.answer_of(response), messages.partition_of(request)
+    assert part is not None
+    assert partition is not None
+    return (
+        bool(part.records)
+        or part.diverging_epoch.epoch >= 0
+        or part.snapshot_id.end_offset >= 0
+        or part.high_watermark > partition.high_watermark
+    )
+
+
+def _is_prompt(state: RaftState, fetch: HeldFetch) -> bool:
+    """Return whether a Fetch is answered before its sender gives it up and sends another."""
+    return state.world_now < fetch.received_at + 2 * fetch.request.max_wait_ms / 1000
 
 
 def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
@@ -89,7 +109,7 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
         return
     replica = progress.replica_of(state, role, key)
     previous_fetch_ms = replica.fetched_at_ms
-    progress.on_fetch_of(state, role, replica)
+    progress.on_fetch_of(state, role, replica, _position(request))
     if not isinstance(
         state.log.validate(partition.fetch_offset, partition.last_fetched_epoch), Valid
     ):
@@ -107,6 +127,12 @@ def _sender(request: FetchRequest) -> ReplicaKey:
     partition = messages.partition_of(request)
     assert partition is not None
     return ReplicaKey(replica_id(request), partition.replica_directory_id)
+
+
+def _position(request: FetchRequest) -> tuple[int, int]:
+    partition = messages.partition_of(request)
+    assert partition is not None
+    return partition.fetch_offset, partition.high_watermark
 
 
 def replica_id(request: FetchRequest) -> int:

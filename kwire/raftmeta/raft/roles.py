@@ -98,6 +98,11 @@ class Replica:
     """The time of the last answer to a Fetch, on the clock of ``RaftState.world_now``."""
     followed_at: float = -inf
     """The time of the last answer known to have arrived, because another Fetch followed it."""
+    answered: tuple[Hashable, int] | None = None
+    """The position of the request that was answered last, if the answer moves it.
+
+    Another request for this position was sent before that answer arrived.
+    """
     caught_up_at_ms: int = -1
     last_end_offset: int = -1
     """The leader's log end offset at this replica's last Fetch."""

@@ -49,8 +49,9 @@ def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotRes
     if request.replica_id >= 0 and request.replica_id != state.config.node_id:
         key = ReplicaKey(request.replica_id, partition.replica_directory_id)
         replica = progress.replica_of(state, role, key)
-        progress.on_fetch_of(state, role, replica)
-        replica.answered_at = state.world_now
+        position = (snapshot, partition.position)
+        progress.on_fetch_of(state, role, replica, position)
+        replica.answered_at, replica.answered = state.world_now, position
     limit = max(1, min(request.max_bytes, state.config.snapshot_max_bytes))
     piece = SnapshotSlice(snapshot, partition.position, limit)
     return messages.snapshot_response(state, snapshot, position=partition.position, piece=piece)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.raftmeta.raft import progress
+from kwire.raftmeta.raft.events import Append
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import ReplicaKey
@@ -16,14 +18,21 @@ def key_of(node_id: int) -> ReplicaKey:
     return ReplicaKey(node_id, directory_of(node_id))
 
 
-def say_fetch(raft: Raft, key: ReplicaKey, now: float) -> None:
-    """Let a replica fetch that has everything; the leader holds the Fetch for half a second."""
+def fetch_at_end(raft: Raft, key: ReplicaKey) -> FetchRequest:
+    """Return the Fetch of a replica that has everything."""
     log = raft.state.log
-    request = fetch(
+    request: FetchRequest = fetch(
         key.id, epoch=raft.state.epoch, offset=log.end_offset, last_epoch=log.last_epoch
     )
-    request.topics[0].partitions[0].replica_directory_id = key.directory_id
-    say(raft, request, now)
+    partition = request.topics[0].partitions[0]
+    partition.replica_directory_id = key.directory_id
+    partition.high_watermark = raft.state.high_watermark or 0
+    return request
+
+
+def say_fetch(raft: Raft, key: ReplicaKey, now: float) -> None:
+    """Let a replica fetch that has everything; the leader holds the Fetch for half a second."""
+    say(raft, fetch_at_end(raft, key), now)
 
 
 def leads_while_fetched_by(raft: Raft, *replicas: ReplicaKey) -> bool:
@@ -112,6 +121,33 @@ def test_fetch_that_waited_during_a_pause_does_not_vouch_for_the_leader() -> Non
     raft.step(None, woken_at + 0.6, 0)
     say_fetch(raft, key_of(2), woken_at + 0.6)
     assert not progress.may_be_replaced(state, woken_at + 0.7)
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_two_fetches_that_waited_during_a_pause_do_not_vouch_for_the_leader(is_held: bool) -> None:
+    """Invariant 34: the second was sent because the first had no answer, not because it had one.
+
+    The first is answered at once, with records or because the leader has held it since before.
+    """
+    raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    assert leads_while_fetched_by(raft, key_of(2))
+    state = raft.state
+    request = fetch_at_end(raft, key_of(2))
+    if not is_held:
+        raft.step(None, state.now + 0.6, 0)
+        raft.step(Append("token", state.epoch, (b"value",)), state.now, 0)
+    woken_at = state.now + 1.4 * FETCH_TIMEOUT_S
+    if is_held:
+        raft.step(None, woken_at, 0)
+    else:
+        say(raft, request, woken_at)
+    say(raft, request, woken_at)
+    assert isinstance(state.role, Leader)
+    assert progress.may_be_replaced(state, woken_at)
+    for _ in range(2):
+        raft.step(None, state.now + 0.6, 0)
+        say_fetch(raft, key_of(2), state.now)
+    assert not progress.may_be_replaced(state, state.now)
 
 
 def test_leader_that_has_resigned_may_be_replaced() -> None:
