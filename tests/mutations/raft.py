@@ -160,6 +160,24 @@ MUTATIONS = (
         "test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again",
     ),
     Mutation(
+        name="fetch-that-was-sent-earlier-vouches-for-the-leader",
+        invariants=(34,),
+        path="kwire/raftmeta/raft/progress.py",
+        old="    if position != replica.answered:\n        replica",
+        new="    if position:\n        replica",
+        test="tests/raftmeta/raft/test_check_quorum.py::"
+        "test_two_fetches_that_waited_during_a_pause_do_not_vouch_for_the_leader",
+    ),
+    Mutation(
+        name="restarted-voter-forgets-what-it-promised",
+        invariants=(34,),
+        path="kwire/raftmeta/raft/start_stop.py",
+        old="refuse_pre_votes_until=until, ",
+        new="",
+        test="tests/raftmeta/raft/test_kip_996.py::"
+        "test_restarted_follower_grants_no_pre_vote_before_a_fetch_timeout",
+    ),
+    Mutation(
         name="leader-serves-a-snapshot-that-rotted",
         invariants=(44,),
         path="kwire/raftmeta/storage/snapshot_pieces.py",

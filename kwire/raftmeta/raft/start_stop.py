@@ -23,7 +23,10 @@ def on_started(state: RaftState) -> None:
         timeout = state.config.fetch_timeout_s
         deadline = state.now + timeout if state.is_voter else inf
         update_at = state.now + timeout if state.config.can_vote else inf
-        enter(state, Follower(node, deadline, update_voter_at=update_at))
+        # The former process may have answered the leader, which counts on this (`may_be_replaced`).
+        until = state.now + timeout
+        role = Follower(node, deadline, refuse_pre_votes_until=until, update_voter_at=update_at)
+        enter(state, role)
     else:
         enter(state, Unattached(state.random_election_timeout() if state.is_voter else inf))
 

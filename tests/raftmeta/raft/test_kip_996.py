@@ -9,10 +9,11 @@ from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.election import become_candidate, become_prospective
-from kwire.raftmeta.raft.events import Resign, Send
+from kwire.raftmeta.raft.events import Answered, Resign, Send
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
+from kwire.raftmeta.raft.voters import ReplicaKey
 from tests.support.raftmeta.one_node import (
     answer,
     follower,
@@ -60,8 +61,33 @@ def test_follower_whose_leader_answers_grants_no_pre_vote() -> None:
 
 
 def test_follower_without_an_answer_of_its_leader_grants_a_pre_vote() -> None:
-    """A leader that has not answered yet may be dead."""
-    assert grants_pre_vote(follower(), 0.2)
+    """A new leader that has not answered yet may be dead."""
+    raft = follower()
+    begin = messages.begin_request(node(2, saved=ElectionState(3)).state, ReplicaKey(1))
+    say(raft, begin, 0.1)
+    assert (raft.state.epoch, raft.state.leader_id) == (3, 2)
+    assert grants_pre_vote(raft, 0.2, epoch=3)
+
+
+def test_restarted_follower_grants_no_pre_vote_before_a_fetch_timeout() -> None:
+    """The process before may have answered the leader, which then counts on its fetch timeout."""
+    raft = follower()
+    timeout = raft.state.config.fetch_timeout_s
+    assert not grants_pre_vote(raft, 0.9 * timeout)
+    raft.step(None, 1.2 * timeout, 0)
+    assert grants_pre_vote(raft, 1.2 * timeout)
+
+
+@pytest.mark.parametrize("end", ["refused", "resigned"])
+def test_restarted_follower_grants_a_pre_vote_once_its_leader_has_ended(end: str) -> None:
+    """Its leader's process has ended, or it has resigned: it counts on nobody any more."""
+    raft = follower()
+    if end == "refused":
+        (fetch,) = raft.state.calls.open
+        raft.step(Answered(fetch, None, refused=True), 0.1, 0)
+    else:
+        say(raft, messages.end_request(node(2, saved=ElectionState(2)).state, ()), 0.1)
+    assert grants_pre_vote(raft, 0.1)
 
 
 def test_a_follower_that_lost_its_leader_grants_a_pre_vote() -> None:
