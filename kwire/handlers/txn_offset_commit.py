@@ -25,6 +25,7 @@ from kwire.errors import (
 from kwire.handlers.shared import offset_topics
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.offset_topics import A_STEP
 from kwire.handlers.shared.verifying import verify
 from kwire.replica.partition import Partition
 from kwire.replica.verification import Guard, TransactionalBatch
@@ -74,15 +75,16 @@ def _commit_of(
         commit.topics.append(
             CommitTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
-        for partition in topic.partitions:
-            partitions.append(
+        for first in range(0, len(topic.partitions), A_STEP):
+            partitions += [
                 CommitTopic.OffsetCommitRequestPartition(
                     partition_index=partition.partition_index,
                     committed_offset=partition.committed_offset,
                     committed_leader_epoch=partition.committed_leader_epoch,
                     committed_metadata=partition.committed_metadata,
                 )
-            )
+                for partition in topic.partitions[first : first + A_STEP]
+            ]
             yield
     return commit
 
@@ -96,12 +98,13 @@ def _response(
         answer.topics.append(
             ResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         )
-        for partition in topic.partitions:
-            partitions.append(
+        for first in range(0, len(topic.partitions), A_STEP):
+            partitions += [
                 ResponseTopic.TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=partition.error_code
                 )
-            )
+                for partition in topic.partitions[first : first + A_STEP]
+            ]
             yield
     return answer
 

@@ -193,6 +193,39 @@ async def test_too_long_metadata_fails_alone() -> None:
         assert [p.error_code for p in reply.topics[0].partitions] == [12, 0, 0]
 
 
+async def test_partition_that_is_named_twice_has_both_results() -> None:
+    """Apache Kafka 4.3.1 has the same results; it lists missing partitions first."""
+    async with group_node({"offset.metadata.max.bytes": "0"}) as node:
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+
+        def topic_of(
+            name: str, *offsets: tuple[int, str]
+        ) -> OffsetCommitRequest.OffsetCommitRequestTopic:
+            return topic(
+                name=name,
+                partitions=[
+                    topic.OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=1, committed_metadata=metadata
+                    )
+                    for index, metadata in offsets
+                ],
+            )
+
+        topics = [
+            topic_of("t", (0, "x"), (0, ""), (7, ""), (1, ""), (1, "x")),
+            topic_of("none", (0, "")),
+            topic_of("t", (0, ""), (1, "x")),
+        ]
+        request = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+        reply = await node.ask(request, 9)
+        results = [[(p.partition_index, p.error_code) for p in t.partitions] for t in reply.topics]
+        assert results == [
+            [(0, 12), (0, 0), (7, 3), (1, 0), (1, 12)],
+            [(0, 3)],
+            [(0, 0), (1, 12)],
+        ]
+
+
 async def test_offsets_of_a_deleted_topic_are_removed(autojump_clock: object) -> None:
     """Invariants 40 and 73: a later topic of the same name has no offsets."""
     async with group_node() as node:
