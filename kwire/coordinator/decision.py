@@ -100,7 +100,7 @@ class Decision(NamedTuple):
     draft: "Draft[Opaque] | None" = None
     """The records, in place of ``records``, if they were encoded before the decision."""
     producer: TransactionalProducer = NO_TRANSACTION
-    """The producer of the records; they take effect when its transaction commits."""
+    """The producer of the draft's records; they take effect when its transaction commits."""
     answers: tuple[Answer | LateAnswer, ...] = ()
     timers: tuple[Timer, ...] = ()
     state: Opaque = None
@@ -133,7 +133,7 @@ class Machine(Protocol):
     def apply(self, record: Record, producer_id: int) -> None:
         """Apply a written record; with a producer, it takes effect when its transaction ends."""
 
-    def apply_change(self, change: Opaque) -> None:
+    def apply_change(self, change: Opaque, producer_id: int) -> None:
         """Apply the records of a draft in one step, as :meth:`apply` would one by one."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:

@@ -3,13 +3,15 @@
 Encoding is most of the cost of a decision with thousands of records. A draft is filled in slices,
 from data that does not depend on the state. The decision then only checks the state, appends the
 batch and applies one change to the machine, so it does not hold up other requests for long. One
-batch holds all records, so they are written or rejected as a whole.
+batch holds all records, so they are written or rejected as a whole. A short decision whose records
+are encoded without message objects, such as a commit of a few offsets, fills its draft at once.
 """
 
 from typing import Generic, TypeVar
 
 import attrs
 
+from kwire.coordinator.decision import NO_TRANSACTION, TransactionalProducer
 from kwire.records.build import encode_record, of_payload
 
 C = TypeVar("C")
@@ -31,6 +33,7 @@ class Draft(Generic[C]):
         self.count += 1
         return self.change
 
-    def build_batch(self) -> bytes:
+    def build_batch(self, producer: TransactionalProducer = NO_TRANSACTION) -> bytes:
         """Return the batch, ready to be appended."""
-        return of_payload(self.payload, self.count, self.wall_ms)
+        identity = None if producer is NO_TRANSACTION else producer[:2]
+        return of_payload(self.payload, self.count, self.wall_ms, identity)

@@ -6,7 +6,6 @@ in its :class:`Wait`. The service creates the events and wakes the answered requ
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -26,6 +25,7 @@ from kwire.coordinator.timers import Timers
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
 from kwire.records.compression import NONE
+from kwire.records.header import NO_PRODUCER
 from kwire.types import TopicPartition
 from kwire.waits import Wakeable
 
@@ -155,35 +155,38 @@ class Shard(Generic[M]):
     def _write(self, decision: Decision, to: "Appender", wall_ms: int) -> None:
         """Append and apply the decision; each of several batches is applied before the next."""
         max_batch_bytes = to.max_batch_bytes(self.partition)
-        batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
-        producer, draft = decision.producer, decision.draft
+        draft, producer = decision.draft, decision.producer
         if draft is not None:
             assert not decision.records
-            effect = partial(self.machine.apply_change, draft.change)
-            batches_with_effect.append((draft.build_batch(), effect))
+            stored = draft.build_batch(producer)
+            if len(stored) > max_batch_bytes:
+                raise MessageTooLarge
+            self.written = to.append(self.partition, stored, producer.guard)
+            self.is_held_up = False
+            self.machine.apply_change(draft.change, producer.producer_id)
+            return
+        assert producer is NO_TRANSACTION
+        pieces: list[tuple[bytes, list[tuple[bytes, bytes | None, Record]]]] = []
         for piece in self._pieces(decision, max_batch_bytes):
             stored = batch(
                 [New(key, value) for key, value, _ in piece],
                 timestamp_ms=wall_ms,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
                 compression=self.compression(),
-                transactional=producer is not NO_TRANSACTION,
             )
-            batches_with_effect.append((stored, partial(self._apply, piece, producer.producer_id)))
-        if any(len(stored) > max_batch_bytes for stored, _ in batches_with_effect):
+            pieces.append((stored, piece))
+        if any(len(stored) > max_batch_bytes for stored, _ in pieces):
             raise MessageTooLarge
-        for stored, apply in batches_with_effect:
-            self.written = to.append(self.partition, stored, producer.guard)
+        for stored, piece in pieces:
+            self.written = to.append(self.partition, stored)
             self.is_held_up = False
-            apply()
+            self._apply(piece)
 
-    def _apply(self, piece: list[tuple[bytes, bytes | None, Record]], producer_id: int) -> None:
+    def _apply(self, piece: list[tuple[bytes, bytes | None, Record]]) -> None:
         offset = self.written - len(piece)
         for position, (_, _, record) in enumerate(piece):
             if self.in_order:
                 record = record._replace(offset=offset + position)
-            self.machine.apply(record, producer_id)
+            self.machine.apply(record, NO_PRODUCER)
 
     def end_transaction(self, marker: "TransactionMarker", to: "Appender") -> None:
         """Append the marker of a transaction and apply it; raises KafkaError."""

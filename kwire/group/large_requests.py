@@ -14,10 +14,11 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft
-from kwire.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge
+from kwire.errors import GroupSubscribedToTopic
+from kwire.group.commit_records import add_requested
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.model import ClassicGroup, ClassicGroupState, Member
-from kwire.group.offsets import GroupChange, pack
+from kwire.group.offsets import GroupChange
 from kwire.group.records import (
     making_group_record,
     offset_tombstone,
@@ -25,10 +26,10 @@ from kwire.group.records import (
 )
 from kwire.group.requests import (
     DECISION_OFFSETS_MAX,
+    YIELD_OFFSETS,
     CommitTopicResponse,
     DeletedTopic,
     check_commit,
-    commit_record,
     delete_records,
     topics_in_use,
 )
@@ -45,7 +46,7 @@ class LargeCommit:
     reply: OffsetCommitResponse = attrs.field(init=False)
 
     def encode(self, settings: GroupSettings) -> Iterator[None]:
-        """Fill the draft and the reply, yielding after each offset."""
+        """Fill the draft and the reply, yielding every :data:`YIELD_OFFSETS` offsets."""
         self.reply = OffsetCommitResponse(topics=[])
         metadata_bytes_max = settings.offset_metadata_max_bytes
         for topic in self.request.topics:
@@ -53,19 +54,10 @@ class LargeCommit:
                 name=topic.name, topic_id=topic.topic_id, partitions=[]
             )
             self.reply.topics.append(topic_response)
-            for partition in topic.partitions:
-                code = 0
-                if len(partition.committed_metadata or "") > metadata_bytes_max:
-                    code = OffsetMetadataTooLarge.code
-                else:
-                    record = commit_record(self.request, topic, partition, self.draft.wall_ms)
-                    committed = self.draft.add(*store(record)).committed
-                    partitions = committed.setdefault(topic.name, {})
-                    partitions[partition.partition_index] = pack(record.value)
-                topic_response.partitions.append(
-                    CommitTopicResponse.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code
-                    )
+            for first in range(0, len(topic.partitions), YIELD_OFFSETS):
+                some = topic.partitions[first : first + YIELD_OFFSETS]
+                topic_response.partitions += add_requested(
+                    self.draft, self.request, topic, some, metadata_bytes_max
                 )
                 yield
 

@@ -8,7 +8,7 @@ do not slow down a collection.
 """
 
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
@@ -21,6 +21,8 @@ from kwire.types import ZERO_UUID
 NO_EXPIRY: Final = -1
 _NUMBERS: Final = struct.Struct("<qiqq16s")
 """The offset, the leader's epoch, both times and the topic's id; the metadata follows in UTF-8."""
+pack_numbers: Final[Callable[[int, int, int, int, bytes], bytes]] = _NUMBERS.pack
+"""Packs the numbers of a committed offset without metadata."""
 
 Packed: TypeAlias = bytes
 """A committed offset, packed into bytes."""
@@ -69,7 +71,7 @@ class GroupChange:
 
 def pack(value: OffsetCommitValue) -> Packed:
     """Pack the committed offset of a record into bytes."""
-    numbers = _NUMBERS.pack(
+    numbers = pack_numbers(
         value.offset,
         value.leader_epoch,
         value.commit_timestamp,
@@ -200,13 +202,7 @@ class Offsets:
         group_partition = (key.group, key.topic, key.partition)
         committed = None if value is None else pack(value)
         if producer_id != NO_PRODUCER and committed is not None:
-            self._written += 1
-            self._groups_in.setdefault(producer_id, {})[key.group] = None
-            by_producer = self._pending.setdefault(key.group, {})
-            pending = by_producer.get(producer_id)
-            if pending is None:
-                pending = by_producer[producer_id] = PendingOffsets()
-            pending.set(key.topic, key.partition, self._written, committed)
+            self.hold_all(key.group, {key.topic: {key.partition: committed}}, producer_id)
             return
         if committed is None:
             self._drop_pending(group_partition)
@@ -221,6 +217,20 @@ class Offsets:
             if group_id in self._pending:
                 for partition in committed:
                     self._supersede((group_id, topic, partition), self._written)
+
+    def hold_all(
+        self, group_id: str, commits: Mapping[str, Mapping[int, Packed]], producer_id: int
+    ) -> None:
+        """Hold back written commits of one group until their transaction ends."""
+        self._groups_in.setdefault(producer_id, {})[group_id] = None
+        by_producer = self._pending.setdefault(group_id, {})
+        pending = by_producer.get(producer_id)
+        if pending is None:
+            pending = by_producer[producer_id] = PendingOffsets()
+        for topic, committed in commits.items():
+            for partition, packed in committed.items():
+                self._written += 1
+                pending.set(topic, partition, self._written, packed)
 
     def remove_all(self, group_id: str, removals: Mapping[str, Collection[int]]) -> None:
         """Apply many written tombstones of one group, as :meth:`apply` would one by one."""

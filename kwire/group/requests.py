@@ -15,30 +15,24 @@ from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
-from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
 from kwire.coordinator.decision import Decision, Moment, Record, TransactionalProducer
+from kwire.coordinator.draft import Draft
 from kwire.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
     NonEmptyGroup,
-    OffsetMetadataTooLarge,
     RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMemberId,
     UnstableOffsetCommit,
 )
+from kwire.group.commit_records import CommitTopic, add_requested
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.model import CONSUMER, SHARE, STREAMS, ClassicGroup, ClassicGroupState
-from kwire.group.offsets import NO_EXPIRY, Committed, Packed, is_of_deleted_topic
-from kwire.group.records import (
-    OFFSET_WITH_EXPIRY_VERSION,
-    group_tombstone,
-    offset_tombstone,
-    subscribed_topics,
-)
+from kwire.group.offsets import Committed, GroupChange, Packed, is_of_deleted_topic
+from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
 from kwire.group.shard import GroupShard
-from kwire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from kwire.group.consumer.model import ConsumerGroup
@@ -47,16 +41,12 @@ if TYPE_CHECKING:
 
     AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
-CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
-CommitPartition = CommitTopic.OffsetCommitRequestPartition
 CommitTopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
 FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
 FetchedPartition = FetchedTopic.OffsetFetchResponsePartitions
 DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 
-CommittedOffset = tuple[int, int, int, str | None]
-"""A partition, its offset, the leader's epoch, and metadata."""
 YIELD_OFFSETS: Final = 32
 """The number of offsets between two yields of a long response, a few microseconds each."""
 DECISION_OFFSETS_MAX: Final = 200
@@ -108,10 +98,7 @@ def commit(
     """Decide on an OffsetCommit whose topics have both name and id."""
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     check_commit(shard, builder, request)
-    builder.answer(
-        ticket,
-        OffsetCommitResponse(topics=[_commit_topic(builder, request, t) for t in request.topics]),
-    )
+    builder.answer(ticket, _add_commits(builder, request))
     return builder.build()
 
 
@@ -157,10 +144,7 @@ def commit_in_transaction(
     """Decide on a TxnOffsetCommit, whose offsets are pending until the transaction ends."""
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     _check_commit_in_transaction(shard, builder, request)
-    builder.answer(
-        ticket,
-        OffsetCommitResponse(topics=[_commit_topic(builder, request, t) for t in request.topics]),
-    )
+    builder.answer(ticket, _add_commits(builder, request))
     return builder.build()._replace(producer=producer)
 
 
@@ -208,60 +192,20 @@ def _check_has_offsets(shard: GroupShard, group_id: str) -> None:
         raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
 
 
-def _commit_topic(
-    builder: DecisionBuilder, request: OffsetCommitRequest, topic: CommitTopic
-) -> CommitTopicResponse:
-    def answer(partition: CommitPartition) -> CommitTopicResponse.OffsetCommitResponsePartition:
-        metadata = partition.committed_metadata or ""
-        code = 0
-        if len(metadata) > builder.settings.offset_metadata_max_bytes:
-            code = OffsetMetadataTooLarge.code
-        else:
-            builder.records.append(commit_record(request, topic, partition, builder.moment.wall_ms))
-        return CommitTopicResponse.OffsetCommitResponsePartition(
-            partition_index=partition.partition_index, error_code=code
-        )
-
-    return CommitTopicResponse(
-        name=topic.name, topic_id=topic.topic_id, partitions=[answer(p) for p in topic.partitions]
+def _add_commits(builder: DecisionBuilder, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Add the records of a commit to the decision; return the response."""
+    builder.draft = draft = Draft(builder.moment.wall_ms, GroupChange(request.group_id))
+    limit = builder.settings.offset_metadata_max_bytes
+    return OffsetCommitResponse(
+        topics=[
+            CommitTopicResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=add_requested(draft, request, topic, topic.partitions, limit),
+            )
+            for topic in request.topics
+        ]
     )
-
-
-def commit_record(
-    request: OffsetCommitRequest, topic: CommitTopic, partition: CommitPartition, now_ms: int
-) -> Record:
-    """Return the record of one commit."""
-    offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
-    record = offset_record(
-        request.group_id,
-        (topic.name, topic.topic_id),
-        (partition.partition_index, offset, leader_epoch, partition.committed_metadata),
-        now_ms,
-    )
-    if request.retention_time_ms < 0:
-        return record
-    value: OffsetCommitValue = record.value
-    value.expire_timestamp = now_ms + request.retention_time_ms
-    value.topic_id, value.leader_epoch = ZERO_UUID, -1
-    return record._replace(version=OFFSET_WITH_EXPIRY_VERSION)
-
-
-def offset_record(
-    group_id: str, topic: tuple[str, bytes], committed: CommittedOffset, now_ms: int
-) -> Record:
-    """Return the record of an offset that does not expire; ``topic`` is its name and id."""
-    name, topic_id = topic
-    partition, offset, leader_epoch, metadata = committed
-    key = OffsetCommitKey(group=group_id, topic=name, partition=partition)
-    value = OffsetCommitValue(
-        offset=offset,
-        leader_epoch=leader_epoch,
-        metadata=metadata or "",
-        commit_timestamp=now_ms,
-        expire_timestamp=NO_EXPIRY,
-        topic_id=topic_id,
-    )
-    return Record(key, value)
 
 
 @attrs.define(eq=False, repr=False)

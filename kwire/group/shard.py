@@ -79,6 +79,7 @@ class GroupShard(GroupTables):
         self,
         change: "GroupChange | ProtocolChange | MemberMove | TargetChange[Partitions] | "
         "TargetChange[TaskSet]",
+        producer_id: int = NO_PRODUCER,
     ) -> None:
         if isinstance(change, MemberMove):
             change.group.revision += 1
@@ -94,7 +95,10 @@ class GroupShard(GroupTables):
             return
         group_id = change.group_id
         if change.committed:
-            self.offsets.commit_all(group_id, change.committed)
+            if producer_id == NO_PRODUCER:
+                self.offsets.commit_all(group_id, change.committed)
+            else:
+                self.offsets.hold_all(group_id, change.committed, producer_id)
             self._exists(group_id)
         self.offsets.remove_all(group_id, change.removed)
         for tombstone in change.tombstones:

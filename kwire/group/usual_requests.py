@@ -15,9 +15,11 @@ from functools import partial
 from typing import TypeAlias
 
 from kwire.coordinator.decision import Decision, Timer
+from kwire.coordinator.draft import Draft
+from kwire.group.commit_records import CommittedOffset, add_commits
 from kwire.group.kinds import GroupKinds
 from kwire.group.model import ClassicGroupState
-from kwire.group.requests import CommittedOffset, offset_record
+from kwire.group.offsets import GroupChange
 from kwire.group.shard import GroupShard
 from kwire.waits import Slow
 
@@ -113,12 +115,10 @@ def commit(
     timers = _session_of_committer(shard.machine, group_id, epoch, member_id, moment.now)
     if timers is None or not _has_room_for(shard.machine, topics):
         return False
-    records = tuple(
-        offset_record(group_id, topic, committed, moment.wall_ms)
-        for topic, offsets in topics
-        for committed in offsets
-    )
-    wait = service.write(shard, Decision(records=records, timers=timers))
+    draft = Draft(moment.wall_ms, GroupChange(group_id))
+    for topic, offsets in topics:
+        add_commits(draft, topic, offsets)
+    wait = service.write(shard, Decision(draft=draft, timers=timers))
     return True if wait is None else wait
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from kwire.codec.emit_flat import Values
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.group import usual_requests
-from kwire.group.requests import CommittedOffset
+from kwire.group.commit_records import CommittedOffset
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
 from kwire.handlers.shared.offset_topics import commit_existing, refuse

@@ -38,6 +38,7 @@ _LOW_ATTRIBUTES: Final = 22
 _NULL: Final = b"\1"
 """The length of a null key or value, which is -1."""
 _ONE_BYTE_END: Final = 64
+_TWO_BYTES_END: Final = 8192
 _ONE_BYTE: Final = tuple(bytes([value << 1]) for value in range(_ONE_BYTE_END))
 """The varints of the values from 0, as long as one byte is enough."""
 
@@ -132,36 +133,34 @@ class Payload:
         return assemble(header, b"".join(self._parts))
 
 
-def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
-    """Build the batch of the ``count`` records encoded in ``payload``, with one timestamp."""
-    header = BatchHeader(
-        base_offset=0,
-        length=0,
-        leader_epoch=0,
-        magic=2,
-        crc=0,
-        attributes=codecs.NONE,
-        last_offset_delta=count - 1,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=NO_PRODUCER,
-        producer_epoch=-1,
-        base_sequence=NO_SEQUENCE,
-        record_count=count,
-    )
-    return assemble(header, payload)
+def of_payload(
+    payload: Buffer,
+    count: int,
+    timestamp_ms: int,
+    producer: tuple[int, int] | None = None,
+) -> bytes:
+    """Build the batch of the ``count`` records encoded in ``payload``, with one timestamp.
+
+    ``producer``: the id and epoch of the producer to whose transaction the records belong, if any.
+    """
+    attributes, (producer_id, epoch) = codecs.NONE, (NO_PRODUCER, -1)
+    if producer is not None:
+        attributes, (producer_id, epoch) = TRANSACTIONAL, producer
+    times = timestamp_ms, timestamp_ms
+    covered = _COVERED.pack(attributes, count - 1, *times, producer_id, epoch, NO_SEQUENCE, count)
+    return _seal(covered, payload)
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """Build a batch from a header and a compressed payload, setting length and CRC."""
-    covered = _COVERED.pack(*header[5:])
-    front = _BEFORE_COVERED.pack(
-        header.base_offset,
-        HEADER_SIZE - LENGTH_END + len(payload),
-        header.leader_epoch,
-        2,
-        crc32c(payload, crc32c(covered)),
-    )
+    return _seal(_COVERED.pack(*header[5:]), payload, header.base_offset, header.leader_epoch)
+
+
+def _seal(covered: bytes, payload: Buffer, base_offset: int = 0, leader_epoch: int = 0) -> bytes:
+    """Return the batch of which the CRC covers ``covered`` and the payload."""
+    length = HEADER_SIZE - LENGTH_END + len(payload)
+    crc = crc32c(payload, crc32c(covered))
+    front = _BEFORE_COVERED.pack(base_offset, length, leader_epoch, 2, crc)
     return b"".join((front, covered, payload))
 
 
@@ -245,29 +244,30 @@ def encode_record(
     headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
     """Encode one record, preceded by its length, as in an uncompressed payload."""
-    parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
+    parts = [b"\0", varint(timestamp_delta), varint(offset_delta)]
     if key is None:
         parts.append(_NULL)
     else:
-        parts += _varint(len(key)), key
+        parts += varint(len(key)), key
     if value is None:
         parts.append(_NULL)
     else:
-        parts += _varint(len(value)), value
-    parts.append(_varint(len(headers)))
+        parts += varint(len(value)), value
+    parts.append(varint(len(headers)))
     for name, content in headers:
-        parts += _varint(len(name)), name
-        parts += (_NULL,) if content is None else (_varint(len(content)), content)
+        parts += varint(len(name)), name
+        parts += (_NULL,) if content is None else (varint(len(content)), content)
     record = b"".join(parts)
-    return _varint(len(record)) + record
+    return varint(len(record)) + record
 
 
-def _varint(value: int) -> bytes:
-    if 0 <= value < _ONE_BYTE_END:
-        return _ONE_BYTE[value]
+def varint(value: int) -> bytes:
+    """Return ``value`` as a signed varint, as records have them."""
+    if 0 <= value < _TWO_BYTES_END:
+        if value < _ONE_BYTE_END:
+            return _ONE_BYTE[value]
+        return bytes((value << 1 & 0x7F | 0x80, value >> 6))
     value = value << 1 if value >= 0 else ~(value << 1)
-    if 0x7F < value <= 0x3FFF:
-        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

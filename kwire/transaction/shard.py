@@ -141,7 +141,7 @@ class TransactionShard:
             self.unsent.pop(transactional_id, None)
             self.on_completed(transactional_id)
 
-    def apply_change(self, change: Opaque) -> None:
+    def apply_change(self, change: Opaque, producer_id: int) -> None:
         raise NotImplementedError("decisions about transactions are never drafts")
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:

@@ -89,9 +89,10 @@ FIGURES: Final = {
     "Heartbeat": 1114,
     "ConsumerGroupHeartbeat": 1339,
     "ConsumerGroupHeartbeat with partitions": 2031,
-    "ConsumerGroupHeartbeat after a rebalance": 3072,
-    "ConsumerGroupHeartbeat with partitions after a rebalance": 3752,
-    "OffsetCommit": 3509,
+    "ConsumerGroupHeartbeat after a rebalance": 3011,
+    "ConsumerGroupHeartbeat with partitions after a rebalance": 3691,
+    "OffsetCommit": 2809,
+    "OffsetCommit of 1,000 partitions": 284788,
     "Metadata of one topic": 1113,
     "ApiVersions": 3008,
     "FindCoordinator": 1639,
@@ -418,6 +419,16 @@ async def test_heartbeat_and_offset_commit() -> None:
         answer, tracer = await cost(node, lambda _: commit, 9)
         assert answer.topics[0].partitions[0].error_code == 0
         check("OffsetCommit", tracer)
+        await group.broker.create("wide", partitions=1_000)
+        wide = [
+            topic.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=10, committed_metadata=""
+            )
+            for index in range(1_000)
+        ]
+        commit.topics = [topic(name="wide", partitions=wide)]
+        counts = [(await ask(node, commit, 9))[1] for _ in range(3)]
+        check("OffsetCommit of 1,000 partitions", median(counts))
 
 
 async def test_heartbeat_of_a_consumer_group() -> None:

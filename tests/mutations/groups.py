@@ -557,9 +557,9 @@ MUTATIONS = (
     Mutation(
         name="commits-lose-their-metadata",
         invariants=(73,),
-        path="kwire/group/requests.py",
-        old='        metadata=metadata or "",\n',
-        new='        metadata="",\n',
+        path="kwire/group/commit_records.py",
+        old="text = metadata.encode()",
+        new='text = b""',
         test="tests/handlers/test_offset_commit.py"
         "::test_metadata_and_leader_epoch_outlive_a_change_of_the_coordinator",
     ),

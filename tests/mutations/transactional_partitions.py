@@ -142,8 +142,8 @@ MUTATIONS = (
         name="pending-offsets-are-committed-at-once",
         invariants=(6, 62),
         path="kwire/coordinator/shard.py",
-        old="partial(self._apply, piece, producer.producer_id)",
-        new="partial(self._apply, piece, -1)",
+        old="self.machine.apply_change(draft.change, producer.producer_id)",
+        new="self.machine.apply_change(draft.change, -1)",
         test=f"{_OFFSETS}::test_offsets_take_effect_when_the_transaction_commits",
     ),
     Mutation(

@@ -18,7 +18,7 @@ from kwire.codec.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
 from kwire.group.counts import GroupCounts
 from kwire.group.records import store
-from kwire.group.requests import commit_record
+from kwire.group.commit_records import offset_record
 from kwire.metrics import GROUP_OFFSET, Metrics
 from kwire.net.http_pages import join_lines
 from kwire.node.gauges import add_group_gauges
@@ -56,13 +56,11 @@ async def append_commits(node: MeteredNode) -> None:
     services = node.server.services
     log = node.parts.replicas.partitions.get(CONSUMER_OFFSETS, 0).log
     now_ms = services.clock.now_ms()
-    topic = commit("", TOPICS[:1], 1).topics[0]
-    topic.topic_id = services.current.image.topic_ids[topic.name]
+    topic = TOPICS[0], services.current.image.topic_ids[TOPICS[0]]
     for start in range(0, GROUPS, BATCH_RECORDS):
         records = []
         for name in NAMES[start : start + BATCH_RECORDS]:
-            request = commit(name, TOPICS[:1], 1)
-            record = commit_record(request, topic, topic.partitions[0], now_ms)
+            record = offset_record(name, topic, (0, 1, -1, ""), now_ms)
             records.append(New(*store(record)))
         log.append_follower(batch(records, base_offset=log.end_offset, timestamp_ms=now_ms), now_ms)
     log.high_watermark = log.end_offset

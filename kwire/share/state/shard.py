@@ -126,7 +126,7 @@ class ShareStateShard:
     def _by_share_partition(self) -> tuple[dict[SharePartition, Opaque], ...]:
         return self.states, self.leader_epochs, self.state_epochs, self.updates, self.snapshots
 
-    def apply_change(self, change: Opaque) -> None:
+    def apply_change(self, change: Opaque, producer_id: int) -> None:
         raise AssertionError(f"no decision has a draft: {change}")
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
