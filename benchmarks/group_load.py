@@ -37,6 +37,7 @@ BATCH_COMMITS: Final = 50
 """The commits of one request, so of one batch."""
 PROBE_SECONDS: Final = 0.001
 FEW_PARTITIONS: Final = 1_000
+TOPIC_ID: Final = bytes(range(16))
 
 
 class SystemClock:
@@ -85,7 +86,11 @@ def commits(count: int, groups: int, partitions: int) -> Iterator[New]:
             group=f"group-{place % groups}", topic="topic", partition=place // groups
         )
         value = OffsetCommitValue(
-            offset=number, leader_epoch=3, metadata="", commit_timestamp=1_700_000_000_000
+            offset=number,
+            leader_epoch=3,
+            metadata="",
+            commit_timestamp=1_700_000_000_000,
+            topic_id=TOPIC_ID,
         )
         yield New(*store(Record(key, value)))
 

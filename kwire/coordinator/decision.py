@@ -130,6 +130,12 @@ class Machine(Protocol):
         Raises ValueError if it is damaged.
         """
 
+    def apply_stored(self, key: bytes, value: bytes | None) -> bool:
+        """Decode and apply a stored record in a usual form; return False for all others.
+
+        It has the effect of :meth:`decode` and :meth:`apply`, outside a transaction.
+        """
+
     def apply(self, record: Record, producer_id: int) -> None:
         """Apply a written record; with a producer, it takes effect when its transaction ends."""
 

@@ -81,8 +81,10 @@ class Replay(Generic[M]):
     def finish(self) -> Iterator[None]:
         """Apply the records that still wait in :attr:`latest`; yields now and then."""
         latest, self.latest = self.latest, {}
+        apply_stored = self.machine.apply_stored
         for count, (key, value) in enumerate(latest.items()):
-            self._apply(key, value, NO_PRODUCER, NO_OFFSET)
+            if not apply_stored(key, value):
+                self._apply(key, value, NO_PRODUCER, NO_OFFSET)
             if count % _RECORDS_A_YIELD == 0:
                 yield
 

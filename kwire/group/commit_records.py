@@ -1,10 +1,11 @@
-"""The records of committed offsets, and their encoding in a draft.
+"""The records of committed offsets: their encoding in a draft, and their load.
 
 The records of one request have the group, the topic and the time in common, so :func:`add_commits`
-encodes these once and packs only the numbers for each partition, without message objects. The
-authority is :func:`offset_record` with :func:`kwire.group.records.store`: bytes and packed offsets
+encodes these once and packs only the numbers for each partition, without message objects.
+:func:`parse_commit` reads such a record at a load. The authorities are :func:`offset_record` with
+:func:`kwire.group.records.store`, and :func:`kwire.group.records.load`: bytes and packed offsets
 must be theirs (``tests/group/test_commit_records.py``). Offsets with an expiry time are encoded
-through them.
+through them, and offsets with metadata are decoded through them.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from kwire.codec.primitives import uvarint
 from kwire.coordinator.decision import Record
 from kwire.coordinator.draft import Draft
 from kwire.errors import OffsetMetadataTooLarge
-from kwire.group.offsets import NO_EXPIRY, GroupChange, pack, pack_numbers
+from kwire.group.offsets import NO_EXPIRY, GroupChange, Packed, pack, pack_numbers
 from kwire.group.records import OFFSET_VERSION, OFFSET_WITH_EXPIRY_VERSION, store
 from kwire.records.build import varint
 from kwire.types import ZERO_UUID
@@ -39,6 +40,10 @@ _MIDDLE: Final = Struct(">iBhqiB")
 """The partition, which ends the key; the value's size, its version, the offset, the leader's epoch,
 and the size of the metadata."""
 _NO_METADATA: Final = 1
+_STORED: Final = Struct(">hqiBq3s16s")
+"""A value without metadata: its version, the offset, the leader's epoch, the size of the metadata,
+the time, and the topic's id after its tag.
+"""
 _TIME: Final = Struct(">q")
 _TOPIC_ID_TAG: Final = b"\1\0\x10"
 """One tagged field with the tag 0, 16 bytes long."""
@@ -101,6 +106,31 @@ def add_commits(
         )
         payload += front + delta + head + middle + tail
         draft.count += 1
+
+
+def parse_commit(key: bytes, value: bytes | None) -> tuple[str, str, int, Packed] | None:
+    """Return the group, the topic, the partition and the offset of a stored commit.
+
+    Return None for a record of another kind, or in another form than those of :func:`add_commits`.
+    """
+    if value is None or len(value) != _STORED.size or len(key) < _KEY_START.size:
+        return None
+    kind, group_size = _KEY_START.unpack_from(key)
+    version, offset, leader_epoch, metadata, time_ms, tag, topic_id = _STORED.unpack(value)
+    if (kind, version, metadata, tag) != (_KEY_TYPE, OFFSET_VERSION, _NO_METADATA, _TOPIC_ID_TAG):
+        return None
+    topic_at = _KEY_START.size + group_size
+    name_at, end = topic_at + _SIZE.size, len(key) - _PARTITION.size
+    if not _KEY_START.size <= topic_at <= name_at <= end:
+        return None
+    if _SIZE.unpack_from(key, topic_at)[0] != end - name_at:
+        return None
+    try:
+        group, name = key[_KEY_START.size : topic_at].decode(), key[name_at:end].decode()
+    except UnicodeDecodeError:
+        return None
+    packed = pack_numbers(offset, leader_epoch, time_ms, NO_EXPIRY, topic_id)
+    return group, name, _PARTITION.unpack_from(key, end)[0], packed
 
 
 def add_requested(

@@ -206,9 +206,15 @@ class Offsets:
             return
         if committed is None:
             self._drop_pending(group_partition)
+            self._put(group_partition, None)
         else:
-            self._supersede(group_partition, self._written)
-        self._put(group_partition, committed)
+            self.commit(*group_partition, committed)
+
+    def commit(self, group_id: str, topic: str, partition: int, committed: Packed) -> None:
+        """Apply a written commit that does not belong to a transaction."""
+        if group_id in self._pending:
+            self._supersede((group_id, topic, partition), self._written)
+        self._put((group_id, topic, partition), committed)
 
     def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Packed]]) -> None:
         """Apply many written commits of one group, as :meth:`apply` would one by one."""

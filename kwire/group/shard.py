@@ -33,6 +33,7 @@ from kwire.coordinator.decision import (
 )
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
+from kwire.group.commit_records import parse_commit
 from kwire.group.decision_builder import Client, DecisionBuilder, Update, join_error
 from kwire.group.group_tables import GroupTables
 from kwire.group.model import ClassicGroup, ClassicGroupState, MemberMove, ProtocolChange
@@ -63,6 +64,15 @@ class GroupShard(GroupTables):
     _is_loaded: bool = attrs.field(default=False, init=False)
 
     # Records
+
+    def apply_stored(self, key: bytes, value: bytes | None) -> bool:
+        commit = parse_commit(key, value)
+        if commit is None:
+            return False
+        group_id, topic, partition, packed = commit
+        self.offsets.commit(group_id, topic, partition, packed)
+        self._exists(group_id)
+        return True
 
     def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
         match record.key:

@@ -26,7 +26,7 @@ from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
 from kwire.records.header import NO_PRODUCER
 from kwire.records.iterate import batches
-from kwire.types import CONSUMER_OFFSETS, TopicPartition
+from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition
 from tests.support.speedups.implementations import implementation
 
 PARTITION = TopicPartition(CONSUMER_OFFSETS, 0)
@@ -57,7 +57,13 @@ def new_record(group: str, partition: int, offset: int | None) -> New:
     key = OffsetCommitKey(group=group, topic="t", partition=partition)
     if offset is None:
         return New(*store(Record(key, None)))
-    commit = OffsetCommitValue(offset=offset, leader_epoch=-1, metadata="", commit_timestamp=1)
+    commit = OffsetCommitValue(
+        offset=offset,
+        leader_epoch=-1,
+        metadata="",
+        commit_timestamp=1,
+        topic_id=b"i" * 16 if offset % 3 else ZERO_UUID,  # Records of Kafka 4.0 have no id.
+    )
     return New(*store(Record(key, commit)))
 
 
@@ -209,12 +215,12 @@ def test_damaged_batch_is_skipped_and_the_next_ones_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    first, last = encode(commits(1)), encode(commits(3)[2:])
-    data = bytearray(first + encode(commits(2)[1:]) + last)
-    at = len(first)
+    first, second, last = [encode([write]) for write in commits(3)]
+    data = bytearray(first + second + last)
+    at, last_at = len(first), len(first) + len(second)
     data[at : at + 8] = (1).to_bytes(8, "big")
     data[at + 61] ^= 0x40  # the length of the batch's record
-    data[2 * at : 2 * at + 8] = (2).to_bytes(8, "big")
+    data[last_at : last_at + 8] = (2).to_bytes(8, "big")
     replay = Replay(PARTITION, new_shard())
     assert run(replay, bytes(data)) == 3
     offsets = replay.machine.offsets
@@ -229,6 +235,9 @@ class Counting:
     def __init__(self) -> None:
         self.applied = 0
         self.decode: Callable[[bytes, bytes | None], Record | None] = new_shard().decode
+
+    def apply_stored(self, key: bytes, value: bytes | None) -> bool:
+        return False
 
     def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
         del record, producer_id

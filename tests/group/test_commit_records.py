@@ -14,9 +14,10 @@ from kwire.group.commit_records import (
     add_requested,
     expiring_record,
     offset_record,
+    parse_commit,
 )
 from kwire.group.offsets import GroupChange, pack
-from kwire.group.records import store
+from kwire.group.records import load, offset_tombstone, store
 from kwire.records.build import New, batch
 from kwire.types import ZERO_UUID
 
@@ -105,3 +106,32 @@ def test_draft_of_a_transaction_is_a_transactional_batch() -> None:
         records, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=3, transactional=True
     )
     assert draft.build_batch() == batch(records, timestamp_ms=NOW_MS)
+
+
+@given(NAMES, NAMES, COMMITS, st.just(ZERO_UUID) | st.binary(min_size=16, max_size=16))
+@example(group="g", topic="t", offset=(3, 5, 1, ""), topic_id=b"i" * 16)
+def test_stored_commit_is_read_without_objects_if_it_has_no_metadata(
+    group: str, topic: str, offset: CommittedOffset, topic_id: bytes
+) -> None:
+    record = offset_record(group, (topic, topic_id), offset, NOW_MS)
+    is_usual = not offset[3] and topic_id != ZERO_UUID
+    expected = (group, topic, offset[0], pack(record.value)) if is_usual else None
+    assert parse_commit(*store(record)) == expected
+    assert parse_commit(*store(offset_tombstone(group, topic, offset[0]))) is None
+
+
+@given(st.binary(max_size=4), st.data())
+def test_damaged_commit_is_left_to_the_general_way(noise: bytes, data: st.DataObject) -> None:
+    record = offset_record("group", ("topic", b"i" * 16), (3, 5, 1, ""), NOW_MS)
+    key, value = store(record)
+    assert value is not None
+    parts = [bytearray(key), bytearray(value)]
+    part = data.draw(st.sampled_from(parts))
+    at = data.draw(st.integers(0, len(part)))
+    part[at : at + data.draw(st.integers(0, 4))] = noise
+    parsed = parse_commit(bytes(parts[0]), bytes(parts[1]))
+    if parsed is not None:
+        loaded = load(bytes(parts[0]), bytes(parts[1]))
+        assert loaded is not None
+        place = loaded.key.group, loaded.key.topic, loaded.key.partition
+        assert parsed == (*place, pack(loaded.value))

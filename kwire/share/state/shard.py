@@ -97,6 +97,9 @@ class ShareStateShard:
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
         return load(key, value)
 
+    def apply_stored(self, key: bytes, value: bytes | None) -> bool:
+        return False
+
     def apply(self, record: Record, producer_id: int = -1) -> None:
         del producer_id
         self.end_offset = record.offset + 1
