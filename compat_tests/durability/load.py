@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import attrs
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from compat_tests.harness.wait import eventually
 
@@ -51,7 +51,7 @@ class Load:
     partitions: int
     settings: Mapping[str, Any]
     pause: float = 0.0005
-    acknowledged: dict[tuple[int, int | None], bytes] = attrs.field(factory=dict, repr=False)
+    acknowledged: dict[tuple[int, int], bytes] = attrs.field(factory=dict, repr=False)
     times: list[float] = attrs.field(factory=list, repr=False)
     failures: list[str] = attrs.field(factory=list)
     _stop: threading.Event = attrs.field(factory=threading.Event)
@@ -90,7 +90,10 @@ class Load:
             self.failures.append(str(error))
             return
         self.times.append(time.monotonic())
-        self.acknowledged[message.partition(), message.offset()] = value
+        offset = message.offset()
+        if offset is None:  # The broker knew only that it had the record.
+            offset = OFFSET_INVALID
+        self.acknowledged[message.partition(), offset] = value
 
 
 @contextmanager
@@ -220,7 +223,7 @@ def check(
 
     ``deletions`` must explain records that are missing before the start of their partition.
     """
-    stored: dict[tuple[int, int | None], bytes] = {**contents(address, topic, partitions)}
+    stored = contents(address, topic, partitions)
     first = [0] * partitions
     if deletions is not None:
         first = starts(address, topic, partitions)
@@ -235,7 +238,7 @@ def check(
             place: (value, stored.get(place))
             for place, value in load.acknowledged.items()
             if stored.get(place) != value
-            and place[1] is not None  # The broker knew only that it had the record.
+            and place[1] != OFFSET_INVALID
             and place[1] >= first[place[0]]
         }
         assert not missing, (load.name, len(missing), dict(list(missing.items())[:5]))
