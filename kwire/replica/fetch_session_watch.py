@@ -15,7 +15,7 @@ in sync. A fetch visits it again only after a change. Rules:
   request is recorded as the follower's last fetch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Generic, TypeVar
 
 import attrs
@@ -72,16 +72,17 @@ class FetchSessionWatch(Generic[T]):
                 del self._refs[partition]
                 self.waits.unwatch(self.watch, (partition,))
 
-    def end(self) -> None:
-        """Stop watching all partitions, because the session has ended."""
+    def ending(self) -> Generator[None, None, None]:
+        """Stop watching all partitions, because the session has ended; pause after each."""
         self._is_ended = True
-        if self.replica >= 0:
-            for ref, partition in self._partitions.items():
-                requested = self.session.partitions.get(ref)
-                if requested is not None and requested.is_settled and partition.leader is not None:
-                    partition.leader.on_idle_fetches(self.replica, self.session.used_at)
-        self.waits.unwatch(self.watch, self._refs)
-        self._partitions, self._refs = {}, {}
+        while self._partitions:
+            ref, partition = self._partitions.popitem()
+            requested, leader = self.session.partitions.get(ref), partition.leader
+            if leader is not None and requested is not None and requested.is_settled:
+                leader.on_idle_fetches(self.replica, self.session.used_at)
+            del self._refs[partition]
+            self.waits.unwatch(self.watch, (partition,))
+            yield
 
     def _on_changed(self, partition: Partition) -> None:
         ref = self._refs[partition]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 import trio
 
-from kwire.drive import Wakes, run_in_slices
+from kwire.drive import Wakes, run_in_slices, run_steps
 from kwire.replica.byte_waits import (
     ALL_ISOLATIONS,
     ENOUGH_BYTES,
@@ -77,6 +77,7 @@ class FetchWaits:
     """Bytes that became readable and are still to be counted, in the order of the appends."""
     _has_uncounted: Signal = attrs.field(factory=Signal)
     _is_running: bool = False
+    _nursery: trio.Nursery | None = None
     _sharing: dict[Partition, None] = attrs.field(factory=dict)
     """The partitions that keep reads, the one with the oldest first."""
 
@@ -100,9 +101,14 @@ class FetchWaits:
         return watch
 
     def on_session_ended(self, session: Session) -> None:
+        """End a session's watch, in slices if it has many partitions."""
         watch = self._sessions.pop(session, None)
-        if watch is not None:
-            watch.end()
+        if watch is None:
+            return
+        if len(watch) <= REMOVED_AT_ONCE or self._nursery is None:
+            run_steps(watch.ending())
+        else:
+            self._nursery.start_soon(run_in_slices, watch.ending())
 
     def begin(
         self, missing_bytes: int, isolation: FetchIsolation, watch: "SessionWatch | None" = None
@@ -224,11 +230,14 @@ class FetchWaits:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """End the waits whose time is up until cancelled, then all of them."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._to_wake.run)
-            nursery.start_soon(self._count)
-            await nursery.start(self._deadlines.run)
-            task_status.started()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._to_wake.run)
+                self._nursery.start_soon(self._count)
+                await self._nursery.start(self._deadlines.run)
+                task_status.started()
+        finally:
+            self._nursery = None
 
     async def _count(self) -> None:
         """Have waiting fetches count new bytes, a few of them in each turn of the loop."""

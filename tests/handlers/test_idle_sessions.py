@@ -215,11 +215,14 @@ async def test_partitions_take_turns_when_an_answer_is_full() -> None:
     assert indexes == [[5], [6], [7]]
 
 
+@pytest.mark.parametrize("in_slices", [False, True])
 async def test_follower_that_begins_a_new_session_stays_caught_up(
-    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: object, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, in_slices: bool
 ) -> None:
     """Invariant 35: a record is appended before the pass of the first request gets there."""
     subject, fetcher = await idle_session(2, replicas=(NODE, 2))
+    if in_slices:
+        await nursery.start(subject.replicas.fetch_waits.run)
     for _ in range(4):
         await fetcher.fetch(wait_ms=10_000)
     partition = partition_of(subject, MANY - 1)
@@ -233,6 +236,8 @@ async def test_follower_that_begins_a_new_session_stays_caught_up(
     assert len(values(answers[MANY - 1])) > 1
     assert partition.leader is not None
     assert not partition.leader.laggards(trio.current_time())
+    await trio.sleep(1)
+    assert not subject.replicas.fetch_waits._bytes.watches
 
 
 async def test_follower_of_an_idle_partition_counts_as_caught_up(autojump_clock: object) -> None:
