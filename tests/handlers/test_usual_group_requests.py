@@ -402,6 +402,7 @@ STEPS: Final = st.lists(
     steps=[bump_epoch, sleep(1.13), *KEEPING[:2], bump_epoch, sleep(4.37), *KEEPING[1:]],
     allowed=True,
 )
+@example(steps=[commit(COMMITS[0], "g", None, 2, [("t", 0, 5, "")], None)], allowed=True)
 @given(STEPS, st.sampled_from([True, True, False]))
 @settings(max_examples=60)
 def test_usual_requests_have_the_outcome_of_the_general_way(
