@@ -16,9 +16,9 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kwire.group.commit_records import offset_record
 from kwire.group.counts import GroupCounts
 from kwire.group.records import store
-from kwire.group.commit_records import offset_record
 from kwire.metrics import GROUP_OFFSET, Metrics
 from kwire.net.http_pages import join_lines
 from kwire.node.gauges import add_group_gauges
