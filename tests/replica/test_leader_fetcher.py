@@ -1,6 +1,7 @@
 """A follower's fetches from one leader, whose answers a test writes."""
 
 import errno
+from typing import Any
 
 import pytest
 import trio
@@ -13,11 +14,12 @@ from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.records.build import New, batch
 from kwire.records.header import headers
+from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
 from simulation.disk import PLENTY, SimDisk
 from tests.support.log.batches import encode
-from tests.support.replica.leader import Answer, Leader, following, ten_records
+from tests.support.replica.leader import TOPIC, Answer, Leader, following, ten_records
 
 OUT_OF_RANGE = Answer(
     partition_index=0,
@@ -155,6 +157,31 @@ async def test_malformed_answer_ends_neither_broker_nor_fetcher(
         leader.answer = lambda offset: None if offset else records_from()
         await trio.sleep(5)
         assert partition.log.end_offset == 10
+
+
+async def test_fault_of_one_partition_does_not_keep_others_from_being_copied(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Invariant 35: each answer has records of both partitions, the faulty one first."""
+    append = FollowedPartition.append
+
+    def append_or_fail(followed: FollowedPartition, *arguments: Any) -> None:
+        if str(followed.partition.log.partition) == "t-0":
+            raise RuntimeError("a fault")
+        append(followed, *arguments)
+
+    monkeypatch.setattr(FollowedPartition, "append", append_or_fail)
+    leader = Leader(lambda offset: None if offset else records_from())
+    async with following(leader) as (partition, fetcher, logs):
+        other = Partition("t", 1, TOPIC, logs.create("t", TOPIC, 1, LogConfig()))
+        other.follow(2, 5)
+        fetcher.add(other)
+        leader.others = [1]
+        await trio.sleep(5)
+        assert (partition.log.end_offset, other.log.end_offset) == (0, 10)
+    assert "a fault" in caplog.text
 
 
 async def test_refusals_that_nothing_explains_are_not_repeated_at_once(

@@ -303,7 +303,9 @@ class LeaderFetcher:
         if answer.error_code == errors.OffsetOutOfRange.code:
             self._start(key, followed, self._reconciliation.resume_within_range)
         elif answer.error_code:
-            self._on_refused(key, followed, answer.error_code)
+            text = f"refused with code {answer.error_code}"
+            followed.report_failure(text, self.now(), is_passing=True)
+            self._delay(key)
         elif answer.diverging_epoch.end_offset >= 0:
             self._start(
                 key, followed, partial(self._reconciliation.truncate, answer.diverging_epoch)
@@ -316,6 +318,9 @@ class LeaderFetcher:
                 self._append(followed, answer)
             except (KafkaError, UnexpectedOffset) as error:
                 self._on_failed(key, followed, error)
+            except Exception:  # The other partitions are copied all the same.
+                logger.exception("copy failed partition=%s", followed.partition.log.partition)
+                self._delay(key)
             else:
                 followed.failure_count = 0
 
@@ -347,10 +352,6 @@ class LeaderFetcher:
             followed.is_busy = False
             self.on_copied(followed.partition)
             self._wake(key)
-
-    def _on_refused(self, key: Key, followed: FollowedPartition, code: int) -> None:
-        followed.report_failure(f"refused with code {code}", self.now(), is_passing=True)
-        self._delay(key)
 
     def _on_failed(self, key: Key, followed: FollowedPartition, error: Exception) -> None:
         followed.report_failure(error, self.now(), is_passing=isinstance(error, FencedLeaderEpoch))

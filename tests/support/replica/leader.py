@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 
 import attrs
 import trio
@@ -43,6 +44,8 @@ class Leader:
     """The offset of each fetch that named the partition."""
     starts: list[int] = attrs.field(factory=list)
     """The log start of each of them."""
+    others: list[int] = attrs.field(factory=list)
+    """Further partitions whose answers, with the same content, follow in each response."""
     at: int = 0
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
@@ -55,7 +58,10 @@ class Leader:
         if answer is None:
             await trio.sleep(request.max_wait_ms / 1000)
             return FetchResponse(session_id=1)
-        return FetchResponse(session_id=1, responses=[Topic(topic_id=TOPIC, partitions=[answer])])
+        answers = [answer, *(copy(answer) for _ in self.others)]
+        for index, other in zip(self.others, answers[1:], strict=True):
+            other.partition_index = index
+        return FetchResponse(session_id=1, responses=[Topic(topic_id=TOPIC, partitions=answers)])
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         await trio.sleep(0.001)
