@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Never, Protocol
+from typing import TYPE_CHECKING, Never, TypeAlias
 
 import attrs
 
@@ -16,14 +16,9 @@ from kwire.group.settings import GroupSettings
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.group.offsets import GroupChange
-    from kwire.group.shard import GroupShard
 
-
-class Update(Protocol):
-    """Changes of a group in memory only."""
-
-    def adopt_in(self, shard: "GroupShard") -> None:
-        """Adopt the changes, once the records of their decision are written and applied."""
+Adoption: TypeAlias = Callable[[], None]
+"""Adopts changes of a group in memory, once their decision's records are written and applied."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -51,8 +46,8 @@ class DecisionBuilder:
     draft: "Draft[GroupChange] | None" = None
     """The records, if they were encoded before the decision."""
 
-    def build(self, *changes: "ClassicGroup | Update", steps: Iterable[Step] = ()) -> Decision:
-        """Return the decision, with the changed groups or the changes of groups as its state."""
+    def build(self, *changes: ClassicGroup | Adoption, steps: Iterable[Step] = ()) -> Decision:
+        """Return the decision, with the changed groups or the changes to adopt as its state."""
         return Decision(
             records=tuple(self.records),
             answers=tuple(self.answers),

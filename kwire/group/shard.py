@@ -34,7 +34,7 @@ from kwire.coordinator.decision import (
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.commit_records import parse_commit
-from kwire.group.decision_builder import Client, DecisionBuilder, Update, join_error
+from kwire.group.decision_builder import Adoption, Client, DecisionBuilder, join_error
 from kwire.group.group_tables import GroupTables
 from kwire.group.model import ClassicGroup, ClassicGroupState, MemberMove, ProtocolChange
 from kwire.group.offsets import GroupChange
@@ -126,15 +126,12 @@ class GroupShard(GroupTables):
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
 
-    def adopt(
-        self,
-        state: "tuple[ClassicGroup | Update, ...] | None",
-    ) -> None:
-        for group in state or ():
-            if isinstance(group, ClassicGroup):
-                self._set(group)
+    def adopt(self, state: tuple[ClassicGroup | Adoption, ...] | None) -> None:
+        for change in state or ():
+            if isinstance(change, ClassicGroup):
+                self._set(change)
             else:
-                group.adopt_in(self)
+                change()
 
     def _apply_offset(self, record: Record, producer_id: int) -> None:
         self.offsets.apply(record.key, record.value, producer_id)

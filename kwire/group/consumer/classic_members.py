@@ -7,14 +7,14 @@ partitions rejoins once more without them.
 """
 
 import logging
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire.coordinator.decision import Decision, Moment
 from kwire.errors import (
     FencedInstanceId,
     IllegalGeneration,
@@ -35,13 +35,14 @@ from kwire.group.consumer.model import (
     ConsumerMember,
     MemberState,
 )
+from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
+from kwire.group.kind_tables import KindTables
 from kwire.group.model import CONSUMER, ClassicGroup
 
 if TYPE_CHECKING:
     from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
-    from kwire.group.consumer.shard import ConsumerShard
 
 logger = logging.getLogger(__name__)
 
@@ -58,35 +59,38 @@ class OwnedByName(NamedTuple):
 
 
 def join(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: JoinGroupRequest,
     client: Client,
     fresh_id: str,
+    again: Callable[[Moment], Decision],
     attempts: int = 0,
 ) -> tuple[MemberUpdate | None, BecomesClassic]:
     """Decide on a JoinGroup; return the member's update, and the classic group if it becomes one.
 
-    ``attempts`` counts earlier attempts that failed because a large group changed meanwhile.
+    ``attempts`` counts earlier attempts that failed because a large group changed meanwhile;
+    ``again`` makes the next one.
     """
     try:
-        return _join(shard, builder, group, request, client, fresh_id, attempts)
+        return _join(tables, builder, group, request, client, fresh_id, again, attempts)
     except KafkaError as error:
         builder.answer(builder.ticket, join_error(type(error)))
         return None, None
 
 
 def _join(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: JoinGroupRequest,
     client: Client,
     fresh_id: str,
+    again: Callable[[Moment], Decision],
     attempts: int,
 ) -> tuple[MemberUpdate | None, BecomesClassic]:
-    settings = shard.settings_of(group.group_id)
+    settings = tables.settings_of(group.group_id)
     member_id, instance_id = request.member_id or fresh_id, request.group_instance_id
     if not settings.may_migrate:
         raise InconsistentGroupProtocol
@@ -95,12 +99,12 @@ def _join(
     if not request.member_id and instance_id is None and request.knows_member_id_required:
         builder.answer(builder.ticket, join_error(MemberIdRequired, member_id))
         return None, None
-    if shard.is_computing(group.group_id) and not group.target:
+    if tables.is_computing(group.group_id) and not group.target:
         raise RebalanceInProgress
     old, former_id = _member(group, member_id, instance_id, is_new=not request.member_id)
     subscription = _subscription(request)
     new = _with_request(old, request, client, subscription)
-    update = MemberUpdate(shard, builder, group, settings, old, new, former_id)
+    update = MemberUpdate(tables, builder, group, settings, old, new, former_id)
     replaced = None if former_id is None else group.members[former_id]
     if former_id is not None:
         update.replace_static_member()
@@ -108,7 +112,7 @@ def _join(
     update.follow_regex()
     update.bumps_epoch = update.has_subscription_changed
     update.bump_epoch()
-    owned = _read_owned(subscription, shard.topics())
+    owned = _read_owned(subscription, tables.topics())
     classic: BecomesClassic = None
     if replaced is not None and migration.may_downgrade_by(group, replaced, settings):
         rebalances = group.assignment_epoch < update.epoch
@@ -116,13 +120,12 @@ def _join(
             target = group.target.get(replaced.member_id, {})
             update.move(group.assignment_epoch, target, owned)
         if is_large(len(group.members), attempts):
-            again = partial(shard.join_again, request, client, builder, fresh_id, attempts + 1)
             classic = large_downgrade(
-                shard, builder, group, (replaced,), again, update.new, rebalances=rebalances
+                tables, builder, group, (replaced,), again, update.new, rebalances=rebalances
             )
         else:
             classic = migration.downgrade(
-                builder, group, (replaced,), shard.topics(), update.new, rebalances=rebalances
+                builder, group, (replaced,), tables.topics(), update.new, rebalances=rebalances
             )
     else:
         target_epoch, target = update.follow_epoch()
@@ -205,7 +208,7 @@ def _join_response(member: ConsumerMember) -> JoinGroupResponse:
 
 
 def sync(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: SyncGroupRequest,
@@ -221,8 +224,8 @@ def sync(
         builder.answer(builder.ticket, reply)
         return True
     fencing.end_sync(builder, group.group_id, member)
-    fencing.start_session(builder, group.group_id, member, shard.settings_of(group.group_id))
-    assignment = write_assignment(member.assigned, shard.topics(), version_of(metadata))
+    fencing.start_session(builder, group.group_id, member, tables.settings_of(group.group_id))
+    assignment = write_assignment(member.assigned, tables.topics(), version_of(metadata))
     reply = SyncGroupResponse(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
@@ -233,7 +236,7 @@ def sync(
 
 
 def heartbeat(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: HeartbeatRequest,
@@ -245,7 +248,7 @@ def heartbeat(
     """
     member, _ = _require(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
-    fencing.start_session(builder, group.group_id, member, shard.settings_of(group.group_id))
+    fencing.start_session(builder, group.group_id, member, tables.settings_of(group.group_id))
     rejoins = (
         member.epoch < group.assignment_epoch
         or member.state == MemberState.UNREVOKED

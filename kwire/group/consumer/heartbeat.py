@@ -8,7 +8,7 @@ target. All records of the steps are one batch.
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest as Request,
@@ -31,9 +31,7 @@ from kwire.group.consumer.reconciliation import OwnedTopic
 from kwire.group.consumer.records import current_record
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import Client, DecisionBuilder
-
-if TYPE_CHECKING:
-    from kwire.group.consumer.shard import ConsumerShard
+from kwire.group.kind_tables import KindTables
 
 logger = logging.getLogger(__name__)
 
@@ -42,19 +40,19 @@ _NOTHING: Final = (None, None, None, None, None)
 
 
 def beat(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: Request,
     client: Client,
 ) -> MemberUpdate:
     """Decide on a heartbeat of a member that joins or stays; return the member's update."""
-    settings = shard.settings_of(group.group_id)
+    settings = tables.settings_of(group.group_id)
     check_room(group, request.member_id, settings)
     owned = request.topic_partitions
     old, former_id = _member(group, request)
     update = MemberUpdate(
-        shard, builder, group, settings, old, _with_request(old, request, client), former_id
+        tables, builder, group, settings, old, _with_request(old, request, client), former_id
     )
     if former_id is not None:
         update.replace_static_member()

@@ -8,7 +8,7 @@ constantly can change its protocol.
 
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -17,11 +17,10 @@ from kwire.coordinator.draft import Draft
 from kwire.errors import KafkaError
 from kwire.group.consumer import fencing, migration
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember
+from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.decision_builder import DecisionBuilder
+from kwire.group.kind_tables import KindTables
 from kwire.group.model import ProtocolChange
-
-if TYPE_CHECKING:
-    from kwire.group.consumer.shard import ConsumerShard
 
 _MEMBERS_AT_ONCE: Final = 100
 """The largest group whose protocol is changed within one decision, which takes 10 ms."""
@@ -49,7 +48,7 @@ def is_large(member_count: int, attempts: int) -> bool:
 class LargeMigration(Generic[C]):
     """One change of a large group's protocol, as steps."""
 
-    shard: "ConsumerShard"
+    tables: KindTables[ConsumerGroup, ConsumerSettings]
     group_id: str
     ticket: int
     """The request that waits for the change; -1 if there is none."""
@@ -103,18 +102,18 @@ class LargeMigration(Generic[C]):
         change = yield from self.build(moment)
         draft = Draft(moment.wall_ms, ProtocolChange(self.group_id))
         for record in change.records:
-            draft.add(*self.shard.store(record))
+            draft.add(*self.tables.store(record))
             yield
         return change, draft
 
     def _refuse(self, error: KafkaError, moment: Moment) -> Decision:
-        builder = DecisionBuilder(moment, self.shard.settings(), self.ticket)
+        builder = DecisionBuilder(moment, self.tables.settings(), self.ticket)
         builder.refuse(error)
         return builder.build()
 
 
 def large_downgrade(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     builder: DecisionBuilder,
     group: ConsumerGroup,
     leaving: Collection[ConsumerMember],
@@ -131,25 +130,25 @@ def large_downgrade(
 
     def build(moment: Moment) -> Generator[None, None, migration.Downgrade]:
         change = yield from migration.downgrading(
-            group, leaving, shard.topics(), joining, moment.wall_ms
+            group, leaving, tables.topics(), joining, moment.wall_ms
         )
         return change._replace(records=[*earlier, *change.records])
 
     def is_current() -> bool:
-        return shard.groups.get(group.group_id) is group and group.revision == revision
+        return tables.groups.get(group.group_id) is group and group.revision == revision
 
     def install(
         change: migration.Downgrade, draft: Draft[ProtocolChange], moment: Moment
     ) -> Decision:
-        last = DecisionBuilder(moment, shard.settings(), builder.ticket)
+        last = DecisionBuilder(moment, tables.settings(), builder.ticket)
         last.answers, last.timers = list(builder.answers), list(builder.timers)
         classic = migration.finish_downgrade(last, change, rebalances=rebalances)
-        otherwise = partial(_stay, shard, builder.ticket, group, leaving)
+        otherwise = partial(_stay, tables, builder.ticket, group, leaving)
         return last.build(classic)._replace(
             draft=draft, otherwise=otherwise, steps=_ending(change.timers)
         )
 
-    return LargeMigration(shard, group.group_id, builder.ticket, build, is_current, install, again)
+    return LargeMigration(tables, group.group_id, builder.ticket, build, is_current, install, again)
 
 
 def _ending(timers: list[Timer]) -> Iterator[Step]:
@@ -164,7 +163,7 @@ def _end(timers: tuple[Timer, ...], moment: Moment) -> Decision:
 
 
 def _stay(
-    shard: "ConsumerShard",
+    tables: KindTables[ConsumerGroup, ConsumerSettings],
     ticket: int,
     group: ConsumerGroup,
     leaving: Collection[ConsumerMember],
@@ -172,11 +171,11 @@ def _stay(
     moment: Moment,
 ) -> Decision:
     """Reject the request, or restart the sessions of fenced members: nothing was written."""
-    builder = DecisionBuilder(moment, shard.settings(), ticket)
+    builder = DecisionBuilder(moment, tables.settings(), ticket)
     if ticket >= 0:
         builder.refuse(error)
         return builder.build()
-    settings = shard.settings_of(group.group_id)
+    settings = tables.settings_of(group.group_id)
     for member in leaving:
         fencing.start_session(builder, group.group_id, member, settings)
     return builder.build()

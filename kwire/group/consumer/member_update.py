@@ -7,7 +7,6 @@ the change and the member after it, and adds records to the decision.
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -26,9 +25,9 @@ from kwire.group.consumer.records import (
     target_record,
 )
 from kwire.group.consumer.regexes import compile_regex, needs_resolution
+from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.target import (
     AT_ONCE,
-    LargeTarget,
     computing,
     target_records,
     target_size,
@@ -36,10 +35,7 @@ from kwire.group.consumer.target import (
 )
 from kwire.group.consumer.topics import group_hash
 from kwire.group.decision_builder import DecisionBuilder
-
-if TYPE_CHECKING:
-    from kwire.group.consumer.settings import ConsumerSettings
-    from kwire.group.consumer.shard import ConsumerShard
+from kwire.group.kind_tables import KindTables
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +44,11 @@ logger = logging.getLogger(__name__)
 class MemberUpdate:
     """The change of one member."""
 
-    shard: "ConsumerShard"
+    tables: KindTables[ConsumerGroup, ConsumerSettings]
     builder: DecisionBuilder
     group: ConsumerGroup
     """The group before the change."""
-    settings: "ConsumerSettings"
+    settings: ConsumerSettings
     old: ConsumerMember
     """The member before the change; an empty one if it is new."""
     new: ConsumerMember
@@ -65,8 +61,8 @@ class MemberUpdate:
     """True if the change requires a new target at once."""
     expressions: tuple[str, ...] = ()
     """The regular expressions of the group, if they have to be resolved again."""
-    large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
-    """The computation of a large target that the change starts."""
+    starts_target: bool = False
+    """True if the change starts to compute a large target."""
 
     def __attrs_post_init__(self) -> None:
         self.epoch = self.group.epoch
@@ -110,10 +106,10 @@ class MemberUpdate:
         if old:
             counts[old] = counts.get(old, 0) - 1
         expressions = {text: count for text, count in counts.items() if count > 0}
-        if not self.shard.is_resolving(group.group_id) and needs_resolution(
+        if needs_resolution(
             group,
             expressions,
-            self.shard.topics(),
+            self.tables.topics(),
             self.builder.moment.wall_ms,
             self.settings.regex_refresh_interval_ms,
             is_new=is_new,
@@ -128,7 +124,7 @@ class MemberUpdate:
 
     def bump_epoch(self) -> None:
         """Bump the group epoch if the subscribed topics or their metadata have changed."""
-        topics = self.shard.topics()
+        topics = self.tables.topics()
         if not self.bumps_epoch and self.group.checked_version is topics.version:
             return
         metadata_hash = group_hash(topics, self._names())
@@ -162,10 +158,9 @@ class MemberUpdate:
         last = group.assignment_epoch, group.target.get(former_id, {})
         if group.assignment_epoch >= self.epoch or self._is_too_early(moment.wall_ms):
             return last
-        topics = self.shard.topics()
+        topics = self.tables.topics()
         if target_size(group, self._names(), topics) > AT_ONCE:
-            if not self.shard.is_computing(group.group_id):
-                self.large_target = LargeTarget(self.shard, group.group_id)
+            self.starts_target = not self.tables.is_computing(group.group_id)
             return last
         changes: dict[str, ConsumerMember | None] = {self.new.member_id: self.new}
         if former_id != self.new.member_id:
@@ -202,7 +197,7 @@ class MemberUpdate:
     @property
     def waits_for_target(self) -> bool:
         """True if the group has no target that the member could move to."""
-        is_computing = self.large_target is not None or self.shard.is_computing(self.group.group_id)
+        is_computing = self.starts_target or self.tables.is_computing(self.group.group_id)
         return is_computing and not self.group.target
 
     def move(self, epoch: int, target: Partitions, owned: Sequence[OwnedTopic] | None) -> None:
@@ -215,7 +210,7 @@ class MemberUpdate:
             self.new,
             epoch,
             target,
-            topic_ids_of(self.group.subscriptions(self.new), self.shard.topics()),
+            topic_ids_of(self.group.subscriptions(self.new), self.tables.topics()),
             owned,
             has_subscription_changed=self.has_subscription_changed,
         )
@@ -234,7 +229,7 @@ def rank_assignors(counts: Mapping[str, int]) -> dict[str, int]:
     return {name: counts[name] for name in ASSIGNORS if counts.get(name, 0) > 0}
 
 
-def preferred_assignor(counts: Mapping[str, int], settings: "ConsumerSettings") -> str:
+def preferred_assignor(counts: Mapping[str, int], settings: ConsumerSettings) -> str:
     """Return the assignor that most members prefer, by default the broker's.
 
     Of several that equally many members prefer, the first in ``counts`` is returned.

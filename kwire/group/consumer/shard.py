@@ -6,10 +6,10 @@ there.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
@@ -46,13 +46,9 @@ from kwire.group.consumer.target import (
     Targets,
     computing,
 )
-from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
+from kwire.group.kind_tables import KindTables
 from kwire.group.model import ClassicGroup
-from kwire.group.settings import GroupSettings
-
-if TYPE_CHECKING:
-    from kwire.group.shard import GroupShard
 
 logger = logging.getLogger(__name__)
 
@@ -63,17 +59,14 @@ class GroupUpdate(NamedTuple):
     group_id: str
     checked_version: object
     """The version of the topics when the metadata hash was compared."""
-    large_target: LargeTarget[ConsumerGroup, Partitions] | None = None
-    """The computation that the decision starts."""
+    starts_target: bool = False
+    """True if the decision starts to compute a large target."""
     waiting: "WaitingJoin | None" = None
     """A join to answer once the group's first target is installed."""
     is_resolving: bool = False
     """True if the decision starts to resolve regular expressions."""
     rejoining: tuple[str, bool] | None = None
     """A member of the classic protocol, and whether it was asked to rejoin or has rejoined."""
-
-    def adopt_in(self, shard: "GroupShard") -> None:
-        shard.consumer.adopt(self)
 
 
 class WaitingJoin(NamedTuple):
@@ -85,21 +78,13 @@ class WaitingJoin(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class ConsumerShard:
+class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
     """The consumer groups of one partition."""
 
-    settings: Callable[[], GroupSettings]
-    settings_of: Callable[[str], ConsumerSettings]
-    """Returns the settings of a group, by its id."""
-    topics: Callable[[], Topics]
-    """Returns the topics in the newest metadata."""
-    store: Callable[[Record], tuple[bytes, bytes | None]]
-    """Encodes a record's key and value."""
-    groups: dict[str, ConsumerGroup] = attrs.field(factory=dict, init=False)
     _resolving: set[str] = attrs.field(factory=set, init=False)
     """The groups whose regular expressions are being resolved."""
-    _computing: dict[str, list[WaitingJoin]] = attrs.field(factory=dict, init=False)
-    """The groups whose large target is being computed, with the joins that wait for it."""
+    _waiting: dict[str, list[WaitingJoin]] = attrs.field(factory=dict, init=False)
+    """The joins that wait for a large target, by group."""
 
     # Records
 
@@ -113,35 +98,27 @@ class ConsumerShard:
         group.target.update(change.targets)
         group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
 
-    def adopt(self, update: GroupUpdate) -> None:
+    def _adopt(self, update: GroupUpdate) -> None:
         group = self.groups.get(update.group_id)
         if group is not None:
             group.checked_version = update.checked_version
             if update.rejoining is not None:
                 member_id, is_asked = update.rejoining
                 (group.rejoining.add if is_asked else group.rejoining.discard)(member_id)
-        if update.large_target is not None:
-            self._computing.setdefault(update.group_id, [])
+        if update.starts_target:
+            self.computing.add(update.group_id)
         if update.is_resolving:
             self._resolving.add(update.group_id)
         if update.waiting is not None:
-            self._computing[update.group_id].append(update.waiting)
+            self._waiting.setdefault(update.group_id, []).append(update.waiting)
 
     # Regular expressions
-
-    def is_resolving(self, group_id: str) -> bool:
-        """Return whether the regular expressions of the group are being resolved."""
-        return group_id in self._resolving
 
     def finish_resolution(self, group_id: str) -> None:
         """Allow the regular expressions of the group to be resolved again."""
         self._resolving.discard(group_id)
 
     # Large targets
-
-    def is_computing(self, group_id: str) -> bool:
-        """Return whether a large target of the group is being computed."""
-        return group_id in self._computing
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """Return the assignor that most members prefer, by default the broker's."""
@@ -157,7 +134,8 @@ class ConsumerShard:
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
         """Yield the steps that answer the joins that waited for a large target."""
-        for waiting in self._computing.pop(group_id, ()):
+        self.computing.discard(group_id)
+        for waiting in self._waiting.pop(group_id, ()):
             yield partial(self._answer_waiting, waiting)
 
     def _answer_waiting(self, waiting: WaitingJoin, moment: Moment) -> Decision:
@@ -204,22 +182,23 @@ class ConsumerShard:
         rejoining: tuple[str, bool] | None = None,
     ) -> Decision:
         """Return the decision that writes a member's update, and starts the work that follows."""
-        group_id, target = update.group.group_id, update.large_target
+        group_id = update.group.group_id
         steps: list[Iterable[Step]] = []
-        if update.expressions:
+        resolves = bool(update.expressions) and group_id not in self._resolving
+        if resolves:
             may_describe = client.may_describe
             steps.append(Resolution(self, group_id, update.expressions, may_describe).steps())
-        if target is not None:
-            steps.append(target.steps())
+        if update.starts_target:
+            steps.append(LargeTarget(self, group_id).steps())
         state = GroupUpdate(
             group_id,
             self.topics().version,
-            large_target=target,
+            starts_target=update.starts_target,
             waiting=waiting,
-            is_resolving=bool(update.expressions),
+            is_resolving=resolves,
             rejoining=rejoining,
         )
-        return builder.build(state, steps=chain(*steps) if steps else ())
+        return builder.build(partial(self._adopt, state), steps=chain(*steps) if steps else ())
 
     def _remove(
         self,
@@ -273,8 +252,9 @@ class ConsumerShard:
         attempts: int = 0,
     ) -> Decision:
         """Decide on a JoinGroup to a consumer group; ``fresh_id`` is for a member without an id."""
+        again = partial(self._join_again, request, client, builder, fresh_id, attempts + 1)
         update, classic = classic_members.join(
-            self, builder, group, request, client, fresh_id, attempts
+            self, builder, group, request, client, fresh_id, again, attempts
         )
         if isinstance(classic, LargeMigration):
             return Decision(steps=classic.steps())
@@ -285,7 +265,7 @@ class ConsumerShard:
         rejoining = update.new.member_id, False
         return self._write_update(builder, update, client, rejoining=rejoining)
 
-    def join_again(
+    def _join_again(
         self,
         request: JoinGroupRequest,
         client: Client,
@@ -324,7 +304,7 @@ class ConsumerShard:
             return builder.build()
         fencing.start_rejoin(builder, group.group_id, group.members[member_id])
         state = GroupUpdate(group.group_id, group.checked_version, rejoining=(member_id, True))
-        return builder.build(state)
+        return builder.build(partial(self._adopt, state))
 
     def leave(
         self, group: ConsumerGroup, request: LeaveGroupRequest, builder: DecisionBuilder

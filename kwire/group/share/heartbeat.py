@@ -9,7 +9,6 @@ whose state has to be initialized.
 
 import logging
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -23,9 +22,10 @@ from kwire.codec.messages.share_group_heartbeat import TopicPartitions
 from kwire.drive import run_steps
 from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, InvalidRequest
 from kwire.group.consumer.model import LEAVE_EPOCH, Partitions
-from kwire.group.consumer.target import AT_ONCE, LargeTarget, Targets
+from kwire.group.consumer.target import AT_ONCE, Targets
 from kwire.group.consumer.topics import group_hash
 from kwire.group.decision_builder import Client, DecisionBuilder
+from kwire.group.kind_tables import KindTables
 from kwire.group.share import initialization
 from kwire.group.share.model import ShareGroup, ShareMember, TopicState
 from kwire.group.share.records import (
@@ -39,9 +39,6 @@ from kwire.group.share.records import (
 )
 from kwire.group.share.settings import ShareSettings
 from kwire.group.share.target import computing, ids_of, target_size
-
-if TYPE_CHECKING:
-    from kwire.group.share.shard import ShareShard
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +71,7 @@ def check(request: Request) -> None:
 class Beat:
     """The change of one member by its heartbeat, before any of it is written."""
 
-    shard: "ShareShard"
+    tables: KindTables[ShareGroup, ShareSettings]
     builder: DecisionBuilder
     group: ShareGroup
     """The group before the change."""
@@ -85,8 +82,8 @@ class Beat:
     epoch: int
     """The group epoch after the change."""
     bumps_epoch: bool = False
-    large_target: LargeTarget[ShareGroup, Partitions] | None = None
-    """The computation of a large target that the change starts."""
+    starts_target: bool = False
+    """True if the change starts to compute a large target."""
     to_initialize: dict[bytes, TopicState] = attrs.field(factory=dict)
     """The partitions whose state has to be initialized."""
 
@@ -100,7 +97,7 @@ class Beat:
 
     def bump_epoch(self) -> None:
         """Bump the group epoch if the input of the assignment has changed."""
-        topics = self.shard.topics()
+        topics = self.tables.topics()
         if not self.bumps_epoch and self.group.checked_version is topics.version:
             return
         metadata_hash = group_hash(topics, self._names())
@@ -128,10 +125,9 @@ class Beat:
         if group.assignment_epoch >= self.epoch or self._is_too_early(moment.wall_ms):
             return last
         if target_size(group) > AT_ONCE:
-            if not self.shard.is_computing(group.group_id):
-                self.large_target = LargeTarget(self.shard, group.group_id)
+            self.starts_target = not self.tables.is_computing(group.group_id)
             return last
-        targets = run_steps(computing(group, {member_id: self.new}, self.shard.topics()))
+        targets = run_steps(computing(group, {member_id: self.new}, self.tables.topics()))
         self._write_targets(targets)
         return self.epoch, targets.get(member_id, {})
 
@@ -152,7 +148,7 @@ class Beat:
         """Move the member to its target of this epoch, and write what has changed."""
         if not self.bumps_epoch and self.new.epoch == epoch:
             return
-        subscribed = ids_of(self.new.topics, self.shard.topics())
+        subscribed = ids_of(self.new.topics, self.tables.topics())
         assigned = {t: numbers for t, numbers in target.items() if t in subscribed}
         moved = self.new._replace(assigned=assigned)
         if moved.epoch != epoch:
@@ -163,7 +159,7 @@ class Beat:
 
     def initialize(self) -> None:
         """Record the partitions whose state has to be initialized before they are assigned."""
-        topics, moment = self.shard.topics(), self.builder.moment
+        topics, moment = self.tables.topics(), self.builder.moment
         is_same = self.new.topics == self.old.topics
         if is_same and self.group.complete_version is topics.version:
             return
@@ -181,17 +177,17 @@ class Beat:
 
 
 def beat(
-    shard: "ShareShard",
+    tables: KindTables[ShareGroup, ShareSettings],
     builder: DecisionBuilder,
     group: ShareGroup,
     request: Request,
     client: Client,
 ) -> Beat:
     """Decide on a heartbeat of a member that joins or stays."""
-    settings = shard.settings_of(group.group_id)
+    settings = tables.settings_of(group.group_id)
     old = _member(group, request, settings)
     change = Beat(
-        shard, builder, group, settings, old, _with_request(old, request, client), group.epoch
+        tables, builder, group, settings, old, _with_request(old, request, client), group.epoch
     )
     change.write_member()
     change.bump_epoch()
@@ -272,11 +268,14 @@ def response(request: Request, change: Beat) -> Response:
 
 
 def remove(
-    shard: "ShareShard", builder: DecisionBuilder, group: ShareGroup, member: ShareMember
+    tables: KindTables[ShareGroup, ShareSettings],
+    builder: DecisionBuilder,
+    group: ShareGroup,
+    member: ShareMember,
 ) -> None:
     """Remove a member and bump the group epoch."""
     builder.records.extend(member_tombstones(group.group_id, member.member_id))
-    metadata_hash = group_hash(shard.topics(), names_without(group, member))
+    metadata_hash = group_hash(tables.topics(), names_without(group, member))
     builder.records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
     builder.timers.append((("share-session", group.group_id, member.member_id), None))
 

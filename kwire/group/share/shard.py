@@ -7,7 +7,7 @@ first request about one. A group id belongs to one kind of group only.
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
@@ -20,16 +20,12 @@ from kwire.codec.messages.share_group_heartbeat import (
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
 from kwire.group.consumer.model import LEAVE_EPOCH, Partitions
 from kwire.group.consumer.target import LargeTarget, TargetChange, TargetRecords, Targets
-from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.settings import GroupSettings
+from kwire.group.kind_tables import KindTables
 from kwire.group.share import heartbeat, initialization, records
 from kwire.group.share.model import ShareGroup, SharePartitions
 from kwire.group.share.settings import ShareSettings
 from kwire.group.share.target import computing
-
-if TYPE_CHECKING:
-    from kwire.group.shard import GroupShard
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +40,8 @@ class ShareUpdate(NamedTuple):
     """The version of the topics for which nothing is left to initialize, if that is so."""
     initializing_ms: int | None = None
     """The time of the decision, if it changed the share partitions."""
-    large_target: LargeTarget[ShareGroup, Partitions] | None = None
-    """The computation that the decision starts."""
-
-    def adopt_in(self, shard: "GroupShard") -> None:
-        shard.share.adopt(self)
+    starts_target: bool = False
+    """True if the decision starts to compute a large target."""
 
 
 class Initialization(NamedTuple):
@@ -69,19 +62,8 @@ class Beaten(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class ShareShard:
+class ShareShard(KindTables[ShareGroup, ShareSettings]):
     """The share groups of one partition."""
-
-    settings: Callable[[], GroupSettings]
-    settings_of: Callable[[str], ShareSettings]
-    """Returns the settings of a group, by its id."""
-    topics: Callable[[], Topics]
-    """Returns the topics in the newest metadata."""
-    store: Callable[[Record], tuple[bytes, bytes | None]]
-    """Encodes a record's key and value."""
-    groups: dict[str, ShareGroup] = attrs.field(factory=dict, init=False)
-    _computing: set[str] = attrs.field(factory=set, init=False)
-    """The groups whose large target is being computed."""
 
     # Records
 
@@ -94,9 +76,9 @@ class ShareShard:
         group.apply_target(change.targets)
         group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
 
-    def adopt(self, update: ShareUpdate) -> None:
-        if update.large_target is not None:
-            self._computing.add(update.group_id)
+    def _adopt(self, update: ShareUpdate) -> None:
+        if update.starts_target:
+            self.computing.add(update.group_id)
         group = self.groups.get(update.group_id)
         if group is None:
             return
@@ -108,10 +90,6 @@ class ShareShard:
 
     # Targets
 
-    def is_computing(self, group_id: str) -> bool:
-        """Return whether a large target of the group is being computed."""
-        return group_id in self._computing
-
     @property
     def target_records(self) -> TargetRecords[Partitions]:
         return records
@@ -122,7 +100,7 @@ class ShareShard:
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
         """Record that the large target of the group was installed or abandoned."""
-        self._computing.discard(group_id)
+        self.computing.discard(group_id)
         return iter(())
 
     # Members
@@ -154,10 +132,12 @@ class ShareShard:
             checked_version=version,
             complete_version=version if is_complete else None,
             initializing_ms=builder.moment.wall_ms if missing else None,
-            large_target=change.large_target,
+            starts_target=change.starts_target,
         )
-        steps: Iterable[Step] = () if change.large_target is None else change.large_target.steps()
-        return builder.build(update, steps=steps)
+        steps: Iterable[Step] = ()
+        if change.starts_target:
+            steps = LargeTarget(self, group.group_id).steps()
+        return builder.build(partial(self._adopt, update), steps=steps)
 
     def on_loaded(self) -> Iterator[Step]:
         """Yield the steps after a load, which start the sessions of all members."""
@@ -194,7 +174,7 @@ class ShareShard:
         """Return the decision that replaces the record of a group's share partitions."""
         builder.records.append(records.partitions_record(group_id, partitions, self.topics()))
         update = ShareUpdate(group_id, initializing_ms=builder.moment.wall_ms)
-        return builder.build(update)
+        return builder.build(partial(self._adopt, update))
 
     def forget_topics(self, is_gone: Callable[[bytes], bool]) -> Iterator[Step]:
         """Yield the steps that remove deleted topics from the share partitions of all groups."""

@@ -9,7 +9,7 @@ records of the steps are one batch.
 
 import logging
 from collections.abc import Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -23,9 +23,10 @@ from kwire.codec.messages.streams_group_heartbeat import (
 from kwire.codec.messages.streams_group_heartbeat import TaskIds
 from kwire.drive import run_steps
 from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, InvalidRequest
-from kwire.group.consumer.target import AT_ONCE, LargeTarget
+from kwire.group.consumer.target import AT_ONCE
 from kwire.group.consumer.topics import Topics, group_hash
 from kwire.group.decision_builder import Client, DecisionBuilder
+from kwire.group.kind_tables import KindTables
 from kwire.group.streams import timers
 from kwire.group.streams.configuration import Configuration, Status, StatusCode, configuring
 from kwire.group.streams.model import (
@@ -48,9 +49,6 @@ from kwire.group.streams.records import (
 from kwire.group.streams.settings import StreamsSettings
 from kwire.group.streams.target import NO_TASKS, Targets, computing, target_size
 from kwire.group.streams.topology import Topology, topology_from
-
-if TYPE_CHECKING:
-    from kwire.group.streams.shard import StreamsShard
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +95,7 @@ class Unmatched(Exception):
 class Beat:
     """The change of one member by its heartbeat, before any of it is written."""
 
-    shard: "StreamsShard"
+    tables: KindTables[StreamsGroup, StreamsSettings]
     builder: DecisionBuilder
     group: StreamsGroup
     """The group before the change."""
@@ -113,8 +111,8 @@ class Beat:
     statuses: list[Status] = attrs.field(factory=list)
     is_delayed: bool = attrs.field(init=False)
     """True while the first assignment waits for more members."""
-    large_target: LargeTarget[StreamsGroup, TaskSet] | None = None
-    """The computation of a large target that the change starts."""
+    starts_target: bool = False
+    """True if the change starts to compute a large target."""
 
     def __attrs_post_init__(self) -> None:
         self.epoch, self.is_delayed = self.group.epoch, self.group.is_delayed
@@ -174,8 +172,7 @@ class Beat:
             self._note_delay("the configured assignment interval")
             return last
         if target_size(group, self.configuration, self.settings.standby_count) > AT_ONCE:
-            if not self.shard.is_computing(group.group_id):
-                self.large_target = LargeTarget(self.shard, group.group_id)
+            self.starts_target = not self.tables.is_computing(group.group_id)
             self._note_delay("the size of the group")
             return last
         targets = compute_target(
@@ -241,7 +238,7 @@ def compute_target(
 
 
 def beat(
-    shard: "StreamsShard",
+    tables: KindTables[StreamsGroup, StreamsSettings],
     builder: DecisionBuilder,
     group: StreamsGroup,
     request: Request,
@@ -254,7 +251,7 @@ def beat(
 
     With ``may_wait``, raise :class:`Unmatched` if ``matched`` is missing.
     """
-    settings = shard.settings_of(group.group_id)
+    settings = tables.settings_of(group.group_id)
     owned = owned_tasks(request)
     old = _member(group, request, settings, owned)
     requested = None
@@ -262,17 +259,17 @@ def beat(
         requested = None if matched is None else matched.requested
         requested = requested or topology_from(request.topology)
     topology = _topology(group, requested)
-    match = _match(shard, group, topology, matched)
+    match = _match(tables, group, topology, matched)
     if match is None:
         unmatched = Unmatched(requested, topology, group)
         if may_wait and len(topology.required) > MATCHED_AT_ONCE:
             raise unmatched
-        match = run_steps(unmatched.matching(shard.topics()))
+        match = run_steps(unmatched.matching(tables.topics()))
     configuration = match.configuration
     if configuration.is_ready and owned is not None:
         _check_tasks(configuration, owned)
     new = _with_request(old, request, client)
-    change = Beat(shard, builder, group, settings, old, new, topology, configuration)
+    change = Beat(tables, builder, group, settings, old, new, topology, configuration)
     change.write_member()
     change.bump_epoch(match.metadata_hash)
     change.delay()
@@ -358,10 +355,13 @@ def _topology(group: StreamsGroup, requested: Topology | None) -> Topology:
 
 
 def _match(
-    shard: "StreamsShard", group: StreamsGroup, topology: Topology, matched: Matched | None
+    tables: KindTables[StreamsGroup, StreamsSettings],
+    group: StreamsGroup,
+    topology: Topology,
+    matched: Matched | None,
 ) -> Matched | None:
     """Return the result of matching a topology with the newest topics, if it is known."""
-    current, version = group.configuration, shard.topics().version
+    current, version = group.configuration, tables.topics().version
     if current is not None and group.checked_version is version:
         return Matched(None, topology, version, group.metadata_hash, current)
     if matched is not None and matched.version is version and matched.topology is topology:

@@ -5,9 +5,9 @@ first request about one. A group id belongs to one kind of group only.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
@@ -20,9 +20,8 @@ from kwire.codec.messages.streams_group_heartbeat import (
 )
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
 from kwire.group.consumer.target import AT_ONCE, LargeTarget, TargetChange, TargetRecords
-from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.settings import GroupSettings
+from kwire.group.kind_tables import KindTables
 from kwire.group.streams import commits, heartbeat, records, timers
 from kwire.group.streams.configuration import Configuration, InternalTopic
 from kwire.group.streams.heartbeat import Beat, Matched
@@ -30,9 +29,6 @@ from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember, 
 from kwire.group.streams.settings import StreamsSettings
 from kwire.group.streams.target import Targets, computing, target_size
 from kwire.group.streams.topology import Topology
-
-if TYPE_CHECKING:
-    from kwire.group.shard import GroupShard
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +45,8 @@ class StreamsUpdate(NamedTuple):
     shutdown_by: str | None = None
     """A member that asked all others to shut down."""
     is_delayed: bool | None = None
-    large_target: LargeTarget[StreamsGroup, TaskSet] | None = None
-    """The computation that the decision starts."""
-
-    def adopt_in(self, shard: "GroupShard") -> None:
-        shard.streams.adopt(self)
+    starts_target: bool = False
+    """True if the decision starts to compute a large target."""
 
 
 class Endpoints(NamedTuple):
@@ -74,19 +67,8 @@ class Beaten(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class StreamsShard:
+class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
     """The streams groups of one partition."""
-
-    settings: Callable[[], GroupSettings]
-    settings_of: Callable[[str], StreamsSettings]
-    """Returns the settings of a group, by its id."""
-    topics: Callable[[], Topics]
-    """Returns the topics in the newest metadata."""
-    store: Callable[[Record], tuple[bytes, bytes | None]]
-    """Encodes a record's key and value."""
-    groups: dict[str, StreamsGroup] = attrs.field(factory=dict, init=False)
-    _computing: set[str] = attrs.field(factory=set, init=False)
-    """The groups whose large target is being computed."""
 
     # Records
 
@@ -99,9 +81,9 @@ class StreamsShard:
         group.target.update(change.targets)
         group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
 
-    def adopt(self, update: StreamsUpdate) -> None:
-        if update.large_target is not None:
-            self._computing.add(update.group_id)
+    def _adopt(self, update: StreamsUpdate) -> None:
+        if update.starts_target:
+            self.computing.add(update.group_id)
         group = self.groups.get(update.group_id)
         if group is None:
             return
@@ -117,10 +99,6 @@ class StreamsShard:
 
     # Targets
 
-    def is_computing(self, group_id: str) -> bool:
-        """Return whether a large target of the group is being computed."""
-        return group_id in self._computing
-
     @property
     def target_records(self) -> TargetRecords[TaskSet]:
         return records
@@ -134,7 +112,7 @@ class StreamsShard:
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
         """Record that the large target of the group was installed or abandoned."""
-        self._computing.discard(group_id)
+        self.computing.discard(group_id)
         return iter(())
 
     # Members
@@ -174,10 +152,9 @@ class StreamsShard:
             endpoint_epoch=None if is_new else epoch,
             shutdown_by=change.new.member_id if request.shutdown_application else None,
             is_delayed=change.is_delayed,
-            large_target=change.large_target,
+            starts_target=change.starts_target,
         )
-        steps: Iterable[Step] = () if change.large_target is None else change.large_target.steps()
-        return builder.build(update, steps=steps)
+        return self._build(builder, update)
 
     def leave(self, group: StreamsGroup, request: Request, builder: DecisionBuilder) -> Decision:
         """Decide on the last heartbeat of a member."""
@@ -194,7 +171,14 @@ class StreamsShard:
         _remove(builder, group, member)
         shutdown_by = member.member_id if request.shutdown_application else None
         update = StreamsUpdate(group.group_id, shutdown_by=shutdown_by)
-        return builder.build(update)
+        return self._build(builder, update)
+
+    def _build(self, builder: DecisionBuilder, update: StreamsUpdate) -> Decision:
+        """Return the decision that adopts an update, and starts the work that follows."""
+        steps: Iterable[Step] = ()
+        if update.starts_target:
+            steps = LargeTarget(self, update.group_id).steps()
+        return builder.build(partial(self._adopt, update), steps=steps)
 
     # Deadlines
 
@@ -235,7 +219,7 @@ class StreamsShard:
         builder = DecisionBuilder(moment, self.settings())
         configuration, topology = group.configuration, group.topology
         settings = self.settings_of(group_id)
-        large_target = None
+        starts_target = False
         if (
             group.members
             and configuration is not None
@@ -244,7 +228,7 @@ class StreamsShard:
             and not heartbeat.is_too_early(group, settings, moment.wall_ms)
         ):
             if target_size(group, configuration, settings.standby_count) > AT_ONCE:
-                large_target = LargeTarget(self, group_id)
+                starts_target = True
             else:
                 heartbeat.compute_target(
                     builder,
@@ -255,9 +239,8 @@ class StreamsShard:
                     settings.standby_count,
                     group.epoch,
                 )
-        update = StreamsUpdate(group_id, is_delayed=False, large_target=large_target)
-        steps: Iterable[Step] = () if large_target is None else large_target.steps()
-        return builder.build(update, steps=steps)
+        update = StreamsUpdate(group_id, is_delayed=False, starts_target=starts_target)
+        return self._build(builder, update)
 
     # Offsets
 
