@@ -133,7 +133,9 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(broker_kind, own_broker
             own_broker.kill()
             own_broker.start()
         if broker_kind == "kafka":  # It serves before it has applied all that was committed.
-            eventually(lambda: topic not in view.topics(address), "the deletion is known")
+            eventually(
+                lambda: topic not in client.list_topics(timeout=30).topics, "the deletion is known"
+            )
         assert topic not in view.topics(address)
     assert len(ids) == 3
 
