@@ -32,7 +32,6 @@ from tests.support.pipeline.frames import plan
 @pytest.fixture(scope="module")
 def by_key(spark: SparkSession) -> Shape:
     """Rows by the record's key; a tombstone deletes."""
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     return Shape(
         format=Format.JSON,
         schema=parse_ddl("n INT NOT NULL", "value.schema"),

@@ -21,7 +21,6 @@ def shape_with(sql: str, action: Action = Action.DEAD_LETTER) -> Shape:
 
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     plain = Shape(format=Format.JSON, schema=parse_ddl(DDL, "value.schema"))
     return frames.classify(spark.createDataFrame([], RAW_DDL), plain)
 

@@ -27,7 +27,6 @@ DAY = datetime.date(2026, 11, 1)
 @pytest.fixture(scope="module")
 def shape(spark: SparkSession) -> Shape:
     """The shape of most tests; Spark's JVM parses its schema."""
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     return Shape(
         format=Format.JSON,
         schema=parse_ddl(DDL, "value.schema"),

@@ -22,7 +22,6 @@ from tests.support.pipeline.orders import ORDERS
 
 def test_letters_that_an_expectation_with_fail_rejects_are_not_moved(spark: SparkSession) -> None:
     """A letter that stays a letter is not judged; without such an expectation, none is."""
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     values = [b'{"id": 1}', b'{"id": -1}', b'{"id": -9}', b"{"]
     for action, others in ((Action.FAIL, "id > -5"), (Action.WARN, "true")):
         shape = Shape(
