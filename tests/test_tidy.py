@@ -80,20 +80,9 @@ def test_a_folder_can_be_looked_over() -> None:
 
 
 def imports_of(path: Path, modules: set[str]) -> set[str]:
-    """Return the modules that a module imports, also in functions, but not for types alone."""
-    tree = ast.parse(path.read_text())
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name)
-        if node.test.id == "TYPE_CHECKING"
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
+    """Return the modules that a module imports, also in functions and for types alone."""
     imported = set()
-    for node in ast.walk(tree):
-        if id(node) in for_types:
-            continue
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             whole = {f"{node.module}.{alias.name}" for alias in node.names}
             imported |= whole & modules or {node.module} & modules

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
-if TYPE_CHECKING:
-    from compat_tests.durability.history import Commit
+from compat_tests.durability.observations import Commit
 
 Owned = frozenset[tuple[str, int]]
 """Topics with their partitions."""

@@ -1,10 +1,7 @@
 """The history of a run with faults as clients saw it, and the checks for anomalies in it.
 
-A history holds what clients observed: sends with their outcomes, polls with their records,
-commits of offsets and reads of them, reads of end offsets, transactions, and calls with their
-time-outs; and, of a cluster, what its nodes have when the faults are over: their copies of each
-partition and their views of the metadata. Every check is a pure function from a history to
-anomalies, one text each; a correct history has none. Times are seconds of one monotonic clock.
+Every check is a pure function from a history to anomalies, one text each; a correct history has
+none.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
@@ -23,6 +20,19 @@ from compat_tests.durability.group_views import (
     double_owners,
     lost_epochs,
 )
+from compat_tests.durability.observations import (
+    FOREVER,
+    Batch,
+    Call,
+    Commit,
+    Committed,
+    EndOffset,
+    Place,
+    Poll,
+    Send,
+    Transaction,
+    View,
+)
 from compat_tests.durability.sessions import (
     REFUSED_FOR_NOW,
     Session,
@@ -31,119 +41,6 @@ from compat_tests.durability.sessions import (
 )
 from compat_tests.durability.share_history import share_group_anomalies
 from simulation.share_rules import Acknowledgement, Delivery
-
-Place = tuple[str, int]
-"""A topic, by its name or id, and a partition."""
-Outcome = Literal["ok", "failed", "unknown"]
-"""The outcome of a request; `failed`: the server refused it; `unknown`: there was no answer."""
-End = Literal["committed", "aborted", "unknown"]
-"""The outcome of a transaction."""
-FOREVER: Final = float("inf")
-
-
-@attrs.frozen
-class Send:
-    """One record that a client sends. A value is sent once in a history."""
-
-    client: str
-    place: Place
-    value: bytes
-    began: float
-    outcome: Outcome = "unknown"
-    offset: int | None = None
-    is_idempotent: bool = False
-    transaction: str | None = None
-    source: tuple[Place, int] | None = None
-    """The record that this one was made from: its place and offset."""
-
-
-@attrs.frozen
-class Poll:
-    """One poll that returned; ``session`` changes when the client seeks or is reassigned."""
-
-    client: str
-    began: float
-    ended: float
-    records: tuple[tuple[Place, int, bytes], ...]
-    session: int = 0
-    group: str | None = None
-    is_read_committed: bool = False
-
-
-@attrs.frozen
-class Commit:
-    """An offset of a group that a client commits; a member that restarts is another client."""
-
-    group: str
-    place: Place
-    offset: int
-    began: float
-    ended: float = FOREVER
-    outcome: Outcome = "unknown"
-    transaction: str | None = None
-    client: str = ""
-
-
-@attrs.frozen
-class Committed:
-    """A group's committed offset as the server returned it; None: no offset."""
-
-    group: str
-    place: Place
-    offset: int | None
-    began: float
-    ended: float
-
-
-@attrs.frozen
-class EndOffset:
-    """The end offset of a partition as the server returned it to a client."""
-
-    client: str
-    place: Place
-    offset: int
-    began: float
-    ended: float
-
-
-@attrs.frozen
-class Batch:
-    """A record batch as it lies in a log; the digest covers all its bytes."""
-
-    base_offset: int
-    next_offset: int
-    digest: bytes
-
-
-@attrs.frozen
-class View:
-    """A node's metadata of a partition."""
-
-    leader: int
-    leader_epoch: int
-    replicas: frozenset[int]
-    isr: frozenset[int]
-
-
-@attrs.frozen
-class Transaction:
-    """A transaction's end: the time of the client's request, and its outcome."""
-
-    name: str
-    began: float
-    outcome: End
-
-
-@attrs.frozen
-class Call:
-    """One call of a client; ``ended`` is infinite if it never returned."""
-
-    client: str
-    what: str
-    began: float
-    ended: float
-    timeout: float
-
 
 CommitOrRead = TypeVar("CommitOrRead", Commit, Committed)
 

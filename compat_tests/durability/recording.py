@@ -19,17 +19,9 @@ from typing import Any, Final
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from compat_tests.durability.history import (
-    Call,
-    Commit,
-    Committed,
-    History,
-    Outcome,
-    Place,
-    Poll,
-    Send,
-)
+from compat_tests.durability.history import History
 from compat_tests.durability.load import BASE
+from compat_tests.durability.observations import Call, Commit, Committed, Outcome, Place, Poll, Send
 from compat_tests.durability.sessions import SessionRecorder
 from compat_tests.harness.wait import eventually
 

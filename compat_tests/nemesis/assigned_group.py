@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from compat_tests.durability.group_views import GroupMember, GroupView, Owned
-from compat_tests.durability.history import Place
+from compat_tests.durability.observations import Place
 from compat_tests.durability.recording import RECOVERY_SECONDS, Client, Observer
 from compat_tests.harness.wait import eventually
 from compat_tests.nemesis.group_clients import MEMBERS, SESSION_MS, GroupRun, ask

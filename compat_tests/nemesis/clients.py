@@ -24,19 +24,19 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from compat_tests.durability.history import (
+from compat_tests.durability.history import History
+from compat_tests.durability.load import BASE
+from compat_tests.durability.observations import (
     FOREVER,
     Commit,
     End,
     EndOffset,
-    History,
     Outcome,
     Place,
     Poll,
     Send,
     Transaction,
 )
-from compat_tests.durability.load import BASE
 from compat_tests.durability.recording import (
     HARMLESS,
     POLL_SECONDS,

@@ -18,7 +18,8 @@ from typing import Final, TypeVar
 
 import attrs
 
-from compat_tests.durability.history import Call, Commit, History, Place, Poll
+from compat_tests.durability.history import History
+from compat_tests.durability.observations import Call, Commit, Place, Poll
 from compat_tests.durability.recording import SEND_SECONDS, Assigned, Client, Writer
 from compat_tests.harness.broker import ROOT
 from compat_tests.nemesis.clients import IMPATIENT, UNCOMMITTED, ClusterRun, EndWatcher

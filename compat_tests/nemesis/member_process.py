@@ -21,15 +21,8 @@ from typing import Any, Final
 import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from compat_tests.durability.history import (
-    FOREVER,
-    RESENT_AFTER,
-    Call,
-    Commit,
-    Outcome,
-    Place,
-    Poll,
-)
+from compat_tests.durability.history import RESENT_AFTER
+from compat_tests.durability.observations import FOREVER, Call, Commit, Outcome, Place, Poll
 from compat_tests.durability.recording import COMMIT_SECONDS, FENCED, HARMLESS, POLL_SECONDS
 
 COMMITTED_RECORDS: Final = 40

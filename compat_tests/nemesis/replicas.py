@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from compat_tests.cluster.nodes import Cluster, Node
-from compat_tests.durability.history import Batch, Place, View
+from compat_tests.durability.observations import Batch, Place, View
 from compat_tests.durability.sessions import Session
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.records.header import HEADER_SIZE, BatchHeader, parse

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from compat_tests.durability.history import Place
+from compat_tests.durability.observations import Place
 from compat_tests.durability.recording import RECOVERY_SECONDS, Client
 from compat_tests.durability.share_history import DELIVERY_LIMIT
 from compat_tests.harness.wait import eventually

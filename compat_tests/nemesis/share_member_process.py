@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, ShareConsumer
 
-from compat_tests.durability.history import FOREVER, Call, Outcome, Place
+from compat_tests.durability.observations import FOREVER, Call, Outcome, Place
 from compat_tests.durability.recording import COMMIT_SECONDS, POLL_SECONDS
 from compat_tests.nemesis.member_process import REJOINING, ProcessMember, main, write
 from simulation.share_rules import Acknowledgement, Delivery, Kind

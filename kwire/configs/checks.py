@@ -289,7 +289,7 @@ def _check_tls(config: BrokerConfig) -> None:
     endpoints = [endpoint for endpoint in config.endpoints if has_tls(endpoint.protocol)]
     if not endpoints:
         return
-    from kwire.configs.tls import listener_tls
+    from kwire.configs.listener_tls import listener_tls
 
     for endpoint in endpoints:
         _require(

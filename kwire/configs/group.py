@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kwire.configs.declare import Config, ConfigError, boolean, integer, string
-from kwire.configs.share_partitions import check_limits, check_reset
+from kwire.configs.share_partitions import LIMITED, check_reset
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -54,7 +54,7 @@ class GroupConfig(Config):
 
 def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Reject settings of a group that are outside the bounds of the broker's settings."""
-    check_limits(settings, broker)
+    _check_limits(settings, broker)
     for kind in ("consumer", "share", "streams"):
         _check_intervals(kind, settings, broker)
     standby_count = settings.get("streams.num.standby.replicas")
@@ -81,6 +81,19 @@ def _check_intervals(kind: str, settings: Mapping[str, str], broker: "BrokerConf
         raise ConfigError(
             f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
         )
+
+
+def _check_limits(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
+    """Reject settings of share partitions that are outside the bounds of the broker's settings."""
+    for name in LIMITED:
+        if f"share.{name}" not in settings:
+            continue
+        value = int(settings[f"share.{name}"])
+        low, high = f"group.share.min.{name}", f"group.share.max.{name}"
+        if value < broker.raw_integer(low):
+            raise ConfigError(f"share.{name} must be greater than or equal to {low}")
+        if value > broker.raw_integer(high):
+            raise ConfigError(f"share.{name} must be less than or equal to {high}")
 
 
 def within_limits(

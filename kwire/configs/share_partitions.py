@@ -1,13 +1,9 @@
 """The broker's settings of share partitions (KIP-932), which are part of its table."""
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kwire.configs.declare import Config, ConfigError, integer
-
-if TYPE_CHECKING:
-    from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import Config, integer
 
 LIMITED: Final = ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms")
 """The settings of a group that the broker's settings limit, without their prefixes."""
@@ -40,19 +36,6 @@ def check_reset(reset: str) -> str | None:
         f"Invalid value {reset} for configuration share.auto.offset.reset: must be 'earliest', "
         "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
     )
-
-
-def check_limits(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Reject settings of a group that are outside the bounds of the broker's settings."""
-    for name in LIMITED:
-        if f"share.{name}" not in settings:
-            continue
-        value = int(settings[f"share.{name}"])
-        low, high = f"group.share.min.{name}", f"group.share.max.{name}"
-        if value < broker.raw_integer(low):
-            raise ConfigError(f"share.{name} must be greater than or equal to {low}")
-        if value > broker.raw_integer(high):
-            raise ConfigError(f"share.{name} must be less than or equal to {high}")
 
 
 class SharePartitionConfig(Config):

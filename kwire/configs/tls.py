@@ -5,8 +5,7 @@ file or a request names one of the settings, or a listener uses TLS. Combination
 rejects are rejected in its words.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kwire.configs.declare import (
     Config,
@@ -18,11 +17,7 @@ from kwire.configs.declare import (
     string,
     strings,
 )
-from kwire.configs.listeners import has_sasl
 from kwire.configs.principal_rules import check_rules
-
-if TYPE_CHECKING:
-    from kwire.configs.broker import BrokerConfig
 
 PER_BROKER: Final = Scope.PER_BROKER
 _STORES: Final = ("JKS", "PKCS12", "PEM")
@@ -141,31 +136,6 @@ class TlsConfig(Config):
         named = set(self.ssl_cipher_suites)
         suites = {"TLSv1.2": _TLS_1_2_SUITES.keys(), "TLSv1.3": _TLS_1_3_SUITES}
         return tuple(v for v in self.ssl_enabled_protocols if not named or named & suites[v])
-
-
-def listener_prefix(listener: str) -> str:
-    """Return the prefix of the settings that concern only one listener."""
-    return f"listener.name.{listener.lower()}."
-
-
-def listener_tls(config: "BrokerConfig", listener: str) -> TlsConfig:
-    """Return the TLS settings of a listener; raise ConfigError if they cannot work."""
-    prefix = listener_prefix(listener)
-    shared: dict[str, str] = {}
-    own: dict[str, str] = {}
-    for layer in (config.static, config.cluster, config.own):
-        shared.update(_texts_for(layer, ""))
-        own.update(_texts_for(layer, prefix))
-    if has_sasl(config.protocols[listener]):  # SASL identifies the client.
-        shared.pop("ssl.client.auth", None)
-    tls = TlsConfig({**shared, **own})
-    check_stores(tls)
-    return tls
-
-
-def _texts_for(texts: Mapping[str, str], prefix: str) -> dict[str, str]:
-    start = len(prefix)
-    return {n[start:]: text for n, text in texts.items() if n.startswith(f"{prefix}ssl.")}
 
 
 def check_stores(tls: TlsConfig) -> None:

@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import NO_TRANSACTION, TransactionalProducer
 from kwire.records.build import encode_record, of_payload
 
 C = TypeVar("C")
@@ -33,7 +32,9 @@ class Draft(Generic[C]):
         self.count += 1
         return self.change
 
-    def build_batch(self, producer: TransactionalProducer = NO_TRANSACTION) -> bytes:
-        """Return the batch, ready to be appended."""
-        identity = None if producer is NO_TRANSACTION else producer[:2]
-        return of_payload(self.payload, self.count, self.wall_ms, identity)
+    def build_batch(self, producer: tuple[int, int] | None = None) -> bytes:
+        """Return the batch, ready to be appended.
+
+        ``producer``: the id and epoch of the producer to whose transaction the records belong.
+        """
+        return of_payload(self.payload, self.count, self.wall_ms, producer)

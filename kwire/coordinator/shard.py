@@ -158,7 +158,7 @@ class Shard(Generic[M]):
         draft, producer = decision.draft, decision.producer
         if draft is not None:
             assert not decision.records
-            stored = draft.build_batch(producer)
+            stored = draft.build_batch(None if producer is NO_TRANSACTION else producer[:2])
             if len(stored) > max_batch_bytes:
                 raise MessageTooLarge
             self.written = to.append(self.partition, stored, producer.guard)

@@ -18,7 +18,6 @@ from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.codec.messages.list_groups import ListGroupsResponse
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment, Opaque, TransactionalProducer
@@ -128,7 +127,7 @@ class GroupCoordinator(GroupKinds):
             self.service.on_resigned(partition.partition)
 
     async def join(self, request: JoinGroupRequest, client: Client) -> JoinGroupResponse:
-        _check_id(request.group_id)
+        check_id(request.group_id)
         settings = self.settings()
         timeout_ms = request.session_timeout_ms
         shortest = settings.group_min_session_timeout_ms
@@ -143,7 +142,7 @@ class GroupCoordinator(GroupKinds):
         if request.must_name_protocol and None in (request.protocol_type, request.protocol_name):
             raise InconsistentGroupProtocol
         group_id = request.group_id
-        _check_id(group_id)
+        check_id(group_id)
         if len(request.assignments) <= requests.DECISION_MEMBERS_MAX:
             reply: SyncGroupResponse = await self._call(
                 group_id, lambda shard, *when: shard.sync(request, *when)
@@ -159,7 +158,7 @@ class GroupCoordinator(GroupKinds):
 
     def heartbeat(self, request: HeartbeatRequest) -> Slow[HeartbeatResponse] | HeartbeatResponse:
         """Restart a member's session and return whether a rebalance has begun."""
-        _check_id(request.group_id)
+        check_id(request.group_id)
         index = self.partition_of(request.group_id)
         try:
             return cast(HeartbeatResponse, self.service.begin(index, partial(_heartbeat, request)))
@@ -193,7 +192,7 @@ class GroupCoordinator(GroupKinds):
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Remove members, in several decisions if there are many."""
-        _check_id(request.group_id)
+        check_id(request.group_id)
         response = LeaveGroupResponse()
         slices = Slices()
         for part in requests.split_leave(request):
@@ -235,7 +234,7 @@ class GroupCoordinator(GroupKinds):
         Each topic has its name and its id. Many offsets are written in several decisions; they
         still take effect together, when the transaction commits.
         """
-        _check_id(request.group_id)
+        check_id(request.group_id)
         response = OffsetCommitResponse()
         slices = Slices()
         for part in requests.split(request):
@@ -278,13 +277,6 @@ class GroupCoordinator(GroupKinds):
             await slices.pause()
         return read.topics
 
-    async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Delete offsets in one decision."""
-        from kwire.group.deletion import delete_offsets
-
-        _check_id(request.group_id)
-        return await delete_offsets(self, request)
-
     async def list_groups(self, states: Sequence[str], kinds: Sequence[str]) -> list[ListedGroup]:
         """Return the groups of the partitions that this node leads."""
         listing: list[ListedGroup] = []
@@ -309,17 +301,6 @@ class GroupCoordinator(GroupKinds):
             self.partition_of(group_id), lambda shard: requests.describe(shard, group_id)
         )
 
-    async def delete(self, group_ids: Sequence[str]) -> list[Deletion]:
-        """Delete groups and return one result per group."""
-        from kwire.group.deletion import delete_group
-
-        deletions = []
-        slices = Slices()
-        for group_id in dict.fromkeys(group_ids):
-            deletions.append(await delete_group(self, group_id))
-            await slices.pause()
-        return deletions
-
     def on_topics_deleted(self, names: Mapping[bytes, str]) -> None:
         """Remove the offsets of deleted topics; ``names`` maps the topics' ids to their names."""
         self.service.schedule_for_all(lambda shard: shard.remove_deleted_topics(names))
@@ -334,7 +315,8 @@ class GroupCoordinator(GroupKinds):
         return await self.service.call(self.partition_of(group_id), decide)
 
 
-def _check_id(group_id: str) -> None:
+def check_id(group_id: str) -> None:
+    """Reject a request that names no group."""
     if not group_id:
         raise InvalidGroupId
 

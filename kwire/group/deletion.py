@@ -3,8 +3,8 @@
 A share group's persisted state is deleted first, so that a deleted group leaves no state behind.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kwire.codec.messages.delete_groups import DeleteGroupsResponse
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -12,16 +12,24 @@ from kwire.coordinator.decision import Decision, Moment
 from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.group import requests
+from kwire.group.coordinator import GroupCoordinator, check_id
 from kwire.group.offsets import GroupChange
 from kwire.group.shard import GroupShard
-
-if TYPE_CHECKING:
-    from kwire.group.coordinator import GroupCoordinator
 
 Deletion = DeleteGroupsResponse.DeletableGroupResult
 
 
-async def delete_group(groups: "GroupCoordinator", group_id: str) -> Deletion:
+async def delete_groups(groups: GroupCoordinator, group_ids: Sequence[str]) -> list[Deletion]:
+    """Delete groups and return one result per group."""
+    deletions = []
+    slices = Slices()
+    for group_id in dict.fromkeys(group_ids):
+        deletions.append(await _delete_group(groups, group_id))
+        await slices.pause()
+    return deletions
+
+
+async def _delete_group(groups: GroupCoordinator, group_id: str) -> Deletion:
     """Delete one group; many tombstones of its offsets are encoded in slices before that."""
     service, index = groups.service, groups.partition_of(group_id)
     try:
@@ -41,9 +49,10 @@ async def delete_group(groups: "GroupCoordinator", group_id: str) -> Deletion:
 
 
 async def delete_offsets(
-    groups: "GroupCoordinator", request: OffsetDeleteRequest
+    groups: GroupCoordinator, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     """Delete offsets in one decision; many tombstones are encoded in slices before it."""
+    check_id(request.group_id)
     service, index = groups.service, groups.partition_of(request.group_id)
     if not requests.is_large(request):
         reply: OffsetDeleteResponse = await service.call(

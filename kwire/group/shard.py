@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.group.consumer.model import Partitions
     from kwire.group.consumer.target import TargetChange
-    from kwire.group.streams.model import TaskSet
+    from kwire.group.streams.tasks import TaskSet
 
 Args = TypeVarTuple("Args")
 

@@ -3,6 +3,7 @@
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kwire.drive import Slices, give_way
 from kwire.errors import GroupAuthorizationFailed, KafkaError
+from kwire.group import deletion
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
@@ -25,7 +26,8 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
         await slices.pause()
         if context.is_allowed("Delete", "Group", name):
             allowed.append(name)
-    results = {result.group_id: result for result in await context.groups.delete(allowed)}
+    deletions = await deletion.delete_groups(context.groups, allowed)
+    results = {result.group_id: result for result in deletions}
     refused = GroupAuthorizationFailed.code
     return DeleteGroupsResponse(
         results=[results.get(name) or Result(group_id=name, error_code=refused) for name in names]

@@ -12,8 +12,7 @@ from kwire.drive import Slices
 from kwire.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.partition import EARLIEST_PENDING_UPLOAD
+from kwire.replica.partition import EARLIEST_PENDING_UPLOAD, FetchIsolation
 
 Requested = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 TopicAnswer = ListOffsetsResponse.ListOffsetsTopicResponse

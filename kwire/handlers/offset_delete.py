@@ -3,6 +3,7 @@
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.drive import Slices
 from kwire.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
+from kwire.group.deletion import delete_offsets
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import TopicImage
@@ -26,8 +27,8 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
                 partitions.append(partition)
             await slices.pause()
         allowed.append(RequestTopic(name=topic.name, partitions=partitions))
-    reply = await context.groups.delete_offsets(
-        OffsetDeleteRequest(group_id=request.group_id, topics=allowed)
+    reply = await delete_offsets(
+        context.groups, OffsetDeleteRequest(group_id=request.group_id, topics=allowed)
     )
     for topic, answer in zip(request.topics, reply.topics, strict=True):
         answers, answer.partitions = iter(answer.partitions), []

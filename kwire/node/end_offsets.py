@@ -9,7 +9,7 @@ import trio
 
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.errors import KafkaError, NotLeaderOrFollower, error_class
-from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.partition import FetchIsolation
 from kwire.types import TopicPartition
 
 if TYPE_CHECKING:

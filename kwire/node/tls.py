@@ -51,7 +51,7 @@ class NodeTls:
         ``config`` has the changed settings, ``names`` are their names. Reads the files that the
         settings name, even if their values are the same as before.
         """
-        from kwire.configs.tls import listener_prefix, listener_tls
+        from kwire.configs.listener_tls import listener_prefix, listener_tls
 
         for listener, tls in self.listeners.items():
             start = f"{listener_prefix(listener)}ssl."
@@ -71,7 +71,7 @@ class NodeTls:
 def _configure(
     config: BrokerConfig, listener: str, configure: "Callable[[TlsConfig], None]"
 ) -> None:
-    from kwire.configs.tls import listener_tls
+    from kwire.configs.listener_tls import listener_tls
 
     try:
         configure(listener_tls(config, listener))
@@ -95,7 +95,7 @@ def open_node_tls(config: BrokerConfig, metrics: Metrics, clock: NodeClock) -> N
     }
     if not names and not others:
         return NodeTls()
-    from kwire.configs.tls import listener_tls
+    from kwire.configs.listener_tls import listener_tls
     from kwire.net.tls.client_tls import open_client_tls
     from kwire.net.tls.server_tls import open_tls
 

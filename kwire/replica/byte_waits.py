@@ -7,34 +7,20 @@ A wait for thousands of partitions begins and ends partition by partition, with 
 bytes only in the partitions added so far, and no bytes once it is over.
 """
 
-import enum
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 
-if TYPE_CHECKING:
-    from kwire.replica.partition import ReadResult
+from kwire.replica.partition import FetchIsolation, SharedReads
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
-SHARED_MAX: Final = 16
-"""The most reads shared by fetches completed together; most of these request the same."""
 WATCHES_FEW: Final = 16
 """The most watches of a partition of which even those stay that need no further report."""
 REMOVED_AT_ONCE: Final = 64
 """The most partitions of a complete wait that are removed at once instead of later."""
-
-
-class FetchIsolation(enum.IntEnum):
-    """The bound up to which a fetch may read the log."""
-
-    HIGH_WATERMARK = 0
-    STABLE = 1
-    """The last stable offset: read_committed."""
-    LOG_END = 2
-    """The log end offset: followers replicate uncommitted records."""
 
 
 ALL_ISOLATIONS: Final = tuple(FetchIsolation)
@@ -54,7 +40,7 @@ class ByteWait(Generic[Key, T]):
     """True once the wait is complete or discarded."""
     is_outdated: bool = False
     """True if the role or the bounds of a partition have changed, so that all are checked again."""
-    shared_reads: "SharedReads | None" = None
+    shared_reads: SharedReads | None = None
     """The shared reads, set if other fetches were completed together with this one."""
     watch: "Watch[Key, T] | None" = None
     """The watch of the fetch's session, which then holds the partitions instead of ``keys``."""
@@ -68,40 +54,6 @@ class Watch(Generic[Key, T]):
     """Called for each change of a watched partition."""
     wait: ByteWait[Key, T] | None = None
     """The wait of the session's current request, if any."""
-
-
-class SharedRead(NamedTuple):
-    """A partition's result that several fetches share."""
-
-    state: tuple[object, ...]
-    """The partition's state when it was read."""
-    result: "ReadResult"
-    """The result of the read, with its records in memory."""
-    size: int
-    frames: dict[Hashable, bytes]
-    """The bytes that responses with only this answer share, by version
-    (:class:`kwire.handlers.shared.shared_response.SharedResponse`)."""
-
-
-@attrs.define(eq=False, repr=False)
-class SharedReads:
-    """The reads shared by fetches of one isolation level that one append completed.
-
-    A fetch with equal arguments reuses a read. The object lives as long as the last of these
-    fetches, and holds at most :data:`SHARED_MAX` reads.
-    """
-
-    reads: dict[Hashable, SharedRead] = attrs.Factory(dict)
-
-    @property
-    def is_full(self) -> bool:
-        """True if only reads that are known already are kept."""
-        return len(self.reads) >= SHARED_MAX
-
-    def keep(self, key: Hashable, read: SharedRead) -> None:
-        """Share a read with later fetches that request the same."""
-        if key in self.reads or not self.is_full:
-            self.reads[key] = read
 
 
 @attrs.define(eq=False, repr=False)

@@ -10,10 +10,9 @@ from typing import Final
 
 import attrs
 
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.leader import HighWatermarkChange
-from kwire.replica.partition import Partition
+from kwire.replica.partition import FetchIsolation, Partition
 
 _COMMITTED: Final = (FetchIsolation.HIGH_WATERMARK,)
 _STABLE: Final = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)

@@ -30,11 +30,10 @@ from kwire.log.disk_health import lacks_descriptors
 from kwire.log.formats.txn_index import LISTED_MAX, AbortedTxn
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
-from kwire.replica.byte_waits import FetchIsolation, SharedRead, SharedReads
 from kwire.replica.fetch_sessions import FetchPartition
 from kwire.replica.fetch_waits import SessionWatch
 from kwire.replica.leader import PartitionLeader
-from kwire.replica.partition import Partition, ReadResult
+from kwire.replica.partition import FetchIsolation, Partition, ReadResult, SharedRead, SharedReads
 from kwire.replica.replicas import ReplicaService, check_follower
 from kwire.replica.throttles import is_throttled
 

@@ -32,11 +32,10 @@ from kwire.replica.byte_waits import (
     REMOVED_AT_ONCE,
     ByteWait,
     ByteWaits,
-    FetchIsolation,
     NewBytes,
 )
 from kwire.replica.fetch_sessions import Session
-from kwire.replica.partition import Partition
+from kwire.replica.partition import FetchIsolation, Partition
 from kwire.waits import Deadlines, Signal, Steps, TimedWait, Wakeable
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import Final
 
 from kwire.drive import give_way
 from kwire.log.cold_lookups import MAY_WAIT
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_pass import CONSUMER, FetchOptions, FetchPass
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition
 from kwire.replica.fetch_waits import FetchWait, SessionWatch
+from kwire.replica.partition import FetchIsolation
 from kwire.replica.replicas import ReplicaService
 from kwire.waits import Steps
 

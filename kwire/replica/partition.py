@@ -12,7 +12,8 @@ completes the waits for the change (:mod:`kwire.replica.completion`). Rules:
 * A request may name a leader epoch; it is rejected if the partition's leader epoch differs.
 """
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 import attrs
@@ -34,7 +35,6 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
 from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
-from kwire.replica.byte_waits import FetchIsolation, SharedReads
 from kwire.replica.leader import HighWatermarkChange, PartitionLeader
 from kwire.replica.verification import Verifications
 from kwire.waits import OffsetWaits
@@ -49,6 +49,20 @@ NO_EPOCH: Final = -1
 ACKS_ALL: Final = -1
 UNCOMMITTED_MAX: Final = 1024
 """The most batches above the high watermark whose sizes are tracked one by one."""
+
+
+SHARED_MAX: Final = 16
+"""The most reads shared by fetches completed together; most of these request the same."""
+
+
+class FetchIsolation(enum.IntEnum):
+    """The bound up to which a fetch may read the log."""
+
+    HIGH_WATERMARK = 0
+    STABLE = 1
+    """The last stable offset: read_committed."""
+    LOG_END = 2
+    """The log end offset: followers replicate uncommitted records."""
 
 
 class ProduceResult(NamedTuple):
@@ -92,6 +106,40 @@ class ReadResult(NamedTuple):
     error: KafkaError | None = None
     preferred_replica: int = -1
     """The follower that the consumer should read from."""
+
+
+class SharedRead(NamedTuple):
+    """A partition's result that several fetches share."""
+
+    state: tuple[object, ...]
+    """The partition's state when it was read."""
+    result: ReadResult
+    """The result of the read, with its records in memory."""
+    size: int
+    frames: dict[Hashable, bytes]
+    """The bytes that responses with only this answer share, by version
+    (:class:`kwire.handlers.shared.shared_response.SharedResponse`)."""
+
+
+@attrs.define(eq=False, repr=False)
+class SharedReads:
+    """The reads shared by fetches of one isolation level that one append completed.
+
+    A fetch with equal arguments reuses a read. The object lives as long as the last of these
+    fetches, and holds at most :data:`SHARED_MAX` reads.
+    """
+
+    reads: dict[Hashable, SharedRead] = attrs.Factory(dict)
+
+    @property
+    def is_full(self) -> bool:
+        """True if only reads that are known already are kept."""
+        return len(self.reads) >= SHARED_MAX
+
+    def keep(self, key: Hashable, read: SharedRead) -> None:
+        """Share a read with later fetches that request the same."""
+        if key in self.reads or not self.is_full:
+            self.reads[key] = read
 
 
 class OffsetLookupResult(NamedTuple):

@@ -33,7 +33,6 @@ from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
 from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer, parse
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWaits
@@ -41,7 +40,13 @@ from kwire.replica.fetcher.config import FetcherConfig
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.leader import PartitionLeader
 from kwire.replica.metadata_applier import MetadataApplier
-from kwire.replica.partition import ACKS_ALL, OffsetLookupResult, Partition, ProduceResult
+from kwire.replica.partition import (
+    ACKS_ALL,
+    FetchIsolation,
+    OffsetLookupResult,
+    Partition,
+    ProduceResult,
+)
 from kwire.replica.ports import Lease, OtherBrokers
 from kwire.replica.replication import Replication
 from kwire.replica.required_syncs import RequiredSyncs

@@ -14,8 +14,10 @@ write itself, are raised by the general path.
 
 from typing import Final
 
+from kwire.log.config import LogConfig
 from kwire.log.error_mapping import storage_error
-from kwire.log.segments.append_limits import append_limits
+from kwire.log.segments.append_limits import AppendLimits
+from kwire.log.segments.segment import Segment
 from kwire.records.build import PLACE
 from kwire.records.header import (
     CONTROL,
@@ -61,7 +63,7 @@ def append_usual(
         or now_ms - header.base_timestamp > limits.before_ms
     ):
         if not log.writer.queue:
-            segment.limits = append_limits(segment, log.config, log.flush_state.recovery_point)
+            segment.limits = _append_limits(segment, log.config, log.flush_state.recovery_point)
         return None
     producers, producer = log.producers, None
     if header.producer_id > NO_PRODUCER:
@@ -93,4 +95,28 @@ def append_usual(
     start = log.log_start
     return ProduceResult(
         base_offset, NO_TIMESTAMP, start, end_offset, leader_epoch, readable, size, True
+    )
+
+
+def _append_limits(segment: Segment, config: LogConfig, recovery_point: int) -> AppendLimits | None:
+    """Return the limits for the next batches of a segment; None if all need the general path.
+
+    There are no limits for an empty segment, for a segment whose first batch has a missing or
+    unknown timestamp, and for topics whose timestamps the broker sets.
+    """
+    first_timestamp = segment.first_timestamp
+    if first_timestamp < 0 or not segment.size or config.log_append_time:
+        return None
+    entry_count = segment.indexes.free_entries(config.segment_index_bytes)
+    return AppendLimits(
+        config,
+        min(
+            config.segment_bytes,
+            segment.space.end,
+            segment.size + entry_count * config.index_interval_bytes,
+        ),
+        min(segment.last_offset_max + 1, recovery_point + config.flush_messages - 1),
+        first_timestamp + config.max_segment_ms - segment.roll_jitter_ms,
+        config.timestamp_after_max_ms,
+        config.timestamp_before_max_ms,
     )

@@ -31,9 +31,8 @@ from kwire.log.formats.txn_index import AbortedTxn
 from kwire.log.partition_log import Elsewhere
 from kwire.log.region import FileRegion
 from kwire.records.header import BatchHeader
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWait
-from kwire.replica.partition import Partition
+from kwire.replica.partition import FetchIsolation, Partition
 from kwire.share.in_flight import Acquired, Fetched, Limits
 from kwire.share.keys import SharePartition
 from kwire.share.led_share import LedShare

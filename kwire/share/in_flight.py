@@ -24,9 +24,8 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.errors import InvalidRecordState, InvalidRequest
-from kwire.share.changes import Change, join
 from kwire.share.persister import ReadState, StateBatch
-from kwire.share.runs import RecordState, Run, Runs
+from kwire.share.runs import Change, RecordState, Run, Runs, join
 
 GAP: Final = 0
 ACCEPT: Final = 1

@@ -25,10 +25,10 @@ from kwire.errors import (
 )
 from kwire.replica.fetch_waits import FetchWait
 from kwire.replica.partition import Partition
-from kwire.share.changes import Change
 from kwire.share.in_flight import InFlight
 from kwire.share.keys import SharePartition
 from kwire.share.persister import Persister, StateBatch
+from kwire.share.runs import Change
 
 logger = logging.getLogger(__name__)
 

@@ -7,14 +7,13 @@ object. A run is never split while a change of it is being written.
 
 import enum
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import attrs
 
-if TYPE_CHECKING:
-    from kwire.share.changes import Change
+from kwire.share.persister import StateBatch
 
 
 class RecordState(enum.IntEnum):
@@ -75,6 +74,32 @@ class Run:
         """Move to a state in which no member holds the records."""
         self.state, self.delivery_count = state, delivery_count
         self.member, self.deadline = "", inf
+
+
+class Move(NamedTuple):
+    """A run of acquired records, and its state after the change."""
+
+    run: Run
+    state: RecordState
+    delivery_count: int
+
+
+@attrs.define(eq=False, repr=False)
+class Change:
+    """Moves that are stored together; the runs adopt their new states only after that."""
+
+    moves: list[Move] = attrs.field(factory=list)
+
+    def add(self, run: Run, state: RecordState, delivery_count: int) -> None:
+        """Reserve a run for this change."""
+        run.change, run.next_state = self, state
+        self.moves.append(Move(run, state, delivery_count))
+
+    def batches(self) -> list[StateBatch]:
+        """Return the states to store."""
+        return join(
+            StateBatch(run.first, run.last, state, count) for run, state, count in self.moves
+        )
 
 
 def _first(run: Run) -> int:
@@ -141,3 +166,16 @@ class Runs:
             count += 1
         del self._runs[:count]
         return count > 0
+
+
+def join(batches: Iterable[StateBatch]) -> list[StateBatch]:
+    """Join neighbours with equal states; ``batches`` are in the order of their offsets."""
+    joined: list[StateBatch] = []
+    for batch in batches:
+        if joined:
+            last = joined[-1]
+            if last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
+                joined[-1] = last._replace(last_offset=batch.last_offset)
+                continue
+        joined.append(batch)
+    return joined

@@ -21,14 +21,13 @@ from kwire.drive import give_way, run_in_slices, run_steps
 from kwire.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from kwire.lazy_heap import LazyHeap
 from kwire.metrics import SHARE_ACKNOWLEDGED
-from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.partition import EARLIEST, LATEST, Partition
+from kwire.replica.partition import EARLIEST, LATEST, FetchIsolation, Partition
 from kwire.replica.replicas import ReplicaService
-from kwire.share.changes import Change
 from kwire.share.in_flight import TYPE_NAMES, Acknowledgement, InFlight
 from kwire.share.keys import SharePartition
 from kwire.share.led_share import LedShare, error_of
 from kwire.share.persister import UNINITIALIZED, Persister
+from kwire.share.runs import Change
 from kwire.share.sessions import Ref, ShareSession, ShareSessions
 from kwire.share.settings import ShareSettings
 from kwire.waits import Signal

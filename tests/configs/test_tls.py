@@ -7,8 +7,9 @@ import pytest
 
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
+from kwire.configs.listener_tls import listener_tls
 from kwire.configs.load import broker_config
-from kwire.configs.tls import _TLS_1_2_SUITES, TlsConfig, listener_tls
+from kwire.configs.tls import _TLS_1_2_SUITES, TlsConfig
 from tests.support.configs.node import NODE, node
 
 LISTENERS = "PLAINTEXT://:9092,OUT://:9094,IN://:9095,CONTROLLER://:9093"

@@ -25,6 +25,7 @@ from kwire.errors import (
     UnknownMemberId,
     UnstableOffsetCommit,
 )
+from kwire.group.deletion import delete_groups
 from kwire.group.shard import GroupShard
 from kwire.log.segments.damage import DamagedRange
 from kwire.records.build import New, batch
@@ -467,7 +468,7 @@ async def test_group_named_twice_in_a_deletion_has_one_result() -> None:
     node = make_node()
     for index in range(3):
         node.service.on_elected(index, 0)
-    results = await node.groups.delete(["a", "a", "b", "c", "d"])
+    results = await delete_groups(node.groups, ["a", "a", "b", "c", "d"])
     codes = {
         name: 69 if node.groups.partition_of(name) < 3 else NotCoordinator.code for name in "abcd"
     }

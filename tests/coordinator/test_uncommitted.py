@@ -21,6 +21,7 @@ from kwire.errors import (
     NotCoordinator,
     ProducerFenced,
 )
+from kwire.group.deletion import delete_groups
 from kwire.transaction.model import TransactionState
 from kwire.transaction.transitions import Producer
 from tests.support.coordinator.node import (
@@ -123,7 +124,7 @@ async def test_group_is_unknown_once_its_deletion_is_committed(autojump_clock: o
     await wait_result(node.groups.commit(commit_request(1)))
     node.log.replicas_lag = True
     async with trio.open_nursery() as nursery:
-        await send(nursery, lambda: node.groups.delete(["g"]))
+        await send(nursery, lambda: delete_groups(node.groups, ["g"]))
         described = await send(nursery, lambda: node.groups.describe("g"))
         assert not described.has_come
         node.log.catch_up()

@@ -28,6 +28,7 @@ from kwire.errors import (
     UnknownMemberId,
     UnknownServerError,
 )
+from kwire.group.deletion import delete_groups, delete_offsets
 from tests.support.coordinator.node import (
     CLIENT,
     CommitPartition,
@@ -202,7 +203,7 @@ async def test_other_tasks_run_during_a_large_commit_or_deletion(
         assert turns > 40, "every 64 offsets"
         assert await count_commits(node) == {7: 3300}
         turns = 0
-        (result,) = await node.groups.delete(["g"])
+        (result,) = await delete_groups(node.groups, ["g"])
         assert result.error_code == 0
         assert turns > 1000, "every 2 offsets"
         nursery.cancel_scope.cancel()
@@ -269,7 +270,7 @@ async def test_refused_deletion_of_a_large_group_removes_no_offset(
             await node.groups.join(join_request(), CLIENT)
 
         async with pause_in_slices(monkeypatch, join):
-            (result,) = await node.groups.delete(["g"])
+            (result,) = await delete_groups(node.groups, ["g"])
         assert result.error_code == NonEmptyGroup.code
         assert await count_commits(node) == {1: 3300}
         nursery.cancel_scope.cancel()
@@ -289,7 +290,7 @@ async def test_deletion_of_a_large_group_removes_offsets_committed_meanwhile(
         await wait_result(node.groups.commit(later))
 
     async with pause_in_slices(monkeypatch, wait_committed):
-        (result,) = await node.groups.delete(["g"])
+        (result,) = await delete_groups(node.groups, ["g"])
     assert result.error_code == 0
     assert await count_commits(node) == {}
     assert await node.groups.list_groups([], []) == []
@@ -308,13 +309,13 @@ async def test_deletion_of_many_offsets_leaves_the_others() -> None:
     index = node.groups.partition_of("g")
     node.service.on_elected(index, 0)
     await wait_result(node.groups.commit(large_commit_request(1)))
-    reply = await node.groups.delete_offsets(large_offset_deletion())
+    reply = await delete_offsets(node.groups, large_offset_deletion())
     assert [len(topic.partitions) for topic in reply.topics] == [330] * 8
     assert not any(p.error_code for topic in reply.topics for p in topic.partitions)
     assert await count_commits(node) == {1: 660}
     await check_successor_has_same_state(node, index)
     batch_count = len(node.log.data[index])
-    await node.groups.delete_offsets(large_offset_deletion())
+    await delete_offsets(node.groups, large_offset_deletion())
     assert len(node.log.data[index]) == batch_count, "nothing is left to delete"
 
 
@@ -333,7 +334,7 @@ async def test_many_offsets_stay_if_the_group_reads_their_topics_meanwhile(
             await node.groups.join(join_request(), CLIENT)
 
         async with pause_in_slices(monkeypatch, join):
-            reply = await node.groups.delete_offsets(large_offset_deletion())
+            reply = await delete_offsets(node.groups, large_offset_deletion())
         codes = {p.error_code for topic in reply.topics for p in topic.partitions}
         assert codes == {GroupSubscribedToTopic.code}
         assert await count_commits(node) == {1: 3300}
@@ -352,7 +353,7 @@ async def test_successor_loads_the_state_after_a_large_commit_and_deletion() -> 
     codes = [p.error_code for topic in reply.topics for p in topic.partitions]
     assert codes == [0] * 5 + [OffsetMetadataTooLarge.code] + [0] * 654
     await check_successor_has_same_state(node, index)
-    await node.groups.delete(["g"])
+    await delete_groups(node.groups, ["g"])
     await check_successor_has_same_state(node, index)
 
 
@@ -381,12 +382,12 @@ async def test_large_commit_or_deletion_is_refused_as_a_whole_when_the_disk_fill
         node.log.room, node.log.max_bytes = room, max_bytes
         with pytest.raises((NotCoordinator, UnknownServerError)):
             await wait_result(node.groups.commit(large_commit_request(2)))
-        (result,) = await node.groups.delete(["g"])
+        (result,) = await delete_groups(node.groups, ["g"])
         assert result.error_code in (NotCoordinator.code, UnknownServerError.code)
         assert await count_commits(node) == {1: 3300}
         assert len(node.log.data[index]) == 1
     node.log.room, node.log.max_bytes = 1, 1_048_588
-    (result,) = await node.groups.delete(["g"])
+    (result,) = await delete_groups(node.groups, ["g"])
     assert result.error_code == 0
     assert await count_commits(node) == {}
 
@@ -402,7 +403,7 @@ async def test_small_commit_or_deletion_is_refused_as_a_whole_when_its_batch_is_
     node.log.max_bytes = 1_000
     with pytest.raises(UnknownServerError):
         await wait_result(node.groups.commit(request))
-    (result,) = await node.groups.delete(["g"])
+    (result,) = await delete_groups(node.groups, ["g"])
     assert result.error_code == UnknownServerError.code
     assert await count_commits(node) == {1: 100}
     assert len(node.log.data[index]) == 1

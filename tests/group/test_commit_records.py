@@ -6,7 +6,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
-from kwire.coordinator.decision import TransactionalProducer
 from kwire.coordinator.draft import Draft
 from kwire.group.commit_records import (
     CommittedOffset,
@@ -101,8 +100,7 @@ def test_draft_of_a_transaction_is_a_transactional_batch() -> None:
         New(*store(offset_record("g", ("t", b"i" * 16), offset, NOW_MS)))
         for offset in [(0, 5, 1, ""), (1, 6, 1, "m")]
     ]
-    producer = TransactionalProducer(7, 3)
-    assert draft.build_batch(producer) == batch(
+    assert draft.build_batch((7, 3)) == batch(
         records, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=3, transactional=True
     )
     assert draft.build_batch() == batch(records, timestamp_ms=NOW_MS)

@@ -21,9 +21,8 @@ from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers.dispatch import ConnectionRequests, Dispatcher
 from kwire.handlers.shared.client_quotas import FETCHED
 from kwire.log.segments.segment import Segment
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWait, FetchWaits
-from kwire.replica.partition import Partition
+from kwire.replica.partition import FetchIsolation, Partition
 from simulation.disk import SimFile
 from tests.support.handlers.broker import Broker, broker, create_topic, one_batch, topic_id, write
 from tests.support.handlers.bytecodes import Tracer

@@ -33,7 +33,7 @@ RequestedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
             FindCoordinatorRequest(key_type=0, coordinator_keys=GROUPS),
             "coordinators",
         ),
-        ("group.coordinator", DeleteGroupsRequest(groups_names=GROUPS), "results"),
+        ("group.deletion", DeleteGroupsRequest(groups_names=GROUPS), "results"),
     ],
     ids=["describe", "fetch-offsets", "find", "delete"],
 )

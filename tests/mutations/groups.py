@@ -525,9 +525,9 @@ MUTATIONS = (
     Mutation(
         name="delete-any-number-of-groups-in-one-turn",
         invariants=(10,),
-        path="kwire/group/coordinator.py",
-        old="await delete_group(self, group_id))\n            await slices.pause()",
-        new="await delete_group(self, group_id))",
+        path="kwire/group/deletion.py",
+        old="await _delete_group(groups, group_id))\n        await slices.pause()",
+        new="await _delete_group(groups, group_id))",
         test="tests/handlers/test_many_groups.py"
         "::test_other_tasks_run_during_requests_for_many_groups",
     ),

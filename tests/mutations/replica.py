@@ -391,7 +391,7 @@ MUTATIONS = (
     Mutation(
         name="keep-any-number-of-reads-to-share",
         invariants=(101,),
-        path="kwire/replica/byte_waits.py",
+        path="kwire/replica/partition.py",
         old="key in self.reads or not self.is_full",
         new="True",
         test="tests/replica/test_byte_waits.py::test_number_of_shared_reads_is_limited",

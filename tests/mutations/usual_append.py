@@ -5,7 +5,6 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 USUAL: Final = "kwire/replica/usual_append.py"
-LIMITS: Final = "kwire/log/segments/append_limits.py"
 PATHS: Final = "tests/replica/test_usual_append.py"
 
 MUTATIONS = (
@@ -52,7 +51,7 @@ MUTATIONS = (
     Mutation(
         name="usual-append-keeps-all-index-entries-in-memory",
         invariants=(79,),
-        path=LIMITS,
+        path=USUAL,
         old="            segment.size + entry_count * config.index_interval_bytes,\n",
         new="",
         test=PATHS,
@@ -60,7 +59,7 @@ MUTATIONS = (
     Mutation(
         name="usual-append-reserves-no-blocks",
         invariants=(88,),
-        path=LIMITS,
+        path=USUAL,
         old="            segment.space.end,\n",
         new="",
         test=PATHS,
@@ -92,7 +91,7 @@ MUTATIONS = (
     Mutation(
         name="usual-append-rolls-all-logs-at-the-same-age",
         invariants=(86,),
-        path=LIMITS,
+        path=USUAL,
         old=" - segment.roll_jitter_ms",
         new="",
         test=PATHS,
@@ -124,7 +123,7 @@ MUTATIONS = (
     Mutation(
         name="usual-append-sets-no-append-time",
         invariants=(17,),
-        path=LIMITS,
+        path=USUAL,
         old=" or config.log_append_time",
         new="",
         test=PATHS,

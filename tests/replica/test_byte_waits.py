@@ -1,17 +1,7 @@
 """Waits of fetches: they complete when their bytes are readable, or at their deadline."""
 
-from kwire.replica.byte_waits import (
-    ALL_ISOLATIONS,
-    ENOUGH_BYTES,
-    SHARED_MAX,
-    ByteWait,
-    ByteWaits,
-    FetchIsolation,
-    SharedRead,
-    SharedReads,
-    Watch,
-)
-from kwire.replica.partition import ReadResult
+from kwire.replica.byte_waits import ALL_ISOLATIONS, ENOUGH_BYTES, ByteWait, ByteWaits, Watch
+from kwire.replica.partition import SHARED_MAX, FetchIsolation, ReadResult, SharedRead, SharedReads
 
 
 def add_wait(

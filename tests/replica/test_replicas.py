@@ -14,8 +14,7 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.log.config import LogConfig
 from kwire.records import header
-from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.partition import UNCOMMITTED_MAX, Partition, ProduceResult
+from kwire.replica.partition import UNCOMMITTED_MAX, FetchIsolation, Partition, ProduceResult
 from simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 from tests.support.replica.waits import wait_readable

@@ -17,8 +17,7 @@ from kwire.log.disk import Disk
 from kwire.log.threads import THREADS, DiskThreads
 from kwire.records import build, compression, header
 from kwire.replica import unpacking
-from kwire.replica.byte_waits import FetchIsolation
-from kwire.replica.partition import MAX_TIMESTAMP, Partition
+from kwire.replica.partition import MAX_TIMESTAMP, FetchIsolation, Partition
 from simulation.disk import SimDisk
 from tests.support.handlers.broker import NOW_MS, Broker, broker, topic_id
 

@@ -35,12 +35,11 @@ from kwire.records.header import (
 )
 from kwire.records.validate import check_produced
 from kwire.replica import replicas as replicas_module
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetch_waits import FetchWait
 from kwire.replica.leader import PartitionLeader
 from kwire.replica.markers import append_marker
-from kwire.replica.partition import Partition, ProduceResult
+from kwire.replica.partition import FetchIsolation, Partition, ProduceResult
 from kwire.replica.replicas import ReplicaService
 from kwire.replica.transaction_ports import TransactionMarker
 from kwire.replica.verification import NOT_REQUIRED, TransactionalBatch

@@ -7,7 +7,7 @@ import attrs
 from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kwire.errors import NetworkException, NotLeaderOrFollower
 from kwire.node.end_offsets import EndOffsets
-from kwire.replica.byte_waits import FetchIsolation
+from kwire.replica.partition import FetchIsolation
 from kwire.types import TopicPartition
 
 LOCAL, OTHER, DOWN = 1, 2, 3

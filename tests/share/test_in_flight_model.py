@@ -9,7 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kwire.drive import run_steps
 from kwire.errors import InvalidRecordState, InvalidRequest
-from kwire.share.changes import Change
 from kwire.share.in_flight import (
     ACCEPT,
     GAP,
@@ -23,7 +22,7 @@ from kwire.share.in_flight import (
     Limits,
 )
 from kwire.share.persister import ReadState, StateBatch
-from kwire.share.runs import RecordState
+from kwire.share.runs import Change, RecordState
 from tests.support.share.persister import Stored
 
 MEMBERS = st.sampled_from(["a", "b", "c"])

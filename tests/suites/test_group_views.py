@@ -3,7 +3,8 @@
 import attrs
 
 from compat_tests.durability.group_views import GroupMember, GroupView
-from compat_tests.durability.history import Commit, History, Place, anomalies
+from compat_tests.durability.history import History, anomalies
+from compat_tests.durability.observations import Commit, Place
 
 GROUP = "group"
 FIRST: Place = ("orders", 0)

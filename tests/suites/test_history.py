@@ -8,20 +8,18 @@ from typing import Any
 import attrs
 import pytest
 
-from compat_tests.durability.history import (
-    CHECKS,
+from compat_tests.durability.history import CHECKS, History, anomalies
+from compat_tests.durability.observations import (
     Batch,
     Call,
     Commit,
     Committed,
     EndOffset,
-    History,
     Place,
     Poll,
     Send,
     Transaction,
     View,
-    anomalies,
 )
 from compat_tests.durability.sessions import Session, SkippedSequence
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 import attrs
 
 from kwire.errors import FencedInstanceId, UnknownMemberId
-from kwire.group.model import CONSUMER
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -125,7 +124,7 @@ class ResolvedRegex(NamedTuple):
 class ConsumerGroup:
     """One consumer group, which only its `apply` methods and :meth:`adopt` change."""
 
-    kind: ClassVar = CONSUMER
+    kind: ClassVar = "consumer"
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0

@@ -17,7 +17,7 @@ import attrs
 
 from kwire.coordinator.partitioning import java_hash
 from kwire.group.streams.java_queue import JavaQueue
-from kwire.group.streams.model import TaskSet
+from kwire.group.streams.tasks import TaskSet
 from kwire.hash_order import listing
 
 Task = tuple[str, int]

@@ -29,14 +29,7 @@ from kwire.group.decision_builder import Client, DecisionBuilder
 from kwire.group.kind_tables import KindTables
 from kwire.group.streams import timers
 from kwire.group.streams.configuration import Configuration, Status, StatusCode, configuring
-from kwire.group.streams.model import (
-    NO_EPOCH,
-    MemberState,
-    QueryEndpoint,
-    StreamsGroup,
-    StreamsMember,
-    TaskSet,
-)
+from kwire.group.streams.model import MemberState, QueryEndpoint, StreamsGroup, StreamsMember
 from kwire.group.streams.reconciliation import reconcile
 from kwire.group.streams.records import (
     current_record,
@@ -48,6 +41,7 @@ from kwire.group.streams.records import (
 )
 from kwire.group.streams.settings import StreamsSettings
 from kwire.group.streams.target import NO_TASKS, Targets, computing, target_size
+from kwire.group.streams.tasks import NO_EPOCH, TaskSet
 from kwire.group.streams.topology import Topology, topology_from
 
 logger = logging.getLogger(__name__)

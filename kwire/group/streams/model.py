@@ -15,27 +15,18 @@ assignment epoch that the member has reached.
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import attrs
 
 from kwire.errors import UnknownMemberId
 from kwire.group.consumer.model import FIRST_EPOCH
 from kwire.group.model import STREAMS
-from kwire.group.streams.owners import TaskOwners
+from kwire.group.streams.tasks import NO_EPOCH, NOTHING, OwnedTasks, TaskOwners, TaskSet
 
 if TYPE_CHECKING:
     from kwire.group.streams.configuration import Configuration
     from kwire.group.streams.topology import Topology
-
-Tasks = Mapping[str, frozenset[int]]
-"""Tasks as partition numbers, by subtopology id."""
-EpochTasks = Mapping[str, Mapping[int, int]]
-"""Tasks by subtopology id, each with the epoch in which it was assigned to its member."""
-
-NO_EPOCH: Final = -1
-NO_TASKS: Final[Tasks] = {}
-NO_EPOCH_TASKS: Final[EpochTasks] = {}
 
 
 class MemberState(IntEnum):
@@ -58,34 +49,6 @@ class StreamsGroupState(Enum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
-
-
-class TaskSet(NamedTuple):
-    """The tasks that a member should get, by role."""
-
-    active: Tasks = NO_TASKS
-    standby: Tasks = NO_TASKS
-    warmup: Tasks = NO_TASKS
-
-
-class OwnedTasks(NamedTuple):
-    """The tasks that a member has, or has to give up, by role."""
-
-    active: EpochTasks = NO_EPOCH_TASKS
-    standby: Tasks = NO_TASKS
-    warmup: Tasks = NO_TASKS
-
-    def overlaps(self, tasks: TaskSet) -> bool:
-        """Return whether any of these tasks is among ``tasks``, in the same role."""
-        return any(
-            not tasks_of_role[i].isdisjoint(numbers)
-            for owned, tasks_of_role in zip(self, tasks, strict=True)
-            for i, numbers in owned.items()
-            if i in tasks_of_role
-        )
-
-
-NOTHING: Final = OwnedTasks()
 
 
 class QueryEndpoint(NamedTuple):

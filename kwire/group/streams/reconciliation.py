@@ -10,14 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kwire.errors import FencedMemberEpoch
-from kwire.group.streams.model import (
-    MemberState,
-    OwnedTasks,
-    StreamsGroup,
-    StreamsMember,
-    Tasks,
-    TaskSet,
-)
+from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember
+from kwire.group.streams.tasks import OwnedTasks, Tasks, TaskSet
 
 
 def reconcile(

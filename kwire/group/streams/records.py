@@ -28,16 +28,8 @@ from kwire.codec.messages.streams_group_records import (
 )
 from kwire.coordinator.decision import Opaque, Record
 from kwire.group.consumer.model import LEAVE_EPOCH
-from kwire.group.streams.model import (
-    EpochTasks,
-    MemberState,
-    OwnedTasks,
-    QueryEndpoint,
-    StreamsGroup,
-    StreamsMember,
-    Tasks,
-    TaskSet,
-)
+from kwire.group.streams.model import MemberState, QueryEndpoint, StreamsGroup, StreamsMember
+from kwire.group.streams.tasks import EpochTasks, OwnedTasks, Tasks, TaskSet
 from kwire.group.streams.topology import Topology
 
 VALUES: Final[dict[int, tuple[type, type, int]]] = {

@@ -19,7 +19,8 @@ from kwire.group.records import group_tombstone
 from kwire.group.requests import end_pending
 from kwire.group.shard import GroupShard
 from kwire.group.streams.heartbeat import JOIN_EPOCH, Matched
-from kwire.group.streams.model import StreamsGroup, StreamsMember, TaskSet
+from kwire.group.streams.model import StreamsGroup, StreamsMember
+from kwire.group.streams.tasks import TaskSet
 from kwire.group.streams.topology import NO_COUNTS, describe_topology
 
 DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup

@@ -25,9 +25,10 @@ from kwire.group.kind_tables import KindTables
 from kwire.group.streams import commits, heartbeat, records, timers
 from kwire.group.streams.configuration import Configuration, InternalTopic
 from kwire.group.streams.heartbeat import Beat, Matched
-from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember, TaskSet
+from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember
 from kwire.group.streams.settings import StreamsSettings
 from kwire.group.streams.target import Targets, computing, target_size
+from kwire.group.streams.tasks import TaskSet
 from kwire.group.streams.topology import Topology
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ from collections.abc import Generator, Mapping
 
 from kwire.group.streams.assignor import TaskMember, TaskPlan, assign_sticky
 from kwire.group.streams.configuration import Configuration
-from kwire.group.streams.model import StreamsGroup, StreamsMember, TaskSet
+from kwire.group.streams.model import StreamsGroup, StreamsMember
+from kwire.group.streams.tasks import TaskSet
 from kwire.group.streams.topology import Topology
 
 Targets = dict[str, TaskSet]

@@ -23,11 +23,10 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.handlers.shared.shared_response import SharedResponse
 from kwire.log.region import FileRegion
-from kwire.replica.byte_waits import SharedRead
 from kwire.replica.fetch_pass import FetchPass
 from kwire.replica.fetch_sessions import FetchContext, FetchPartition, Pair
 from kwire.replica.fetching import TURN_PARTITIONS
-from kwire.replica.partition import ReadResult
+from kwire.replica.partition import ReadResult, SharedRead
 from kwire.replica.throttles import RateLimit
 from kwire.waits import Steps
 

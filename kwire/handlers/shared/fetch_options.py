@@ -11,9 +11,9 @@ from typing import Final
 
 from kwire.configs.broker import RACK_AWARE_SELECTOR
 from kwire.handlers.shared.context import CLUSTER, Context
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_pass import FetchOptions
 from kwire.replica.leader import PartitionLeader
+from kwire.replica.partition import FetchIsolation
 from kwire.replica.read_replicas import ReadReplica, select
 
 _READ_COMMITTED: Final = 1

@@ -7,12 +7,9 @@ other change of the segment, or a queued write for it, sets ``Segment.limits`` t
 raises the recovery point, so it makes ``end_offset`` stricter than necessary.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kwire.log.config import LogConfig
-
-if TYPE_CHECKING:
-    from kwire.log.segments.segment import Segment
 
 
 class AppendLimits(NamedTuple):
@@ -33,29 +30,3 @@ class AppendLimits(NamedTuple):
     """The time by which a batch may be ahead of the clock (``message.timestamp.after.max.ms``)."""
     before_ms: int
     """The time by which a batch may be behind the clock (``message.timestamp.before.max.ms``)."""
-
-
-def append_limits(
-    segment: "Segment", config: LogConfig, recovery_point: int
-) -> AppendLimits | None:
-    """Return the limits for the next batches of a segment; None if all need the general path.
-
-    There are no limits for an empty segment, for a segment whose first batch has a missing or
-    unknown timestamp, and for topics whose timestamps the broker sets.
-    """
-    first_timestamp = segment.first_timestamp
-    if first_timestamp < 0 or not segment.size or config.log_append_time:
-        return None
-    entry_count = segment.indexes.free_entries(config.segment_index_bytes)
-    return AppendLimits(
-        config,
-        min(
-            config.segment_bytes,
-            segment.space.end,
-            segment.size + entry_count * config.index_interval_bytes,
-        ),
-        min(segment.last_offset_max + 1, recovery_point + config.flush_messages - 1),
-        first_timestamp + config.max_segment_ms - segment.roll_jitter_ms,
-        config.timestamp_after_max_ms,
-        config.timestamp_before_max_ms,
-    )

@@ -12,7 +12,6 @@ from kwire.configs.tls import TlsConfig
 from kwire.metrics import CERTIFICATE_EXPIRY, FAILED_AUTHENTICATIONS, Cell, Metrics
 from kwire.net.byte_socket import ByteSocket
 from kwire.net.framing import Disconnect
-from kwire.net.listener import ConnectionRequests
 from kwire.net.tls.certificate import subject
 from kwire.net.tls.contexts import ServerContext, server_context
 from kwire.net.tls.handshakes import Handshakes, HandshakingClient
@@ -26,11 +25,20 @@ EXPIRY_WARNING_DAYS: Final = 30
 _DAY_MS: Final = 86_400_000
 
 
+class Identified(Protocol):
+    """The requests of a connection, whose client a certificate may identify."""
+
+    def identify(self, user: str) -> None:
+        """Record the client's user name before the first request."""
+
+
 class Connecting(HandshakingClient, Protocol):
     """An accepted connection before its first request."""
 
     sock: ByteSocket
-    requests: ConnectionRequests
+
+    @property
+    def requests(self) -> Identified: ...
 
 
 @attrs.define(eq=False, repr=False)
@@ -90,7 +98,7 @@ class ServerTls:
             self.failures.value += 1
             raise
 
-    def _identify(self, sock: TlsSocket, requests: ConnectionRequests) -> None:
+    def _identify(self, sock: TlsSocket, requests: Identified) -> None:
         certificate = sock.certificate
         if certificate is None:
             return

@@ -9,11 +9,10 @@ from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.share import heartbeat
 from kwire.group.share.settings import ShareSettings
 from kwire.share import in_flight
-from kwire.share.changes import Change
 from kwire.share.in_flight import REJECT, RELEASE, Acknowledgement, InFlight
 from kwire.share.led_share import LedShare
 from kwire.share.persister import ReadState
-from kwire.share.runs import RecordState, Run, Runs
+from kwire.share.runs import Change, RecordState, Run, Runs
 from kwire.share.sessions import SessionKey, ShareSession, ShareSessions
 from kwire.share.share_partitions import ShareService
 from kwire.share.state.model import ShareState

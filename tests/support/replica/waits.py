@@ -1,8 +1,7 @@
 """The wait of a fetch, without the reads before and after it."""
 
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_waits import FetchWaits
-from kwire.replica.partition import Partition
+from kwire.replica.partition import FetchIsolation, Partition
 
 
 async def wait_readable(

@@ -8,11 +8,10 @@ import attrs
 import trio
 
 from kwire.log.partition_log import PartitionLog, create
-from kwire.replica.byte_waits import FetchIsolation
 from kwire.replica.fetch_sessions import FetchPartition, Ref, Session
 from kwire.replica.fetch_waits import FetchWait, FetchWaits
 from kwire.replica.leader import PartitionLeader
-from kwire.replica.partition import EVERYONE, Partition
+from kwire.replica.partition import EVERYONE, FetchIsolation, Partition
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
 from tests.support.turns.meter import TurnMeter
