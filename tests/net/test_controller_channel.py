@@ -280,8 +280,13 @@ async def test_no_controller_is_active_if_too_few_run_and_none_of_them_leads(
     assert trio.current_time() < 1.5
 
 
-async def test_brokers_learn_at_once_and_again_that_all_controllers_have_stopped() -> None:
-    """Decision 21: they serve on, although each question is asked after refused connections."""
+async def test_brokers_learn_at_once_and_again_that_all_controllers_have_stopped(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    """Decision 21: they serve on, although each question is asked after refused connections.
+
+    The clock stands still, so no question may wait, and a busy machine ends none.
+    """
     connections = Network(SystemClock(), Random(1))
     voters = VoterSet.of(
         Voter(ReplicaKey(n), (VoterEndpoint("C", "127.0.0.1", unused_port()),)) for n in (1, 2, 3)
