@@ -4,6 +4,8 @@
 """
 
 import random
+from functools import cache
+from typing import Final
 
 from kwire.errors import KafkaError
 from kwire.records import build, compression, header, iterate, validate
@@ -11,7 +13,21 @@ from kwire.replica.unpacking import PAYLOAD_MAX, check_payload
 from tests.support.speedups.fuzz import NUMBERS
 
 PAIRS = ((b"key", b"value"), (None, bytes(30)), (b"", None), (b"k" * 70, b"v" * 70))
-HEADERS = ((), ((b"h", b"v"),), ((b"", None), (b"i", b"w" * 65)))
+HEADERS: tuple[tuple[tuple[bytes, bytes | None], ...], ...] = (
+    (),
+    ((b"h", b"v"),),
+    ((b"", None), (b"i", b"w" * 65)),
+)
+HEAD: Final = header.parse(build.batch([build.New(None, None)], timestamp_ms=1_700_000_000_000))
+
+
+@cache
+def _record(
+    index: int,
+    pair: tuple[bytes | None, bytes | None],
+    headers: tuple[tuple[bytes, bytes | None], ...],
+) -> bytes:
+    return build.encode_record(index, index, *pair, headers)
 
 
 def batch_of(seed: int, codecs: int = 5) -> bytes:
@@ -20,8 +36,7 @@ def batch_of(seed: int, codecs: int = 5) -> bytes:
     count = source.choice((1, 2, 3, 20))
     payload = bytearray()
     for index in range(count):
-        key, value = source.choice(PAIRS)
-        payload += build.encode_record(index, index, key, value, source.choice(HEADERS))
+        payload += _record(index, source.choice(PAIRS), source.choice(HEADERS))
     for _ in range(source.choice((0, 1, 1, 2, 3))):
         at = source.randrange(len(payload) or 1)
         payload += bytes(not payload)
@@ -45,9 +60,8 @@ def batch_of(seed: int, codecs: int = 5) -> bytes:
             del packed[at : at + source.choice((1, 4, 1 << 20))]
     if source.random() < 0.05:
         codec = source.randrange(codecs)
-    head = header.parse(build.batch([build.New(None, None)], timestamp_ms=1_700_000_000_000))
     return build.assemble(
-        head._replace(attributes=codec, record_count=count, last_offset_delta=count - 1), packed
+        HEAD._replace(attributes=codec, record_count=count, last_offset_delta=count - 1), packed
     )
 
 
