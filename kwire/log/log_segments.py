@@ -44,7 +44,15 @@ def following_base(end_offset: int, header: BatchHeader) -> int:
 class LogSegments(Sequence[Segment]):
     """The segments of one log, in a directory that may be renamed."""
 
-    __slots__ = ("_last_read", "active", "directory", "disk", "ordered", "random_below")
+    __slots__ = (
+        "_last_read",
+        "active",
+        "directory",
+        "disk",
+        "ordered",
+        "random_below",
+        "replacements",
+    )
 
     active: Segment
     """The last segment; it exists as soon as a log is created or opened."""
@@ -53,6 +61,8 @@ class LogSegments(Sequence[Segment]):
         self.disk = disk
         self.directory = directory
         self.ordered: list[Segment] = []
+        self.replacements = 0
+        """The number of times that segments were replaced by others with fewer batches."""
         self._last_read: Segment | None = None
         """The segment of the last read: only its index keeps a page, to bound the memory."""
         self.random_below: Callable[[int], int] = _zero
@@ -135,6 +145,7 @@ class LogSegments(Sequence[Segment]):
         assert self.ordered[first:stop] == list(replaced), "the segments have changed"
         assert stop < len(self.ordered), "the active segment is never replaced"
         self.ordered[first:stop] = new
+        self.replacements += 1
 
     def take_oldest(self, count: int) -> list[Segment]:
         """Remove the ``count`` oldest segments from the list; their files stay."""

@@ -389,6 +389,7 @@ def _readable_state(partition: Partition) -> tuple[object, ...]:
         partition.leader_epoch,
         log.log_start,
         log.local_start,
+        log.segments.replacements,
         high_watermark,
         log.epochs.at(high_watermark - 1),  # logs with the same epoch there are equal below it
         log.producers.last_stable_offset(high_watermark, log.log_start),

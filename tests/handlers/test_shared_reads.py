@@ -12,6 +12,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from kwire.codec.messages import metadata_records as r
 from kwire.errors import FencedLeaderEpoch
+from kwire.log.formats import names
+from kwire.log.segments.segment import Segment
 from kwire.replica import fetch_waits
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import Partition
@@ -162,3 +164,21 @@ async def test_follower_shares_no_records_that_it_has_truncated() -> None:
         followed = FollowedPartition(partition, THIRD, partition.leader_epoch)
         copy(subject, followed, one_batch(b"new", b"newer", leader_epoch=2), 2)
         assert values(await read(subject)) == [(0, b"new"), (1, b"newer")]
+
+
+async def test_records_that_compaction_has_removed_are_shared_no_more() -> None:
+    """No append may follow for days, and the consumers may be many."""
+    async with running() as (subject, partition):
+        await share(subject)
+        assert values(await read(subject)) == [(0, b"v"), (1, b"v")]
+        log = partition.log
+        (old,) = log.segments
+        path = f"{log.segments.directory}/{names.stem(0)}{names.LOG}"
+        second = subject.disk.read(path)[old.size // 2 :]
+        log.segments.begin(2, NOW_MS, log.config)
+        old.mark_deleted(names.SEGMENT_SUFFIXES, names.DELETED)
+        subject.disk.write(path, second)
+        new = Segment(log.disk, log.segments.directory, 0, len(second))
+        log.segments.replace([old], [new])
+        assert partition.shared_reads is not None
+        assert values(await read(subject)) == [(1, b"v")]

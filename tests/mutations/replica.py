@@ -389,6 +389,15 @@ MUTATIONS = (
         test="tests/replica/test_fetch_sessions.py",
     ),
     Mutation(
+        name="share-records-that-compaction-has-removed",
+        invariants=(87,),
+        path="kwire/replica/fetch_pass.py",
+        old="        log.segments.replacements,\n",
+        new="",
+        test="tests/handlers/test_shared_reads.py"
+        "::test_records_that_compaction_has_removed_are_shared_no_more",
+    ),
+    Mutation(
         name="keep-any-number-of-reads-to-share",
         invariants=(101,),
         path="kwire/replica/partition.py",
