@@ -29,6 +29,11 @@ SEND_SECONDS: Final = 180
 """The expiry of a record: longer than an outage on a busy machine, as it ends the session."""
 UNANSWERED_MAX: Final = 2_000
 """The records without an answer at which a producer pauses, so that an outage leaves no backlog."""
+KEEP_BROKERS: Final = {"metadata.recovery.strategy": "none"}
+"""The settings of a client that may lose all its connections at once.
+
+When librdkafka 2.16 begins its bootstrap again twice within a second, it may never connect again.
+"""
 POLL_SECONDS: Final = 0.2
 COMMIT_SECONDS: Final = 60
 SESSION_SECONDS: Final = 45
@@ -482,6 +487,7 @@ class Run:
                 "group.id": "ends",
                 "isolation.level": isolation,
                 "log_level": 0,
+                **KEEP_BROKERS,
             }
         )
         errors: list[str] = []

@@ -39,6 +39,7 @@ from compat_tests.durability.observations import (
 )
 from compat_tests.durability.recording import (
     HARMLESS,
+    KEEP_BROKERS,
     POLL_SECONDS,
     RECOVERY_SECONDS,
     STEADY_SESSION_SECONDS,
@@ -53,7 +54,11 @@ from compat_tests.durability.recording import (
 )
 from compat_tests.harness.wait import eventually
 
-IMPATIENT: Final = {"socket.timeout.ms": 10_000, "topic.metadata.refresh.interval.ms": 1000}
+IMPATIENT: Final = {
+    "socket.timeout.ms": 10_000,
+    "topic.metadata.refresh.interval.ms": 1000,
+    **KEEP_BROKERS,
+}
 """A client must notice within seconds that a node is cut off."""
 WRITER_SETTINGS: Final = {**IMPATIENT, "request.timeout.ms": 8000}
 READER_SETTINGS: Final = {**IMPATIENT, "enable.partition.eof": True}
