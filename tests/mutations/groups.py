@@ -102,6 +102,14 @@ MUTATIONS = (
         path="kwire/coordinator/shard.py",
         old="if any(len(stored) > max_batch_bytes for",
         new="if any(len(stored) > max_batch_bytes << 30 for",
+        test=f"{_WRITING}::test_all_members_get_an_error_if_the_assignments_cannot_be_written",
+    ),
+    Mutation(
+        name="write-offsets-of-any-size",
+        invariants=(94,),
+        path="kwire/coordinator/shard.py",
+        old="if len(stored) > max_batch_bytes:",
+        new="if len(stored) > max_batch_bytes << 30:",
         test=f"{_WRITING}::test_records_above_max_message_bytes_are_refused",
     ),
     Mutation(
