@@ -94,8 +94,8 @@ class Model:
     superseded: set[int] = attrs.Factory(set)
     """Offsets that compaction may have removed because of later records that were then cut."""
     former_start: int = 0
-    """The highest start offset before a cut, of the log or requested; a power loss that undoes the
-    cut may restore it."""
+    """The highest start offset that a power loss may restore which undoes a cut: the start before
+    the cut, of the log or requested, or the base of the last segment, if it alone comes back."""
     cuts: list[int] = attrs.Factory(list)
     """The end offset after each cut, in order."""
 
@@ -462,7 +462,8 @@ def follow_cuts(model: Model) -> Model:
     ) -> bool:
         if log.config.cleanup_compact:
             model.note_superseded()
-        model.former_start = max(model.former_start, log.log_start)
+        last_base = log.segments.active.base_offset
+        model.former_start = max(model.former_start, log.log_start, last_base)
         is_truncated = truncate_to(offset, now_ms, producers)
         model.cut(log.end_offset)
         return is_truncated
