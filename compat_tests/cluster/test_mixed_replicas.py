@@ -173,9 +173,9 @@ def test_consumer_groups_go_on_while_their_coordinator_moves_between_kinds(
     jvm: Jvm, cluster: Cluster
 ) -> None:
     """A member of the consumer protocol keeps its group, and no record is lost (KIP-848)."""
-    create(cluster, "coordinated")
-    load = IdempotentLoad(cluster, "coordinated", cluster.bootstrap)
-    group = GroupLoad(cluster, "coordinated", cluster.bootstrap, protocol="consumer")
+    create(cluster, "consumed")
+    load = IdempotentLoad(cluster, "consumed", cluster.bootstrap)
+    group = GroupLoad(cluster, "consumed", cluster.bootstrap, protocol="consumer")
     index = partition_for(group.group, OFFSETS_PARTITIONS)
     kinds = set()
     with running(load, group):
