@@ -107,9 +107,11 @@ def _next_batch(
     """Return the next request's verifications by transactional id, and the rest."""
     batch: dict[str, _Verification] = {}
     remaining: list[_Verification] = []
-    for verification in queue:
+    for position, verification in enumerate(queue):
+        if len(batch) == _TRANSACTIONS_MAX:
+            return batch, remaining + queue[position:]
         transactional_id = verification.transaction.transactional_id
-        if transactional_id in batch or len(batch) == _TRANSACTIONS_MAX:
+        if transactional_id in batch:
             remaining.append(verification)
         else:
             batch[transactional_id] = verification

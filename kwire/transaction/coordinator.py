@@ -8,6 +8,7 @@ for each transaction whose end is already decided.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -43,6 +44,10 @@ R = TypeVar("R")
 Req = TypeVar("Req", InitProducer, EndTransaction)
 
 _RETRY_SECONDS: Final = 0.5
+_TAKEN_AT_ONCE: Final = 250
+"""The most decided transactions that are passed to the sender in one step."""
+_COMPLETED_AT_ONCE: Final = 50
+"""The most transactions that one decision completes, 1.4 ms of work."""
 NO_EPOCH: Final = -1
 
 
@@ -282,8 +287,10 @@ class TransactionCoordinator:
         A partition that cannot be read is logged only once, until it can be read again.
         """
         is_postponed = False
+        slices = Slices()
         try:
             while index in self._undispatched:
+                await slices.pause()
                 self._undispatched.discard(index)
                 try:
                     self.sender.send(await self._take_unsent(index))
@@ -302,10 +309,16 @@ class TransactionCoordinator:
             self._dispatching.discard(index)
 
     async def _take_unsent(self, index: int) -> list[TransactionEnd]:
-        """Return the decided transactions that are not being sent yet, once they are committed."""
+        """Return some decided transactions that are not being sent yet, once they are committed.
+
+        If there are more, the partition stays undispatched.
+        """
         unsent, transactions = await self.service.read(
-            index, lambda shard: (shard.unsent, list(shard.unsent.values()))
+            index,
+            lambda shard: (shard.unsent, list(islice(shard.unsent.values(), _TAKEN_AT_ONCE))),
         )
+        if len(unsent) > len(transactions):
+            self._undispatched.add(index)
         epoch = self._epochs.get(index, NO_EPOCH)  # The next epoch may have begun meanwhile.
         for transaction in transactions:
             unsent.pop(transaction.transactional_id, None)
@@ -319,8 +332,11 @@ class TransactionCoordinator:
         by_index: dict[int, list[TransactionEnd]] = {}
         for end in ends:
             by_index.setdefault(end.index, []).append(end)
+        slices = Slices()
         for index, ends_of_index in by_index.items():
-            await self._complete(index, ends_of_index)
+            for first in range(0, len(ends_of_index), _COMPLETED_AT_ONCE):
+                await self._complete(index, ends_of_index[first : first + _COMPLETED_AT_ONCE])
+                await slices.pause()
 
     async def _complete(self, index: int, ends: list[TransactionEnd]) -> None:
         while transactions := [end.transaction for end in ends if self.is_current(end)]:

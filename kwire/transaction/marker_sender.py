@@ -32,6 +32,9 @@ from kwire.types import NO_LEADER, TopicPartition
 logger = logging.getLogger(__name__)
 
 _MARKERS_AT_ONCE: Final = 500
+_PARTITIONS_AT_ONCE: Final = 5_000
+"""The most partitions of all markers in one request: about 2 ms to encode it and to read the
+response."""
 _QUEUED_AT_ONCE: Final = 64
 """The largest number of partitions that are queued without a pause."""
 _RETRY_SECONDS: Final = 0.05
@@ -167,7 +170,7 @@ class MarkerSender:
         queue = self._queues[broker]
         try:
             while queue:
-                parts, queue[:] = queue[:_MARKERS_AT_ONCE], queue[_MARKERS_AT_ONCE:]
+                parts = _take_parts(queue)
                 await self._send(broker, [part for part in parts if self.is_current(part[0])])
         finally:
             del self._queues[broker]
@@ -240,3 +243,20 @@ class MarkerSender:
         if self._nursery is not None:
             current = [part for part in parts if self.is_current(part[0])]
             await run_in_slices(self._queueing(current, self._nursery))
+
+
+def _take_parts(queue: list[_Part]) -> list[_Part]:
+    """Remove the parts of the next request from a queue, and split the last one if necessary."""
+    parts: list[_Part] = []
+    room = _PARTITIONS_AT_ONCE
+    for end, partitions in queue[:_MARKERS_AT_ONCE]:
+        parts.append((end, partitions[:room]))
+        room -= len(partitions)
+        if room <= 0:
+            break
+    remaining = queue[len(parts) :]
+    if room < 0:
+        end, partitions = queue[len(parts) - 1]
+        remaining.insert(0, (end, partitions[room:]))
+    queue[:] = remaining
+    return parts

@@ -29,7 +29,7 @@ from kwire.transaction.model import MAX_EPOCH, TransactionState
 from kwire.transaction.settings import TransactionSettings
 from kwire.transaction.transitions import Producer
 from kwire.types import NO_LEADER, TopicPartition
-from tests.support.transaction.world import NAME, T0, T1, U0, Led, World
+from tests.support.transaction.world import NAME, T0, T1, U0, DataPartition, Led, World
 
 
 @asynccontextmanager
@@ -602,6 +602,25 @@ async def test_other_node_is_asked_for_another_coordinator(autojump_clock: objec
         subject.coordinator.service.on_resigned(0)
         with pytest.raises(NotCoordinator):
             await subject.state(NAME)
+
+
+async def test_markers_of_many_partitions_are_sent_in_several_requests(
+    autojump_clock: object,
+) -> None:
+    async with world() as subject:
+        producer = await subject.init()
+        many = [TopicPartition("many", index) for index in range(12_000)]
+        subject.brokers.partitions.update((partition, DataPartition()) for partition in many)
+        await subject.add(producer, T0, *many)
+        await subject.end(producer, commit=True)
+        await subject.settle()
+        sizes = [
+            sum(len(marker.partitions) for marker in markers)
+            for _, markers in subject.brokers.requests
+        ]
+        assert sizes == [5_000, 5_000, 2_001]
+        assert not subject.has_open_transactions
+        assert (await subject.state()).state is TransactionState.COMPLETE_COMMIT
 
 
 async def test_fenced_marker_is_not_sent_again(autojump_clock: object) -> None:

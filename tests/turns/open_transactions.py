@@ -60,7 +60,9 @@ async def node_with_open_transactions(meter: TurnMeter) -> AsyncIterator[Metered
         yield node
 
 
-def append_states(node: MeteredNode) -> None:
+def append_states(
+    node: MeteredNode, state: TransactionState = TransactionState.ONGOING, epoch: int = 0
+) -> None:
     """Append the coordinator's records of the transactions, as its last leader did."""
     log = node.parts.replicas.partitions.get(TRANSACTION_STATE, 0).log
     now_ms = node.server.services.clock.now_ms()
@@ -70,9 +72,9 @@ def append_states(node: MeteredNode) -> None:
             transaction = Transaction(
                 transactional_id=NAMES[number],
                 producer_id=number,
-                producer_epoch=0,
+                producer_epoch=epoch,
                 timeout_ms=TIMEOUT_MS,
-                state=TransactionState.ONGOING,
+                state=state,
                 partitions=frozenset({TopicPartition(TOPIC, 0)}),
                 start_ms=now_ms,
                 update_ms=now_ms,
@@ -249,3 +251,15 @@ async def time_out(node: MeteredNode, size: int) -> None:
     assert not answer.transaction_states
     partition = node.parts.replicas.partitions.get(TOPIC, 0)
     assert partition.last_stable_offset == partition.log.end_offset
+
+
+@row("markers of transactions decided before a load", "transactions", OPEN)
+async def finish_decided(node: MeteredNode, size: int) -> None:
+    append_states(node, TransactionState.PREPARE_COMMIT, epoch=2)
+    service = node.parts.transactions().service
+    with node.meter.measuring():
+        service.on_resigned(0)
+        service.on_elected(0, 2)
+        await trio.sleep(30)
+    answer = await node.call(ListTransactionsRequest(state_filters=["CompleteCommit"]))
+    assert len(answer.transaction_states) == size
