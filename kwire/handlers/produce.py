@@ -35,6 +35,7 @@ from kwire.errors import (
     NetworkException,
     NotCoordinator,
     NotEnoughReplicas,
+    OperationNotAttempted,
     OutOfOrderSequenceNumber,
     TransactionalIdAuthorizationFailed,
 )
@@ -77,8 +78,12 @@ _REPEATED: Final = (
     CoordinatorNotAvailable,
     NetworkException,
     NotCoordinator,
+    OperationNotAttempted,
 )
-"""Verification errors after which some producers would not resend the batch."""
+"""Verification errors after which some producers would not resend the batch.
+
+OPERATION_NOT_ATTEMPTED: the coordinator does not know another partition of the request yet.
+"""
 _ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """The errors that the log itself raises. The handler does not await between the append and the
 answer, so the answer has the log start at the time of the append."""

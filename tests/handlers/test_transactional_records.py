@@ -368,6 +368,8 @@ class TestVerification:
             (errors.CoordinatorNotAvailable, NEW, errors.NotEnoughReplicas),
             (errors.NotCoordinator, NEW, errors.NotEnoughReplicas),
             (errors.NetworkException, NEW, errors.NotEnoughReplicas),
+            (errors.OperationNotAttempted, NEW, errors.NotEnoughReplicas),
+            (errors.UnknownTopicOrPartition, NEW, errors.UnknownTopicOrPartition),
             (errors.ConcurrentTransactions, ABORTABLE, errors.NotEnoughReplicas),
             (errors.ConcurrentTransactions, NEW, errors.ConcurrentTransactions),
         ],
