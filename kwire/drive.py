@@ -20,6 +20,8 @@ SLICE_SECONDS: Final = 0.002
 """The longest time for which work that consists of many small items may block the loop."""
 STEPS_AT_ONCE: Final = 16
 """The number of steps of a generator between two readings of the clock."""
+CALLS_AT_ONCE: Final = 16
+"""The number of concurrent calls that begin before other tasks run."""
 E = TypeVar("E")
 F = TypeVar("F")
 R = TypeVar("R")
@@ -91,7 +93,11 @@ async def give_way() -> None:
 
 
 async def run_together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
-    """Await these calls concurrently; return their results in the order of the calls."""
+    """Await these calls concurrently; return their results in the order of the calls.
+
+    Only a few of them begin before other tasks run: trio looks for I/O only once every task that
+    was ready has had its turn.
+    """
     if len(calls) == 1:
         return [await calls[0]()]
     results: dict[int, R] = {}
@@ -101,6 +107,8 @@ async def run_together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
 
     async with trio.open_nursery() as nursery:
         for number, call in enumerate(calls):
+            if number and not number % CALLS_AT_ONCE:
+                await give_way()
             nursery.start_soon(run, number, call)
     return [results[number] for number in range(len(calls))]
 

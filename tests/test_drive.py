@@ -1,6 +1,7 @@
 """The driver of a stepper: events step at once, effects wait for the turn, idle machines sleep."""
 
 from collections.abc import Generator
+from functools import partial
 from itertools import pairwise
 from math import inf
 
@@ -8,7 +9,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.drive import Driver, Slices, Wakes, run_in_slices
+from kwire.drive import Driver, Slices, Wakes, run_in_slices, run_together
 from simulation.raft.quorums import TestClock
 
 
@@ -104,6 +105,30 @@ async def test_long_work_gives_way_once_per_slice() -> None:
         turns = turns_of_others - before
         nursery.cancel_scope.cancel()
     assert 3 <= turns <= 5
+
+
+async def test_few_of_many_concurrent_calls_begin_before_other_tasks_run() -> None:
+    begun = 0
+    counts: list[int] = []
+    is_over = trio.Event()
+
+    async def call(number: int) -> int:
+        nonlocal begun
+        begun += 1
+        await is_over.wait()
+        return number
+
+    async def watch() -> None:
+        while begun < 500:
+            counts.append(begun)
+            await trio.lowlevel.checkpoint()
+        is_over.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        results = await run_together([partial(call, number) for number in range(500)])
+    assert results == list(range(500))
+    assert max(after - before for before, after in pairwise(counts)) <= 32
 
 
 async def test_many_tasks_are_woken_a_few_per_turn() -> None:
