@@ -15,6 +15,9 @@ NO_ID: Final = -1
 """The value for "no producer id" and "no producer epoch"."""
 MAX_EPOCH: Final = 32_767
 """The largest producer epoch. No client receives it, so the coordinator can fence any client."""
+FENCED: Final = MAX_EPOCH + 1
+"""The last epoch if a newer producer has fenced it. No producer can send this number, so no request
+of the fenced producer counts as a retry."""
 EPOCH_BUMP: Final = 2
 """The `transaction.version` from which ending a transaction bumps the epoch (KIP-890)."""
 
@@ -88,7 +91,7 @@ class Transaction:
     """The producer id after this transaction, if the epochs of the current id are used up."""
     producer_epoch: int
     last_producer_epoch: int = NO_ID
-    """The epoch before the last bump that the producer itself requested (KIP-360).
+    """The epoch before the last bump that the producer itself requested (KIP-360), or FENCED.
 
     It is not written, so after a restart of the coordinator a retry of that request is fenced.
     """

@@ -23,6 +23,7 @@ from kwire.errors import (
 )
 from kwire.transaction.model import (
     EPOCH_BUMP,
+    FENCED,
     MAX_EPOCH,
     NO_ID,
     PREVIOUS,
@@ -88,7 +89,8 @@ def initialize(
     if transaction.state is TransactionState.ONGOING:
         if expected not in (None, Producer(transaction.producer_id, transaction.producer_epoch)):
             raise ProducerFenced
-        return fence(transaction, change)
+        fenced = fence(transaction, change)
+        return fenced if expected else attrs.evolve(fenced, last_producer_epoch=FENCED)
     start = attrs.evolve(transaction, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=-1)
     return _enter(TransactionState.EMPTY, transaction, _bump(start, expected, change), change)
 
@@ -191,6 +193,7 @@ def end(
         and transaction.producer_epoch == 0
     )
     is_retry = is_rotated or transaction.producer_epoch == producer.epoch + 1
+    is_retry &= transaction.last_producer_epoch != FENCED
     if transaction.producer_id != producer.id and not is_rotated:
         raise InvalidProducerIdMapping
     if not _is_valid_epoch(transaction, producer, is_retry=is_retry):
@@ -232,7 +235,8 @@ def _repeat_end(transaction: Transaction, *, commit: bool) -> Transaction:
 def fence(transaction: Transaction, change: TransitionContext) -> Transaction:
     """Return the state that aborts an open transaction and fences its producer.
 
-    No producer receives the bumped epoch.
+    If the transaction has timed out, its producer receives the bumped epoch when it aborts
+    (KIP-890), and may continue. If a newer producer has fenced it, no producer receives that epoch.
     """
     if change.server_version >= EPOCH_BUMP:
         return _prepare(transaction, change.server_version, change, commit=False)

@@ -82,6 +82,14 @@ MUTATIONS = (
         test=f"{_TESTS}::test_repeated_end_has_the_same_answer_and_the_other_direction_is_refused",
     ),
     Mutation(
+        name="let-a-fenced-producer-abort-and-go-on",
+        invariants=(54,),
+        path=_TRANSITIONS,
+        old="    is_retry &= transaction.last_producer_epoch != FENCED\n",
+        new="",
+        test=f"{_TESTS}::test_fenced_producer_cannot_go_on_before_the_newer_producer_has_its_epoch",
+    ),
+    Mutation(
         name="leave-decided-transactions-of-the-last-coordinator",
         invariants=(59,),
         path=_SHARD,

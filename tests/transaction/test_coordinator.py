@@ -331,6 +331,32 @@ async def test_new_producer_aborts_the_open_transaction_of_the_older(
         assert subject.directions() == [False, True]
 
 
+@pytest.mark.parametrize("epoch", [None, MAX_EPOCH - 1])
+async def test_fenced_producer_cannot_go_on_before_the_newer_producer_has_its_epoch(
+    epoch: int | None, autojump_clock: object
+) -> None:
+    """Invariant 54: otherwise it could begin one transaction after the other, and the newer
+    producer would find an open one each time that it asks."""
+    async with world() as subject:
+        zombie = await subject.init()
+        if epoch is not None:
+            subject.set_epoch(epoch)
+            zombie = Producer(zombie.id, epoch)
+        await subject.add(zombie, T0)
+        with pytest.raises(ConcurrentTransactions):
+            await subject.init()
+        await subject.settle()
+        for commit in (True, False):
+            with pytest.raises(ProducerFenced):
+                await subject.end(zombie, commit=commit)
+        for number in (zombie.epoch, -2, -MAX_EPOCH - 1):
+            with pytest.raises(ProducerFenced):
+                await subject.init(producer=Producer(zombie.id, number))
+        heir = await subject.init()
+        await subject.add(heir, T0)
+        await subject.end(heir, commit=True)
+
+
 async def test_zombie_that_goes_on_does_not_abort_the_transaction_of_the_newer_producer(
     autojump_clock: object,
 ) -> None:

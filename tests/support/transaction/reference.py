@@ -26,6 +26,8 @@ LAST_EPOCH: Final = 32_766
 """The last epoch that a client may get; 32767 is for fencing it."""
 
 Error: TypeAlias = type[KafkaError]
+FENCED: Final = 32_768
+"""In place of the last epoch of a producer that a newer producer has fenced."""
 
 
 class Identity(NamedTuple):
@@ -105,6 +107,8 @@ class Reference:
             if expected is not None and expected != self.owner:
                 return ProducerFenced  # Kafka ends the owner's transaction, then answers this.
             self.fence(level)
+            if expected is None:
+                self.last_epoch = FENCED  # Kafka accepts a retry of the older producer's abort.
             return ConcurrentTransactions
         owner, last_epoch = self.owner, self.last_epoch
         if expected is None or expected.epoch == owner.epoch:
@@ -171,7 +175,7 @@ class Reference:
             return InvalidProducerIdMapping
         if self.is_prepared:
             return ConcurrentTransactions
-        is_complete = self.state.startswith("Complete")
+        is_complete = self.state.startswith("Complete") and self.last_epoch != FENCED
         if self.owner.epoch == 0 and sender == (self.previous_id, LAST_EPOCH):
             return self._repeat(commit) if is_complete else ProducerFenced
         if sender.id != self.owner.id:
