@@ -113,6 +113,13 @@ async def run_together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
     return [results[number] for number in range(len(calls))]
 
 
+async def run_within(seconds: float, call: Callable[[], Awaitable[R]], too_late: Exception) -> R:
+    """Return the result of a call; if it takes too long, cancel it and raise ``too_late``."""
+    with trio.move_on_after(seconds):
+        return await call()
+    raise too_late
+
+
 async def wait_seconds(seconds: float) -> None:
     """Wait before retrying a request."""
     await trio.sleep(seconds)

@@ -2,11 +2,14 @@
 
 Up to version 3 a producer sends it for its own transaction. From version 4 onwards a broker sends
 it for producers that write to its partitions, for several transactions at once (KIP-890): all are
-decided before the first commit is waited for. Each transaction fails or succeeds as a whole.
+decided before the first commit is waited for. Each transaction fails or succeeds as a whole. If the
+commit of one takes long, because a replica of its partition has ended, the others do not wait for
+it: the broker has only one request under way.
 """
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -14,9 +17,10 @@ from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from kwire.drive import SLICE_SECONDS, Slices, run_together
+from kwire.drive import SLICE_SECONDS, Slices, run_together, run_within
 from kwire.errors import (
     NONE,
+    CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
     OperationNotAttempted,
@@ -34,8 +38,10 @@ Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 Codes = Mapping[TopicPartition, int]
 
-_BROKER_VERSION = 2
+_BROKER_VERSION: Final = 2
 """The `transaction.version` of producers whose partitions are added by brokers."""
+_BROKER_WAIT_S: Final = 1.0
+"""The longest wait for the commit of a broker's transaction; a broker waits for 3 s."""
 
 
 @handles(AddPartitionsToTxnRequest)
@@ -74,8 +80,11 @@ async def _answer(context: Context, transaction: Transaction, from_broker: bool)
         await slices.pause()
     if any(codes.values()):
         return {partition: code or OperationNotAttempted.code for partition, code in codes.items()}
+    decide = partial(_decide, context, transaction, partitions, from_broker=from_broker)
     try:
-        return await _decide(context, transaction, partitions, from_broker=from_broker)
+        if from_broker:
+            return await run_within(_BROKER_WAIT_S, decide, CoordinatorNotAvailable())
+        return await decide()
     except KafkaError as error:
         return dict.fromkeys(partitions, error.code)
 

@@ -11,7 +11,7 @@ from kwire.codec.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from kwire.errors import NONE, ConcurrentTransactions
+from kwire.errors import NONE, ConcurrentTransactions, CoordinatorNotAvailable, InvalidRequest
 from kwire.transaction.model import TransactionState
 from kwire.transaction.transitions import Producer
 from tests.support.handlers.broker import Broker, broker, create_topic
@@ -117,3 +117,29 @@ async def test_transactions_of_a_broker_are_decided_before_the_first_is_committe
         assert {
             r.topic_results[0].results_by_partition[0].partition_error_code for r in results
         } == {NONE}
+
+
+async def test_broker_is_answered_in_time_although_one_commit_is_late(
+    autojump_clock: object,
+) -> None:
+    """Producers on the broker wait for the answer, also those of other transactional ids."""
+    async with coordinator() as (subject, world, _):
+        producer = await world.init("late")
+        request = AddPartitionsToTxnRequest()
+        for name in ("late", ""):
+            (transaction,) = request_of(producer, 5).transactions
+            transaction.transactional_id = name
+            request.transactions.append(transaction)
+        world.log.replicas_lag = True
+        began = trio.current_time()
+        for _ in range(2):  # The second request finds the partition in the transaction.
+            answer = await subject.call(request, 5)
+            assert [
+                result.topic_results[0].results_by_partition[0].partition_error_code
+                for result in answer.results_by_transaction
+            ] == [CoordinatorNotAvailable.code, InvalidRequest.code]
+        assert trio.current_time() - began < 3
+        world.log.catch_up()
+        answer = await subject.call(request, 5)
+        (topic,) = answer.results_by_transaction[0].topic_results
+        assert topic.results_by_partition[0].partition_error_code == NONE
