@@ -422,6 +422,7 @@ class ProducerStates:
         """Adopt a state that was built separately and is used nowhere else."""
         self._producers, self.open_starts = other._producers, other.open_starts
         self.unreplicated = other.unreplicated
+        self._generation = max(self._generation, other._generation)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -136,3 +136,16 @@ def test_ended_transactions_are_looked_at_once_when_readers_see_their_ends() -> 
     for high_watermark in range(2_000):
         states.last_stable_offset(high_watermark)
     assert looks <= 2 * 2_000
+
+
+def test_snapshot_of_adopted_producers_does_not_change() -> None:
+    """A moved or truncated log adopts producers that another state counted its snapshots for."""
+    data = encode([b"v"], producer_id=1, producer_epoch=0, base_sequence=0)
+    other, states = ProducerStates(), ProducerStates()
+    other.freeze()
+    other.update(parse(data), 0, TIME_MS)
+    states.replace(other)
+    frozen = states.freeze()
+    before = frozen.to_bytes()
+    states.update(parse(data), 1, TIME_MS)
+    assert frozen.to_bytes() == before

@@ -37,4 +37,12 @@ MUTATIONS = (
         new="                    pass\n                log.finish()",
         test=f"{ROLLS}::test_power_loss_during_a_clean_stop_leaves_the_front_of_the_log",
     ),
+    Mutation(
+        name="snapshot-changes-with-adopted-producers",
+        invariants=(52,),
+        path="kwire/log/producers.py",
+        old="        self._generation = max(self._generation, other._generation)\n",
+        new="",
+        test="tests/log/test_producer_replay.py",
+    ),
 )
