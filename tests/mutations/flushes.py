@@ -38,6 +38,14 @@ MUTATIONS = (
         test=f"{ROLLS}::test_power_loss_during_a_clean_stop_leaves_the_front_of_the_log",
     ),
     Mutation(
+        name="retention-deletes-queued-batches",
+        invariants=(86,),
+        path="kwire/log/directories/retention_plan.py",
+        old="    if active.written < active.size:",
+        new="    if False:",
+        test="tests/log/test_retention_plan.py",
+    ),
+    Mutation(
         name="snapshot-changes-with-adopted-producers",
         invariants=(52,),
         path="kwire/log/producers.py",

@@ -466,8 +466,8 @@ MUTATIONS = (
         name="retention-goes-past-the-high-watermark",
         invariants=(86,),
         path="kwire/log/directories/retention_plan.py",
-        old="count = max(count, min(free, aged_count))",
-        new="count = max(count, aged_count)",
+        old="count = max(count, min(free, due))",
+        new="count = max(count, due)",
         test="tests/log/test_retention_plan.py",
     ),
     Mutation(

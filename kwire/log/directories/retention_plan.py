@@ -1,9 +1,10 @@
 """The choice of segments to delete: by size, by age, and below the log start.
 
 Pure. Rules: only whole segments are deleted, oldest first, and none that reaches past the high
-watermark, or past what remote storage has copied. If the active segment is too old, it is deleted
-after a roll. Future timestamps are taken literally: a segment with one stays until it is old enough
-or the log is too large, and the segments after it stay too.
+watermark, or past what remote storage has copied. If the active segment is too old, or if nothing
+may stay (``retention.bytes=0``), it is deleted after a roll. Future timestamps are taken literally:
+a segment with one stays until it is old enough or the log is too large, and the segments after it
+stay too.
 """
 
 from bisect import bisect_right
@@ -44,10 +45,12 @@ def plan(
     if config.cleanup_delete:
         limit = high_watermark if copied_end is None else min(high_watermark, copied_end)
         free = _below(segments, limit)
-        count = max(count, min(free, _too_much(segments, config.retention_bytes)))
-        aged_count = _too_old(segments, config.retention_ms, now_ms)
-        count = max(count, min(free, aged_count))
-        if count == len(segments) - 1 and _may_roll(segments, aged_count, limit):
+        due = max(
+            _too_much(segments, config.retention_bytes),
+            _too_old(segments, config.retention_ms, now_ms),
+        )
+        count = max(count, min(free, due))
+        if count == len(segments) - 1 and due == len(segments) and _may_roll(segments[-1], limit):
             return Deletion(len(segments), roll=True)
     return Deletion(count)
 
@@ -87,11 +90,11 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int
     return len(segments)
 
 
-def _may_roll(segments: Sequence[Segment], aged_count: int, limit: int) -> bool:
-    """Return whether all segments are too old, and the last has records, all below ``limit``."""
+def _may_roll(active: Segment, limit: int) -> bool:
+    """Return whether the active segment has records, all of them written and below ``limit``."""
     last = 0
-    if aged_count < len(segments):
+    if active.written < active.size:  # The high watermark is below the queued batches.
         return False
-    for _, header in segments[-1].scan(segments[-1].floor(1 << 62)[0]):
+    for _, header in active.scan(active.floor(1 << 62)[0]):
         last = header.next_offset
     return 0 < last <= limit
