@@ -28,8 +28,8 @@ class SegmentFacts(NamedTuple):
     size: int
     """Bytes of the log file."""
     largest_timestamp_ms: int = -1
-    """The largest timestamp of the segment's records, -1 if no record has one; used only if
-    ``min.compaction.lag.ms`` is set."""
+    """The largest timestamp of the segment's records or, if no record has one, the time at which
+    the file was last modified; used only if ``min.compaction.lag.ms`` is set."""
     first_timestamp_ms: int = -1
     """The largest timestamp of the first batch, -1 if unknown; used only if
     ``max.compaction.lag.ms`` is set."""

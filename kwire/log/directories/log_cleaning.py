@@ -74,6 +74,8 @@ class LogCleaning:
             largest = first = -1
             if config.min_compaction_lag_ms > 0:
                 largest = await self._largest_timestamp(segment)
+                if largest < 0:
+                    largest = segment.modified_ms
             if config.max_compaction_lag_ms < NEVER_MS:
                 first = await self._first_timestamp(segment)
             facts.append(SegmentFacts(segment.base_offset, segment.size, largest, first))

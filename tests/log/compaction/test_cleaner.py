@@ -64,10 +64,12 @@ async def running(
     logs.abandon()
 
 
-def fill(logs: LogManager, topic: str = "t", config: LogConfig = CONFIG) -> dict[bytes, bytes]:
+def fill(
+    logs: LogManager, topic: str = "t", config: LogConfig = CONFIG, timestamp_ms: int = TIME_MS
+) -> dict[bytes, bytes]:
     log = logs.create(topic, ID, 0, config)
     for number in range(40):
-        put(log, b"key%d" % (number % 3), b"value %d" % number)
+        put(log, b"key%d" % (number % 3), b"value %d" % number, timestamp_ms=timestamp_ms)
     log.roll(TIME_MS)
     log.high_watermark = log.end_offset
     return table(log)
@@ -236,6 +238,17 @@ async def test_records_younger_than_the_minimum_lag_are_cleaned_when_it_has_pass
 ) -> None:
     async with running(SimDisk()) as logs:
         fill(logs, config=attrs.evolve(CONFIG, min_compaction_lag_ms=3_600_000))
+        await trio.sleep(3_590)
+        assert clean_end(logs) is None
+        await trio.sleep(20)
+        assert clean_end(logs)
+
+
+async def test_records_without_timestamps_are_as_young_as_their_file(autojump_clock) -> None:
+    """The minimum lag of their segment counts from its roll, as in Apache Kafka."""
+    async with running(SimDisk()) as logs:
+        config = attrs.evolve(CONFIG, min_compaction_lag_ms=3_600_000)
+        fill(logs, config=config, timestamp_ms=-1)
         await trio.sleep(3_590)
         assert clean_end(logs) is None
         await trio.sleep(20)

@@ -13,9 +13,16 @@ from kwire.records.iterate import records
 from tests.support.log.batches import TIME_MS
 
 
-def put(log: PartitionLog, key: bytes, value: bytes | None, **more: object) -> LogAppendInfo:
+def put(
+    log: PartitionLog,
+    key: bytes,
+    value: bytes | None,
+    *,
+    timestamp_ms: int = TIME_MS,
+    **more: object,
+) -> LogAppendInfo:
     """Append a batch of one record."""
-    data = batch([New(key, value)], timestamp_ms=TIME_MS, **more)  # type: ignore[arg-type]
+    data = batch([New(key, value)], timestamp_ms=timestamp_ms, **more)  # type: ignore[arg-type]
     return log.append_leader(memoryview(data), parse(data), 0, TIME_MS)
 
 
