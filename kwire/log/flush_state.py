@@ -113,16 +113,9 @@ class FlushState:
         """
         if self.is_one_flush:
             return self.start(end_offset)
-        segments, unsynced = self._segments, self.unsynced
+        segments, has_cut = self._segments, self.unsynced.has_cut
         part_end = segments[segments.index_of(self.recovery_point) + SEGMENTS_AT_ONCE].base_offset
-        closed, has_cut = unsynced.closed, unsynced.has_cut
-        unsynced.closed = [segment for segment in closed if segment.base_offset < part_end]
-        try:
-            flush = self.start(part_end, part_end)
-        except BaseException:
-            unsynced.closed = closed
-            raise
-        self.unsynced.closed = [segment for segment in closed if segment.base_offset >= part_end]
+        flush = self.start(part_end, part_end)
         self.unsynced.has_cut = has_cut
         return flush
 
@@ -130,8 +123,8 @@ class FlushState:
         """Return a flush of everything written (below ``end_offset``); None if nothing is unsynced.
 
         ``indexed_end``: the offset below which it completes the indexes, by default all closed
-        segments. Run it in any thread, then pass it to :meth:`end`. Raises KafkaStorageError if the
-        files cannot be opened.
+        segments. The indexes of segments with queued batches stay in memory. Run it in any thread,
+        then pass it to :meth:`end`. Raises KafkaStorageError if the files cannot be opened.
         """
         assert self.running is None, "a flush is running"
         written_offset = self._writer.written_offset
@@ -139,20 +132,33 @@ class FlushState:
         # The flush includes the unsynced work of a cut: it has to sync the segment that was cut.
         end_offset = max(end_offset, self.recovery_point)
         unsynced, segments = self.unsynced, self._segments
+        if indexed_end is None:
+            closed_end = self._closed_end
+            indexed_end = segments.active.base_offset if closed_end is None else closed_end
+        closed = unsynced.closed
+        unwritten = [s.base_offset for s in closed if s.written < s.size]
+        indexed_end = min([indexed_end, *unwritten])
+        unsynced.closed = [s for s in closed if s.base_offset < indexed_end]
         if end_offset <= self.recovery_point and not unsynced:
+            unsynced.closed = closed
             return None
         # If a segment begins at the recovery point, a cut there changed the segment before it.
         first = segments.index_of(self.recovery_point - unsynced.has_cut)
         to_sync = [s for s in segments[first:] if s.base_offset <= end_offset]
         to_sync += [s for s in unsynced.closed if s not in to_sync]
-        if indexed_end is None:
-            closed_end = self._closed_end
-            indexed_end = segments.active.base_offset if closed_end is None else closed_end
         disk, directory = segments.disk, segments.directory
-        with storage_errors(self._changes):
-            flush = Flush(disk, directory, to_sync, unsynced, end_offset, indexed_end)
+        try:
+            with storage_errors(self._changes):
+                flush = Flush(disk, directory, to_sync, unsynced, end_offset, indexed_end)
+        except BaseException:
+            unsynced.closed = closed
+            raise
         self.running = flush
-        self.unsynced = UnsyncedWrites(has_new_names=False, has_new_directory=False)
+        self.unsynced = UnsyncedWrites(
+            closed=[s for s in closed if s.base_offset >= indexed_end],
+            has_new_names=False,
+            has_new_directory=False,
+        )
         self._changes.clean()
         return flush
 

@@ -205,6 +205,7 @@ class PartitionLog:
         with storage_errors(self.changes):
             if closing.size:
                 closing.close_indexes()
+                closing.indexes.mark_growing()
             active = self.flush_state.begin_segment(base_offset, now_ms, self.config)
             if closing.size:
                 closing.modified_ms = now_ms

@@ -190,6 +190,59 @@ def test_power_loss_after_a_recovery_leaves_the_front_of_the_log(is_compacted: b
     check_front(killed, reopen(killed, config, recovery_point=1), recovery_point=1, seeds=100)
 
 
+def after_clean_stop(disk: SimDisk, log: PartitionLog) -> PartitionLog:
+    log.close()
+    log = reopen(disk.after_kill(), log.config, clean=True, recovery_point=log.end_offset)
+    log.flush_state.flush()
+    return log
+
+
+def after_kill(disk: SimDisk, log: PartitionLog) -> PartitionLog:
+    """Recover the log after a clean stop and a killed run in which some records were synced."""
+    log = after_clean_stop(disk, log)
+    append(log, [b"also synced"])
+    log.flush_state.flush()
+    point = log.flush_state.stored_recovery_point(log.end_offset)
+    assert isinstance(log.disk, SimDisk)
+    return reopen(log.disk.after_kill(), log.config, recovery_point=point)
+
+
+def after_truncation(disk: SimDisk, log: PartitionLog) -> PartitionLog:
+    for _ in range(3):
+        append(log, [b"removed" * PAGE])
+    log.flush_state.flush()
+    log.truncate_to(2)
+    log.flush_state.flush()
+    return log
+
+
+@pytest.mark.parametrize("reopen_log", [after_clean_stop, after_kill, after_truncation])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_power_loss_after_appends_to_an_indexed_segment_leaves_the_front_of_the_log(
+    is_compacted: bool, reopen_log: Callable[[SimDisk, PartitionLog], PartitionLog]
+) -> None:
+    """Invariant 83: the segment that the log begins with has an index from before its last batches.
+
+    Its lost batches must not look like a gap of compaction.
+    """
+    config = LogConfig(segment_bytes=4 * PAGE, index_interval_bytes=0, cleanup_compact=is_compacted)
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, config)
+    for _ in range(2):
+        append(log, [b"synced"])
+    log.flush_state.flush()
+    log = reopen_log(disk, log)
+    assert isinstance(log.disk, SimDisk)
+    point = log.flush_state.stored_recovery_point(log.end_offset)
+    for number in range(10):
+        append(log, [b"%d" % number * (PAGE - 100)])
+    assert len(log.segments) > 2
+    check_front(log.disk, log, recovery_point=point, seeds=60)
+    log.flush_state.flush()
+    check_front(log.disk, log, recovery_point=point, seeds=1)
+
+
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_power_loss_between_parts_of_a_flush_leaves_the_front_of_the_log(
     is_compacted: bool,
@@ -209,6 +262,24 @@ def test_power_loss_between_parts_of_a_flush_leaves_the_front_of_the_log(
         check_front(killed, log, point, seeds=1 if is_last else 25)
     assert not state.cut_unsynced
     assert state.recovery_point == log.end_offset
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_kill_with_queued_batches_leaves_the_front_of_the_log(is_compacted: bool) -> None:
+    """Invariant 83: a flush writes no index of a segment whose batches a slow disk still lacks."""
+    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+    disk, log = roll_often(config, 2)
+    log.flush_state.flush()
+    point = log.flush_state.stored_recovery_point(log.end_offset)
+    log.writer.on_queued = lambda: None
+    disk.slow = True
+    for number in range(6):
+        append(log, [b"%d" % number * (PAGE // 2)])
+    log.flush_state.flush()
+    again = reopen(disk.after_kill(), config, recovery_point=point, high_watermark=1)
+    assert again.end_offset == len(content(again)) == log.writer.written_offset
+    log.write_queued()
+    assert log.flush_state.start() is not None
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])

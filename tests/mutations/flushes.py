@@ -38,6 +38,23 @@ MUTATIONS = (
         test=f"{ROLLS}::test_power_loss_during_a_clean_stop_leaves_the_front_of_the_log",
     ),
     Mutation(
+        name="rolled-segment-keeps-the-index-of-its-first-batches",
+        invariants=(83,),
+        path="kwire/log/partition_log.py",
+        old="                closing.indexes.mark_growing()\n",
+        new="",
+        test=f"{ROLLS}::"
+        "test_power_loss_after_appends_to_an_indexed_segment_leaves_the_front_of_the_log",
+    ),
+    Mutation(
+        name="flush-writes-the-indexes-of-queued-batches",
+        invariants=(83,),
+        path="kwire/log/flush_state.py",
+        old="[s.base_offset for s in closed if s.written < s.size]",
+        new="[]",
+        test=f"{ROLLS}::test_kill_with_queued_batches_leaves_the_front_of_the_log",
+    ),
+    Mutation(
         name="retention-deletes-queued-batches",
         invariants=(86,),
         path="kwire/log/directories/retention_plan.py",

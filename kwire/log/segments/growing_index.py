@@ -113,6 +113,20 @@ class GrowingIndex:
                 file.close()
         self.size = file_size + tail_size
 
+    def mark_growing(self, files: SegmentFiles) -> None:
+        """Take the final name from the file with the older entries, or remove an outdated file."""
+        path, has_entries = files.path(self.suffix), False
+        if self.file_size:
+            file = self.open(files)
+            has_entries = file.path == path
+            file.close()
+        if has_entries:
+            with suppress(FileNotFoundError):
+                files.disk.rename(path, path + GROWING)
+                self.is_new = True
+        else:
+            files.disk.remove(path)
+
     # -- in any thread
 
     def write(self, files: SegmentFiles) -> None:

@@ -142,6 +142,17 @@ class SegmentIndexes:
         self._files.remove(*self.growing_suffixes)
         self.aborted.write()
 
+    def mark_growing(self) -> None:
+        """Take its final name from the offset index before a new segment begins.
+
+        The file may have the name from an earlier run, from before a truncation, or from a flush
+        that failed. But the newest batches are not synced, and at a start a segment with an index
+        counts as synced.
+        """
+        assert self.offsets is not None
+        self.offsets.mark_growing(self._files)
+        self._has_growing_files |= self.offsets.is_new
+
     def pack(self) -> dict[str, Buffer]:
         """Return the index files, by suffix, in the order of their writes; all are in memory."""
         assert self.offsets is not None
