@@ -149,6 +149,9 @@ def opening(
         yield from _open_clean(log, files, offsets, end_offset, has_epochs, now_ms)
     else:
         yield from _recover(log, files, offsets, now_ms)
+    for name in files.unused:
+        disk.remove(f"{directory}/{name}")
+        yield
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, log.end_offset)
     yield from _apply_checkpoints(log, offsets, now_ms)
     for path in cut_off:

@@ -282,6 +282,29 @@ def test_kill_with_queued_batches_leaves_the_front_of_the_log(is_compacted: bool
     assert log.flush_state.start() is not None
 
 
+@pytest.mark.parametrize("lost_count", [1, 3])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_power_loss_after_the_recovery_of_a_lost_segment_leaves_the_front_of_the_log(
+    is_compacted: bool, lost_count: int
+) -> None:
+    """Invariant 81: the second recovery, too, notices that lost segments had records."""
+    config = LogConfig(segment_bytes=PAGE, cleanup_compact=is_compacted)
+    disk, log = roll_often(config, 2)
+    log.roll(TIME_MS)
+    log.flush_state.flush()
+    for number in range(3):
+        append(log, [b"%d" % number * (PAGE - 100)])
+    for segment in log.segments[3 : 3 + lost_count]:
+        disk.inode(segment.file.path).truncate(0)
+    for inode in disk.files.values():
+        inode.sync()
+    disk.sync_directory("t-0")
+    disk.sync_directory()
+    recovered = disk.after_kill()
+    log = reopen(recovered, config, recovery_point=1, high_watermark=1)
+    check_front(recovered, log, recovery_point=1, seeds=30)
+
+
 @pytest.mark.parametrize("is_compacted", [False, True])
 async def test_power_loss_during_a_clean_stop_leaves_the_front_of_the_log(
     is_compacted: bool,

@@ -70,4 +70,13 @@ MUTATIONS = (
         new="",
         test="tests/log/test_producer_replay.py",
     ),
+    Mutation(
+        name="recovery-forgets-a-lost-segment-before-its-cut",
+        invariants=(81,),
+        path="kwire/log/formats/file_plan.py",
+        old="        remove=remove,\n        unused=unused,\n",
+        new="        remove=remove + unused,\n        unused=[],\n",
+        test=f"{ROLLS}::"
+        "test_power_loss_after_the_recovery_of_a_lost_segment_leaves_the_front_of_the_log",
+    ),
 )

@@ -20,6 +20,12 @@ class Plan(NamedTuple):
 
     remove: list[str]
     """Files left over from unfinished operations."""
+    unused: list[str]
+    """The files of empty segments, the last segment first.
+
+    They are to be removed after the recovery, whose judgement needs them: a power loss could
+    restore segments that the recovery has removed, but not these.
+    """
     replace: list[tuple[str, str]]
     """Files of a complete compaction that have to be renamed, in order."""
     segments: list[tuple[int, int, int]]
@@ -57,21 +63,27 @@ def planning(entries: Iterable[Entry]) -> Generator[None, None, Plan]:
     remove += incomplete + cleaned
     logs = sorted(name for name in by_suffix[names.LOG] if len(name) == 24)
     # A failed or interrupted roll left them; their offsets may be in the segment before.
-    unused = {name for name in logs[1:-1] if not sizes[name]}
-    remove += unused
+    unused = [name for name in logs[-2:0:-1] if not sizes[name]]
+    unused_offsets = {names.stem_offset(name) for name in unused}
     yield
-    bases = {names.stem_offset(name) for name in by_suffix[names.LOG] if name not in unused}
+    bases = {names.stem_offset(name) for name in by_suffix[names.LOG]} - unused_offsets
     bases |= {names.stem_offset(target) for _, target in replace if target.endswith(names.LOG)}
     for suffix in names.SEGMENT_SUFFIXES[1:]:
         yield
-        remove += [name for name in by_suffix[suffix] if names.stem_offset(name) not in bases]
+        for name in by_suffix[suffix]:
+            offset = names.stem_offset(name)
+            if offset not in bases:
+                (unused if offset in unused_offsets else remove).append(name)
     yield
     snapshots = [o for o in map(names.stem_offset, by_suffix[names.SNAPSHOT]) if o is not None]
     return Plan(
         remove=remove,
+        unused=unused,
         replace=replace,
         segments=[
-            (int(name[:20]), sizes[name], modified_ms[name]) for name in logs if name not in unused
+            (offset, sizes[name], modified_ms[name])
+            for name in logs
+            if (offset := int(name[:20])) not in unused_offsets
         ],
         sizes=sizes,
         snapshots=sorted(snapshots),
