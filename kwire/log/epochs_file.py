@@ -39,10 +39,14 @@ class EpochsFile:
         The file is written in place if it is small enough that a crash cannot tear it, because a
         rename over the old file makes ext4 flush, which costs 2 ms per partition at each start. If
         the disk has no room for it, the file is removed; recovery then rebuilds the epochs from the
-        batches.
+        batches. If there is no descriptor for it, the next flush writes it, because the change of
+        the log goes on.
         """
         disk, path, text = self._segments.disk, self._path(), self._epochs.to_text()
         unsynced = self._flush_state.unsynced
+        if self._flush_state.unwritten(names.EPOCHS_FILE) is not None:
+            unsynced.files[names.EPOCHS_FILE] = lambda: text  # A flush may be writing an older one.
+            return
         with storage_errors(self._changes):
             try:
                 if len(text) <= SECTOR:
@@ -51,9 +55,12 @@ class EpochsFile:
                     disk.replace(path, text, sync=False)
                     unsynced.has_new_names = True
             except OSError as error:
-                if classify(error) is not DiskErrorKind.NO_ROOM:
+                if classify(error) is DiskErrorKind.NO_ROOM:
+                    disk.remove(path)
+                elif classify(error) is DiskErrorKind.NO_DESCRIPTORS:
+                    unsynced.files[names.EPOCHS_FILE] = lambda: text
+                else:
                     raise
-                disk.remove(path)
         unsynced.sync_later(names.EPOCHS_FILE)
 
     def load(self) -> bool:

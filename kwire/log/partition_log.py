@@ -320,11 +320,7 @@ class PartitionLog:
             self.flush_state.on_segments_removed([segment])
             self.segments.take_oldest(1)
             if self.copied_end is None:
-                try:
-                    self.advance_log_start(self.segments[0].base_offset)
-                except KafkaStorageError:  # The epochs cannot be written; the segment has gone.
-                    self.on_removed(self, [segment], paths)
-                    raise
+                self.advance_log_start(self.segments[0].base_offset)
         return paths
 
     # -- making durable

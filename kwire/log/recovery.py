@@ -161,7 +161,7 @@ def opening(
     log.epochs.on_change = log.epochs_file.write
     if set(log.epochs.entries()) - stored_entries:  # The next load drops surplus entries.
         log.epochs_file.write()
-        log.flush_state.unsynced.files[names.EPOCHS_FILE] = None
+        log.flush_state.unsynced.files.setdefault(names.EPOCHS_FILE, None)
     return log
 
 

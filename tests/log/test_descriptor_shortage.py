@@ -23,7 +23,7 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.threads import StandIn
 from kwire.types import TopicPartition
 from simulation.disk import SimDisk
-from tests.support.log.batches import TIME_MS, append, content
+from tests.support.log.batches import TIME_MS, append, content, encode
 from tests.support.log.manager import ID, OTHER, config_of, create_log, manager, running
 from tests.support.log.restart import reopen
 
@@ -471,3 +471,46 @@ async def test_deleted_segment_is_removed_although_its_epochs_cannot_be_written(
         await trio.sleep(1000)
         assert len(log.segments) == 1
         assert [entry.name for entry in disk.entries("t-0") if names.DELETED in entry.name] == []
+
+
+def two_epochs() -> bytes:
+    """Return a batch of epoch 0 and two of epoch 1, from offset 1 on."""
+    batches = [encode([b"new %d" % n], base_offset=1 + n, leader_epoch=min(n, 1)) for n in range(3)]
+    return b"".join(batches)
+
+
+def test_follower_appends_batches_whose_epochs_cannot_be_written() -> None:
+    """Invariant 85: the next flush or the clean stop writes the epochs."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, LogConfig())
+    append(log, [b"old"])
+    disk.fail_at("open", SCARCE, path=names.EPOCHS_FILE, times=OFTEN)
+    log.append_follower(two_epochs())
+    disk.mend()
+    append(log, [b"newest"], epoch=2)
+    values = [b"old", b"new 0", b"new 1", b"new 2", b"newest"]
+    assert content(log) == list(enumerate(values))
+    log.close()
+    again = reopen(disk.after_kill(), LogConfig(), clean=True, recovery_point=5)
+    assert content(again) == list(enumerate(values))
+    assert again.epochs.entries() == [(0, 0), (1, 2), (2, 4)]
+
+
+def test_truncation_whose_epochs_cannot_be_written_is_complete() -> None:
+    """Invariants 51 and 85: the producers, too, are those before the cut."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, LogConfig())
+    for number in range(2):
+        producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
+        append(log, [b"%d" % number], epoch=number, **producer)
+    disk.fail_at("open", SCARCE, path=names.EPOCHS_FILE, times=OFTEN)
+    assert log.truncate_to(1)
+    disk.mend()
+    state = log.producers.get(1)
+    assert state is not None
+    assert state.last_sequence == 0
+    log.flush_state.flush()
+    again = reopen(disk.after_kill(), LogConfig(), clean=True, recovery_point=1)
+    assert again.epochs.entries() == [(0, 0)]

@@ -79,4 +79,20 @@ MUTATIONS = (
         test=f"{ROLLS}::"
         "test_power_loss_after_the_recovery_of_a_lost_segment_leaves_the_front_of_the_log",
     ),
+    Mutation(
+        name="epochs-without-a-descriptor-stop-the-change-of-the-log",
+        invariants=(85,),
+        path="kwire/log/epochs_file.py",
+        old="                elif classify(error) is DiskErrorKind.NO_DESCRIPTORS:",
+        new="                elif False:",
+        test="tests/log/test_descriptor_shortage.py",
+    ),
+    Mutation(
+        name="flush-writes-older-epochs-over-newer-ones",
+        invariants=(85,),
+        path="kwire/log/epochs_file.py",
+        old="        if self._flush_state.unwritten(names.EPOCHS_FILE) is not None:",
+        new="        if False:",
+        test="tests/log/test_descriptor_shortage.py",
+    ),
 )

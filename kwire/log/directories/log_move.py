@@ -349,7 +349,7 @@ class LogMove:
         if future.epochs.entries() != log.epochs.entries():
             future.epochs.replace(log.epochs)
             future.epochs_file.write()
-            future.flush_state.unsynced.files[names.EPOCHS_FILE] = None
+            future.flush_state.unsynced.files.setdefault(names.EPOCHS_FILE, None)
 
     def _switch_now(self) -> None:
         log, future = self.log, self.future

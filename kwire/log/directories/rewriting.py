@@ -41,7 +41,7 @@ async def write_again(log: PartitionLog, in_thread: InThread) -> None:
     )
     for name in files:
         await in_thread(log.disk, partial(_rewrite, log.disk, f"{segments.directory}/{name}"))
-    log.flush_state.unsynced.files.update(dict.fromkeys(files))
+        log.flush_state.unsynced.files.setdefault(name, None)
 
 
 def _copy(file: File, position: int, end_position: int) -> None:
