@@ -187,7 +187,7 @@ class GroupShard(GroupTables):
             yield from self._share.on_loaded()
         if self._streams is not None:
             yield from self._streams.on_loaded()
-        if self.has_groups:
+        if self.has_groups or self.share_groups:
             yield self._check_topics
 
     def on_next_epoch(self) -> None:
@@ -203,9 +203,10 @@ class GroupShard(GroupTables):
         return builder.build(group)
 
     def _check_topics(self, moment: Moment) -> Decision:
-        """Remove the offsets of topics that were deleted before this node led the partition."""
+        """Remove what is left of topics that were deleted before this node led the partition."""
         builder = DecisionBuilder(moment, self.settings())
-        self.schedule_expiry(builder)
+        if self.has_groups:
+            self.schedule_expiry(builder)
         return builder.build(steps=self.remove_missing_topics())
 
     def due(self, name: Hashable, moment: Moment) -> Decision:
