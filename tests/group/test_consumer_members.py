@@ -3,6 +3,7 @@
 They show invariant 74, and for these groups 66, 68, 69, 71, 72, 73 and 76.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.coordinator.decision import Moment
+from kwire.coordinator.decision import Moment, Step
 from kwire.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -507,13 +508,9 @@ def test_large_group_is_assigned_after_its_members_have_joined(sim: Sim) -> None
     }
 
 
-def test_large_target_leaves_out_members_that_left_while_it_was_computed(
-    sim: Sim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def begin_large_target(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
+    """Have a member c join a large group; return the steps after the first ones of its target."""
     monkeypatch.setattr("kwire.group.consumer.target._STEPS_AT_ONCE", 1)
-    sim.topics.put("t", 3_000)
-    for member_id in ("a", "b"):
-        sim.consume(member_id)
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id="c",
@@ -527,6 +524,46 @@ def test_large_target_leaves_out_members_that_left_while_it_was_computed(
     steps = iter(decision.steps)
     for _ in range(3):
         sim.perform(next(steps)(sim.moment))
+    return steps
+
+
+def test_static_member_that_joins_a_large_group_gets_its_first_target(sim: Sim) -> None:
+    sim.topics.put("t", 3_000)
+    reply = sim.reply(
+        sim.beat("a", topics=["t"], owned={}, rebalance_timeout_ms=1, instance_id="i")
+    )
+    assert (reply.error_code, reply.member_epoch) == (0, 2)
+    assert len(reply.assignment.topic_partitions[0].partitions) == 3_000
+    assert group(sim).instances == {"i": "a"}
+    with pytest.raises(UnreleasedInstanceId):
+        sim.consume("b", instance_id="i")
+
+
+def test_static_member_that_returns_while_a_large_target_is_computed_gets_its_share(
+    sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim.topics.put("t", 3_000)
+    sim.consume("a")
+    sim.consume("b", instance_id="i")
+    steps = begin_large_target(sim, monkeypatch)
+    sim.consume("b", -2, instance_id="i")
+    sim.consume("d", instance_id="i")
+    for step in steps:
+        sim.perform(step(sim.moment))
+    assert group(sim).target.keys() == {"a", "c", "d"}
+    sim.consume("c", group(sim).members["c"].epoch, owned={})
+    targets = [target[topic_id("t")] for target in group(sim).target.values()]
+    assert [len(each) for each in targets] == [1_000] * 3
+    assert frozenset().union(*targets) == frozenset(range(3_000))
+
+
+def test_large_target_leaves_out_members_that_left_while_it_was_computed(
+    sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim.topics.put("t", 3_000)
+    for member_id in ("a", "b"):
+        sim.consume(member_id)
+    steps = begin_large_target(sim, monkeypatch)
     sim.consume("b", -1)
     for step in steps:
         sim.perform(step(sim.moment))

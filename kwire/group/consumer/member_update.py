@@ -125,6 +125,7 @@ class MemberUpdate:
     def bump_epoch(self) -> None:
         """Bump the group epoch if the subscribed topics or their metadata have changed."""
         topics = self.tables.topics()
+        self.bumps_epoch = self.bumps_epoch or self._outdates_large_target
         if not self.bumps_epoch and self.group.checked_version is topics.version:
             return
         metadata_hash = group_hash(topics, self._names())
@@ -135,6 +136,12 @@ class MemberUpdate:
             logger.info("group epoch bumped group=%s epoch=%d", self.group.group_id, self.epoch)
         if self.group.has_partition_metadata:
             self.builder.records.append(partition_metadata_tombstone(self.group.group_id))
+
+    @property
+    def _outdates_large_target(self) -> bool:
+        """True if a large target that is being computed has a static member by its former id."""
+        has_new_id = self.former_id not in (None, self.new.member_id)
+        return has_new_id and self.tables.is_computing(self.group.group_id)
 
     def _names(self) -> set[str]:
         """Return the topics to which the group subscribes after the change."""

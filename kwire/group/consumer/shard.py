@@ -139,10 +139,12 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
             yield partial(self._answer_waiting, waiting)
 
     def _answer_waiting(self, waiting: WaitingJoin, moment: Moment) -> Decision:
-        builder = DecisionBuilder(moment, self.settings(), waiting.ticket)
-        group = self.groups.get(waiting.request.group_id)
+        builder, request = DecisionBuilder(moment, self.settings(), waiting.ticket), waiting.request
+        group = self.groups.get(request.group_id)
+        if group is not None and request.member_id in group.members:
+            request.instance_id = None  # The first decision has already given it to the member.
         try:
-            return self.heartbeat(group, waiting.request, waiting.client, builder)
+            return self.heartbeat(group, request, waiting.client, builder)
         except KafkaError as error:
             reply = Response(error_code=error.code, member_epoch=0, heartbeat_interval_ms=0)
             return Decision(answers=(Answer(waiting.ticket, reply),))
