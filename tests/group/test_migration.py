@@ -305,6 +305,24 @@ def test_classic_member_leaves_a_consumer_group(sim: Sim) -> None:
     assert consumer_group(sim).epoch == 4
 
 
+def test_classic_members_get_the_partitions_of_the_last_consumer(sim: Sim) -> None:
+    """The group must not become classic again, so that no consumer causes the next target."""
+    sim.consumer_settings = ConsumerSettings(assignment_interval_ms=0, migration_policy="upgrade")
+    sim.consume("b")
+    assert join(sim, "c") == 3
+    assert sync(sim, "c", 3) == []
+    sim.consume("b", 2, owned={"t": ALL})
+    assert sim.consume("b", 2, owned={"t": [0, 1]}) == (3, None)
+    assert has_to_rejoin(sim, "c", 3)
+    assert join(sim, "c") == 3
+    assert sync(sim, "c", 3) == [2, 3]
+    sim.consume("b", -1)
+    assert has_to_rejoin(sim, "c", 3)
+    assert join(sim, "c", 2, 3) == 4
+    assert sync(sim, "c", 4) == ALL
+    assert not has_to_rejoin(sim, "c", 4)
+
+
 def test_static_classic_member_replaces_the_last_consumer_and_takes_its_target(sim: Sim) -> None:
     """The group is classic again, without a rebalance, because nothing else has changed."""
     sim.consume("b", instance_id="i")

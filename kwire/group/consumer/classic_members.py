@@ -243,8 +243,8 @@ def heartbeat(
 ) -> bool:
     """Answer a Heartbeat; return whether the member has to rejoin.
 
-    It has to rejoin if there is a newer target, if it has to give up partitions, or if partitions
-    that it waits for are free.
+    It has to rejoin if there is a newer target, if it has to give up partitions, if partitions that
+    it waits for are free, or if nobody else causes the group's next target.
     """
     member, _ = _require(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
@@ -253,10 +253,22 @@ def heartbeat(
         member.epoch < group.assignment_epoch
         or member.state == MemberState.UNREVOKED
         or (member.state == MemberState.UNRELEASED and not _waits(group, member))
+        or _lacks_target(tables, group)
     )
     code = RebalanceInProgress.code if rejoins else 0
     builder.answer(builder.ticket, HeartbeatResponse(error_code=code))
     return rejoins
+
+
+def _lacks_target(
+    tables: KindTables[ConsumerGroup, ConsumerSettings], group: ConsumerGroup
+) -> bool:
+    """Return whether the next target is due, and only the join of a classic member can cause it."""
+    return (
+        group.assignment_epoch < group.epoch
+        and group.classic_count == len(group.members)
+        and not tables.is_computing(group.group_id)
+    )
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
