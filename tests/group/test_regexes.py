@@ -98,6 +98,21 @@ def test_new_topics_are_matched_ten_seconds_after_the_last_time(sim: Sim) -> Non
     assert group(sim).epoch == 3
 
 
+def test_expression_that_only_the_former_coordinator_could_compile_keeps_its_topics(
+    sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join(sim, "a", "t.*")
+    assert sim.consume("a", 1, owned={}) == (2, {"tea": [0, 1], "tin": [0, 1]})
+    sim.restart()
+    monkeypatch.setitem(sys.modules, "re2", None)
+    sim.topics.put("toy", 1)
+    sim.advance(11)
+    assert sim.consume("a", 2) == (2, None)
+    assert group(sim).regexes["t.*"].topics == {"tea", "tin"}
+    assert group(sim).regexes["t.*"].version == sim.topics.offset
+    assert sim.consume("a", 2) == (2, None)
+
+
 def test_expression_without_members_is_removed(sim: Sim) -> None:
     join(sim, "a", "t.*")
     join(sim, "a", "t.*")

@@ -4,6 +4,8 @@ The syntax is RE2's, as in Kafka: matching takes linear time, whatever clients s
 of a group are resolved together, in steps after the decision that needs it, at most every ten
 seconds: when an expression is new, when topics were created, and in any case after
 `group.consumer.regex.refresh.interval.ms`. Members are assigned topics once the result is written.
+An expression that this node cannot compile, but that another coordinator has resolved, keeps its
+topics.
 """
 
 import logging
@@ -99,8 +101,10 @@ class Resolution:
         patterns: dict[str, Match] = {}
 
         def match_some(moment: Moment) -> Decision:
-            if not patterns:
-                patterns.update((text, compile_regex(text)) for text in self.expressions)
+            if matches and not patterns:
+                patterns.update(self._compile())
+                for text in matches.keys() - patterns.keys():
+                    del matches[text]
             for name in names_of_step:
                 for text, match in patterns.items():
                     if match(name) and self.may_describe(name):
@@ -111,19 +115,31 @@ class Resolution:
             yield match_some
         yield lambda moment: self._write(matches, offset, moment)
 
+    def _compile(self) -> dict[str, Match]:
+        """Compile the expressions, without those for which this node has no compiler."""
+        patterns: dict[str, Match] = {}
+        for text in self.expressions:
+            try:
+                patterns[text] = compile_regex(text)
+            except InvalidRegularExpression as error:
+                logger.error("expression not resolved group=%s error=%s", self.group_id, error)
+        return patterns
+
     def _write(self, matches: Mapping[str, set[str]], offset: int, moment: Moment) -> Decision:
+        """Write the topics of the expressions; one without an entry in ``matches`` keeps them."""
         self.shard.finish_resolution(self.group_id)
         group = self.shard.groups.get(self.group_id)
         if group is None:
             return NOTHING
         records, has_changed = [], False
         resolved = dict(group.regexes)
-        for text, names in matches.items():
+        for text in self.expressions:
             if text not in group.regex_members:
                 continue
-            new = ResolvedRegex(frozenset(names), offset, moment.wall_ms)
             old = resolved.get(text)
-            has_changed = has_changed or new.topics != (frozenset() if old is None else old.topics)
+            former = frozenset[str]() if old is None else old.topics
+            new = ResolvedRegex(frozenset(matches.get(text, former)), offset, moment.wall_ms)
+            has_changed = has_changed or new.topics != former
             resolved[text] = new
             records.append(regex_record(self.group_id, text, new))
         subscribed = set(group.by_name).union(*(each.topics for each in resolved.values()))
