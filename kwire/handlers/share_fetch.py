@@ -105,7 +105,9 @@ async def _begin(
         await service.sleep(request.max_wait_ms / 1000)
         raise
     if request.share_session_epoch == FIRST_EPOCH and session is not None:
-        context.connection.on_closed[key] = partial(service.on_disconnected, session)
+        on_closed = context.connection.on_closed
+        on_closed[key] = partial(service.on_disconnected, session)
+        session.on_ended = partial(on_closed.pop, key, None)
     return session
 
 

@@ -6,7 +6,7 @@ listing its partitions in each request. It ends with the member's connection.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
@@ -41,6 +41,8 @@ class ShareSession:
     epoch: int
     """The epoch of the next request."""
     partitions: dict[Ref, None]
+    on_ended: Callable[[], object] = lambda: None
+    """Called when the session ends or is replaced."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -104,6 +106,7 @@ class ShareSessions:
         self._counts[key.group_id] -= 1
         if not self._counts[key.group_id]:
             del self._counts[key.group_id]
+        session.on_ended()
         return list(session.partitions)
 
     def has_group(self, group_id: str) -> bool:

@@ -424,6 +424,23 @@ async def test_lost_connection_ends_only_its_own_session(autojump_clock: Any) ->
         assert lost.error == ShareSessionNotFound.code
 
 
+async def test_connection_forgets_a_session_that_has_ended(autojump_clock: Any) -> None:
+    async with share_node() as node:
+        await create_topic(node.broker)
+        await node.initialize(0)
+        member = node.member("m")
+        await member.fetch(0)
+        assert len(member.connection.on_closed) == 1
+        await member.leave()
+        assert not member.connection.on_closed
+        member.epoch = 0
+        await member.fetch(0)
+        former, member.connection, member.epoch = member.connection, ClientConnection(), 0
+        await member.fetch(0)
+        assert not former.on_closed
+        assert len(member.connection.on_closed) == 1
+
+
 @pytest.fixture
 def may_write(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     """Have the persister's writes wait; return the event that lets them go on."""
