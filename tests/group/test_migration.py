@@ -196,6 +196,20 @@ def test_policy_decides_whether_a_classic_group_may_change(
     assert sim.groups.groups["g"].state is ClassicGroupState.STABLE
 
 
+def test_consumer_that_joins_a_large_group_before_its_first_generation_gets_an_epoch(
+    sim: Sim,
+) -> None:
+    """It waits for the first target; with the epoch 0, its next heartbeat would be a join."""
+    sim.topics.put("t", 3_000)
+    protocols = {"range": subscription()}
+    member_id = sim.reply(sim.join("c", protocols=protocols)).member_id
+    ticket = sim.join("c", member_id, protocols=protocols)
+    reply = sim.reply(sim.beat("b", topics=["t"], owned={}, rebalance_timeout_ms=1))
+    assert sim.reply(ticket).error_code == RebalanceInProgress.code
+    assert reply.member_epoch == consumer_group(sim).assignment_epoch == 1
+    assert join(sim, member_id) == 1
+
+
 def test_group_of_another_protocol_type_stays_classic(sim: Sim) -> None:
     ticket = sim.join("c", kind="connect", protocols={"p": b"x"})
     sim.join("c", sim.reply(ticket).member_id, kind="connect", protocols={"p": b"x"})

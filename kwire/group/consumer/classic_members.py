@@ -99,7 +99,7 @@ def _join(
     if not request.member_id and instance_id is None and request.knows_member_id_required:
         builder.answer(builder.ticket, join_error(MemberIdRequired, member_id))
         return None, None
-    if tables.is_computing(group.group_id) and not group.target:
+    if tables.is_computing(group.group_id) and not group.has_target:
         raise RebalanceInProgress
     old, former_id = _member(group, member_id, instance_id, is_new=not request.member_id)
     subscription = _subscription(request)

@@ -205,7 +205,7 @@ class MemberUpdate:
     def waits_for_target(self) -> bool:
         """True if the group has no target that the member could move to."""
         is_computing = self.starts_target or self.tables.is_computing(self.group.group_id)
-        return is_computing and not self.group.target
+        return is_computing and not self.group.has_target
 
     def move(self, epoch: int, target: Partitions, owned: Sequence[OwnedTopic] | None) -> None:
         """Move the member towards its target of this epoch, and write what has changed."""

@@ -176,6 +176,15 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE
 
     @property
+    def has_target(self) -> bool:
+        """True if there is a target that members may move to.
+
+        A group that was upgraded before its first generation has the epoch 0, with which a member
+        would join again.
+        """
+        return bool(self.target) and self.assignment_epoch >= FIRST_EPOCH
+
+    @property
     def topics(self) -> set[str]:
         """The names of all subscribed topics."""
         return self.by_name.keys() | self.by_regex.keys()
