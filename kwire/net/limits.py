@@ -63,7 +63,9 @@ class Rate:
         return max(0.0, (1 - self._tokens) / self.per_second)
 
     def take(self) -> None:
-        self._tokens -= 1
+        """Count an event. Without a limit, :meth:`delay_s` adds no tokens that could be taken."""
+        if self.per_second < UNLIMITED:
+            self._tokens -= 1
 
 
 @attrs.define(eq=False, repr=False)

@@ -19,6 +19,17 @@ def test_rate_may_be_unlimited_or_zero() -> None:
     assert Rate(0).delay_s(0.0) == float("inf")
 
 
+def test_connections_without_a_limit_do_not_count_towards_a_later_limit() -> None:
+    rate = Rate(5)
+    assert rate.delay_s(0.0) == 0.0
+    rate.per_second = UNLIMITED
+    for _ in range(1000):
+        assert rate.delay_s(1.0) == 0.0
+        rate.take()
+    rate.per_second = 5
+    assert rate.delay_s(2.0) == 0.0
+
+
 def test_connections_are_counted_per_node_listener_and_address() -> None:
     node = Limits(
         max_connections=3,
