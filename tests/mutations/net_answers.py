@@ -258,7 +258,7 @@ MUTATIONS = (
     Mutation(
         name="endless-client-ids-are-remembered",
         invariants=(104,),
-        path="kwire/handlers/shared/client_quotas.py",
+        path="kwire/raftmeta/metadata/quota_lookup.py",
         old="    if len(client_id) <= CLIENT_ID_LENGTH:\n",
         new="    if client_id:\n",
         test="tests/handlers/test_client_quotas.py"

@@ -12,12 +12,11 @@ Pure state; the caller passes the time. Rules, as in Kafka:
 * A fetch reads no more than the quota has left. If nothing is left, it gets an empty response.
 """
 
-from hashlib import sha256
 from typing import Final
 
 import attrs
 
-from kwire.raftmeta.metadata.quota_lookup import Quotas, find_quota
+from kwire.raftmeta.metadata.quota_lookup import Quotas, find_quota, short_client_id
 from kwire.replica.throttles import RateLimit
 
 PRODUCED: Final = "producer_byte_rate"
@@ -26,16 +25,6 @@ REQUEST_TIME: Final = "request_percentage"
 _MICROSECONDS: Final = 1_000_000
 CLIENTS_MAX: Final = 10_000
 """The number of clients whose rates are remembered; beyond that, rates start over."""
-
-CLIENT_ID_LENGTH: Final = 255
-"""The longest client id that is stored unchanged: clients may send 32 KB."""
-
-
-def _short(client_id: str) -> str:
-    """Return a client id, or a digest of an id that is too long to be stored."""
-    if len(client_id) <= CLIENT_ID_LENGTH:
-        return client_id
-    return sha256(client_id.encode()).hexdigest()
 
 
 @attrs.define(eq=False, repr=False)
@@ -57,7 +46,7 @@ class ClientQuotas:
         """Return the limit on a client's bytes, or None without a quota."""
         if quotas is not self._quotas:
             self._quotas, self._limits = quotas, {}
-        client = name, user, _short(client_id)
+        client = name, user, short_client_id(client_id)
         if client in self._limits:
             return self._limits[client]
         if len(self._limits) >= CLIENTS_MAX:
@@ -70,7 +59,7 @@ class ClientQuotas:
         quota = find_quota(self._quotas, name, user, client_id)
         if quota is None:
             return None
-        sharing = name, quota.user, quota.client_id and _short(quota.client_id)
+        sharing = name, quota.user, quota.client_id
         limit = self._rates.get(sharing)
         if limit is None:
             limit = RateLimit.of_quota(quota.rate, self.window_count, self.window_s)

@@ -1,12 +1,15 @@
 """Finds the quota of a client: the most specific quota for its user and client id (KIP-55)."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Final, NamedTuple
 
 from kwire.raftmeta.metadata.image import QuotaEntity
 
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 """The quotas of a cluster: their values by name, for each entity."""
+CLIENT_ID_LENGTH: Final = 255
+"""The longest client id that is stored unchanged: clients may send 32 KB."""
 
 
 class ClientQuota(NamedTuple):
@@ -17,7 +20,15 @@ class ClientQuota(NamedTuple):
     user: str | None
     """The user whose clients share the quota; None if it does not depend on the user."""
     client_id: str | None
-    """The client id whose clients share the quota; None if it does not depend on the client id."""
+    """The client id whose clients share the quota, in its short form; None if the quota does not
+    depend on the client id."""
+
+
+def short_client_id(client_id: str) -> str:
+    """Return a client id, or a digest of an id that is too long to be stored."""
+    if len(client_id) <= CLIENT_ID_LENGTH:
+        return client_id
+    return sha256(client_id.encode()).hexdigest()
 
 
 def find_quota(quotas: Quotas, name: str, user: str, client_id: str) -> ClientQuota | None:
@@ -30,7 +41,8 @@ def find_quota(quotas: Quotas, name: str, user: str, client_id: str) -> ClientQu
         if rate is not None:
             kinds = {kind for kind, _ in entity}
             shared_by = user if "user" in kinds else None
-            return ClientQuota(rate, shared_by, client_id if "client-id" in kinds else None)
+            short_id = short_client_id(client_id) if "client-id" in kinds else None
+            return ClientQuota(rate, shared_by, short_id)
     return None
 
 

@@ -1,5 +1,6 @@
 """controller_mutation_rate (KIP-599): how much a client may create and delete a second."""
 
+import tracemalloc
 from random import Random
 from typing import Any
 
@@ -191,6 +192,24 @@ def test_buckets_are_bounded() -> None:
     for number in range(BUCKETS_MAX + 5):
         quotas.permit(client_quotas, "ann", f"c{number}", 0.0, strict=True)
     assert len(quotas._buckets) <= BUCKETS_MAX
+
+
+def test_endless_client_ids_have_their_bucket_and_take_no_memory() -> None:
+    """A client chooses its id, of up to 32 KB."""
+    quotas, name = MutationQuotas(), "x" * 30_000
+    client_quotas: Any = {(("client-id", None),): {RATE: 1.0}}
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            permit = quotas.permit(client_quotas, "ann", f"{number}{name}", 0.0, strict=True)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 2 << 20
+    again = quotas.permit(client_quotas, "ann", f"499{name}", 0.0, strict=True)
+    assert again.bucket is permit.bucket
+    other = quotas.permit(client_quotas, "ann", f"499{name}x", 0.0, strict=True)
+    assert other.bucket is not permit.bucket
 
 
 async def test_decision_that_is_made_again_counts_once() -> None:
