@@ -249,6 +249,15 @@ async def test_rates_of_many_clients_are_bounded(
     assert len(rates._rates) == len(rates._limits) == 10
 
 
+def test_changes_of_quotas_do_not_add_to_the_remembered_rates() -> None:
+    rates, most = ClientQuotas(), CLIENTS_MAX - 1
+    for change in range(3):
+        quotas: Quotas = {(("client-id", None),): {PRODUCED: 1000.0 + change}}
+        for number in range(most):
+            rates.limit(quotas, PRODUCED, "alice", f"{change}-{number}")
+    assert len(rates._rates) <= CLIENTS_MAX
+
+
 def test_endless_client_ids_have_their_quota_and_take_no_memory() -> None:
     """Invariant 104: a client chooses its id, of up to 32 KB."""
     quotas: Quotas = {(("client-id", None),): {PRODUCED: 1000.0}}

@@ -49,7 +49,7 @@ class ClientQuotas:
         client = name, user, short_client_id(client_id)
         if client in self._limits:
             return self._limits[client]
-        if len(self._limits) >= CLIENTS_MAX:
+        if max(len(self._limits), len(self._rates)) >= CLIENTS_MAX:
             self._limits.clear()
             self._rates.clear()
         limit = self._limits[client] = self._look_up(name, user, client_id)
