@@ -1,5 +1,6 @@
 """CreatePartitions (API key 37): adds partitions to topics; each topic fails or succeeds alone."""
 
+from copy import copy
 from functools import partial
 
 from kwire import errors
@@ -38,9 +39,10 @@ async def create_partitions(
         else:
             code = errors.TopicAuthorizationFailed.code
             denied.append(Result(name=topic.name, error_code=code))
-    request.topics = allowed
+    rest = copy(request)  # The original is needed if the request fails as a whole.
+    rest.topics = allowed
     permit = context.mutation_permit(strict_since=3)
-    response = await context.decide(partial(decide_create_partitions, permit=permit), request)
+    response = await context.decide(partial(decide_create_partitions, permit=permit), rest)
     response.throttle_time_ms = context.count_throttle(MUTATION_RATE, permit.throttle_ms)
     response.results += denied
     return response

@@ -5,6 +5,7 @@ name of the metadata log. If a client may create a topic but not describe it, th
 topic's settings.
 """
 
+from copy import copy
 from functools import partial
 
 from kwire import errors
@@ -31,9 +32,10 @@ def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsRespo
 @handles(CreateTopicsRequest, refuse=refuse)
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     refusals = await _refusals(context, request)
-    request.topics = [topic for topic in request.topics if topic.name not in refusals]
+    rest = copy(request)  # The original is needed if the request fails as a whole.
+    rest.topics = [topic for topic in request.topics if topic.name not in refusals]
     permit = context.mutation_permit(strict_since=6)
-    response = await context.decide(partial(decide_create_topics, permit=permit), request)
+    response = await context.decide(partial(decide_create_topics, permit=permit), rest)
     response.throttle_time_ms = context.count_throttle(MUTATION_RATE, permit.throttle_ms)
     slices = Slices(context.clock.now)
     for result in response.topics:

@@ -1,5 +1,6 @@
 """DeleteTopics (API key 20): deletes topics by name or id; each topic fails or succeeds alone."""
 
+from copy import copy
 from functools import partial
 
 from kwire import errors
@@ -39,9 +40,10 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
             allowed.append(topic)
         else:
             denied.append(refusal)
-    request.topics = allowed
+    rest = copy(request)  # The original is needed if the request fails as a whole.
+    rest.topics = allowed
     permit = context.mutation_permit(strict_since=5)
-    response = await context.decide(partial(decide_delete_topics, permit=permit), request)
+    response = await context.decide(partial(decide_delete_topics, permit=permit), rest)
     response.throttle_time_ms = context.count_throttle(MUTATION_RATE, permit.throttle_ms)
     response.responses += denied
     return response
