@@ -52,17 +52,19 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
 def _refusal(context: Context, topic: Topic) -> Result | None:
     """Return the refusal for a topic that the client may not delete; None if it may.
 
-    For a topic requested by id, the refusal omits the name if the client may not describe the
-    topic.
+    The ids are those of the controller, which decides: it knows a new topic before this node has
+    published it. For a topic requested by id, the refusal omits the name if the client may not
+    describe the topic.
     """
-    image = context.image.topics.get(topic.topic_id)
-    name = topic.name if topic.name is not None or image is None else image.name
+    image = context.controller.state.image
+    requested = image.topics.get(topic.topic_id)
+    name = topic.name if topic.name is not None or requested is None else requested.name
     if name is None or context.is_allowed("Delete", "Cluster", CLUSTER):
         return None
     if context.is_allowed("Delete", "Topic", name):
         return None
     is_described = context.is_allowed("Describe", "Topic", name)
-    if is_described and topic.name is not None and topic.name not in context.image.topic_ids:
+    if is_described and topic.name is not None and topic.name not in image.topic_ids:
         return None  # The controller will reject the unknown name.
     described_name = name if is_described else topic.name
     code = errors.TopicAuthorizationFailed.code

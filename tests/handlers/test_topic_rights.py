@@ -13,6 +13,7 @@ from kwire.handlers.create_topics import create_topics
 from kwire.handlers.delete_topics import delete_topics
 from kwire.handlers.shared.context import Context, Principal
 from kwire.raftmeta.controller.topics import PARTITIONS_MAX
+from kwire.raftmeta.metadata.image import MetadataImage
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.no_others import only_controller
@@ -94,3 +95,18 @@ async def test_request_that_fails_as_a_whole_is_answered_for_each_topic(
         (OWN, error.code),
         (OTHER, error.code),
     ]
+
+
+async def test_right_to_delete_a_topic_by_id_is_checked_before_the_topic_is_published() -> None:
+    """The controller knows a new topic earlier than the node that checks the client's rights."""
+    cluster = cluster_of_topics()
+    context = context_of(cluster)
+    topic = cluster.state.image.topic(OTHER)
+    assert topic is not None
+    context.services.current.image = MetadataImage()
+    by_id = DeleteTopicsRequest.DeleteTopicState(topic_id=topic.id)
+    answer: Any = await delete_topics(context, deletion(by_id))
+    assert [(result.name, result.error_code) for result in answer.responses] == [
+        (OTHER, errors.TopicAuthorizationFailed.code)
+    ]
+    assert context.controller.state.image.topic(OTHER) is not None
