@@ -74,8 +74,11 @@ def add_results(
     results: list[Result], refusals: Iterable[Result], order: list[ResourceName]
 ) -> None:
     """Add the results for resources that were rejected earlier, in the request's order."""
+    positions: dict[ResourceName, int] = {}
+    for position, name in enumerate(order):
+        positions.setdefault(name, position)
     results += refusals
-    results.sort(key=lambda result: order.index(_name(result)))
+    results.sort(key=lambda result: positions[_name(result)])
 
 
 def _name(item: ConfigResource) -> ResourceName:
