@@ -244,13 +244,27 @@ def _splice(texts: dict[str, str], name: str, kind: int, text: str, resource: Re
         word = "APPEND" if kind == APPEND else "SUBTRACT"
         raise errors.InvalidConfig(f"Can't {word} to key {name} because its type is not LIST.")
     current = texts[name] if name in texts else key.text(key.default) or ""
-    parts = [part for part in current.split(",") if part]
+    parts, operands = [part for part in current.split(",") if part], _split(text)
     if kind == APPEND:
-        parts += [part for part in text.split(",") if part not in parts]
+        known = set(parts)
+        parts += [part for part in dict.fromkeys(operands) if part not in known]
     else:
-        removed = text.split(",")
-        parts = [part for part in parts if part not in removed]
+        removals, kept = Counter(operands), []
+        for part in parts:
+            if removals[part]:  # Each operand removes one part.
+                removals[part] -= 1
+            else:
+                kept.append(part)
+        parts = kept
     return ",".join(parts)
+
+
+def _split(text: str) -> list[str]:
+    """Split a list as Java does: the empty parts at its end, unless it is empty, do not count."""
+    parts = text.split(",")
+    while text and parts and not parts[-1]:
+        parts.pop()
+    return parts
 
 
 def keys_of(resource_type: int) -> dict[str, Key[object]]:
