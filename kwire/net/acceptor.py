@@ -132,7 +132,7 @@ class Acceptor:
     async def _wait_room(self, listener: Listener) -> None:
         """Wait until the limits allow one more connection."""
         while True:
-            delay_s = max(self._rate.delay_s(self.now()), listener.rate.delay_s(self.now()))
+            delay_s = self._delay_s(listener)
             if delay_s > 0:
                 with trio.move_on_after(delay_s):
                     await self._relimited.park()
@@ -147,6 +147,15 @@ class Acceptor:
                 await self._make_room(listener)
             else:
                 await self._closed.park()
+
+    def _delay_s(self, listener: Listener) -> float:
+        """Return the seconds until the rates allow one more connection.
+
+        Only its own rate limits a protected listener, so that clients who use up the node's rate do
+        not keep out the nodes of the cluster.
+        """
+        own_s = listener.rate.delay_s(self.now())
+        return own_s if listener.protected else max(own_s, self._rate.delay_s(self.now()))
 
     async def _make_room(self, listener: Listener) -> None:
         """Close an unprotected connection, unless another connection ends in the meantime."""
@@ -194,7 +203,8 @@ class Acceptor:
                 count_throttle(self.metrics, CREATED, throttle_s)
                 self._close_later(sock, self.now() + throttle_s)
                 continue
-            self._rate.take()
+            if not listener.protected:
+                self._rate.take()
             listener.rate.take()
             try:
                 on_accepted(listener, sock, host, port)
@@ -207,10 +217,5 @@ class Acceptor:
             if self._uncollected_count >= COLLECTED:
                 self._uncollected_count = 0
                 self.collect()
-            now = self.now()
-            if (
-                self.admission.is_full(listener.name, listener.limits)
-                or self._rate.delay_s(now)
-                or listener.rate.delay_s(now)
-            ):
+            if self.admission.is_full(listener.name, listener.limits) or self._delay_s(listener):
                 return

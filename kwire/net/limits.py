@@ -3,7 +3,7 @@
 KIP-402, KIP-612. Pure: ``now`` is an argument. A connection over a listener's or the node's limit
 waits in the kernel's backlog; a connection over its address's limit is closed at once. The listener
 that brokers use among themselves is protected: its connections replace idle connections of other
-listeners.
+listeners, and the node's rate does not limit it.
 """
 
 from collections import Counter

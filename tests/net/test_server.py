@@ -356,6 +356,27 @@ async def test_connection_creation_rate_is_limited(autojump_clock: trio.testing.
             await client.stream.aclose()
 
 
+async def test_brokers_get_in_while_clients_use_up_the_rate(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 102: only its own rate limits the listener of the nodes, as in Kafka."""
+    async with running(Limits(max_connection_creation_rate=1)) as node:
+        clients_port = node.listen("CLIENTS")
+        nodes_port = node.listen("NODES", protected=True)
+        started = trio.current_time()
+        clients = [await node.connect(clients_port) for _ in range(5)]
+        peer = await node.connect(nodes_port)
+        assert await echo(peer, b"fine") == b"fine"
+        assert trio.current_time() - started < 1
+        second_peer = await node.connect(nodes_port)
+        assert await echo(second_peer, b"later") == b"later"
+        assert trio.current_time() - started >= 0.9
+        assert await echo(clients[-1], b"last") == b"last"
+        assert 4 <= trio.current_time() - started < 5, "nodes use up nothing of the clients' rate"
+        for client in (*clients, peer, second_peer):
+            await client.stream.aclose()
+
+
 async def test_address_over_its_rate_is_disconnected_a_little_later(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
