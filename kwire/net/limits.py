@@ -1,9 +1,9 @@
 """Limits on connections: their number per node, listener and address, and their rate.
 
 KIP-402, KIP-612. Pure: ``now`` is an argument. A connection over a listener's or the node's limit
-waits in the kernel's backlog; a connection over its address's limit is closed at once. The listener
-that brokers use among themselves is protected: its connections replace idle connections of other
-listeners, and the node's rate does not limit it.
+waits in the kernel's backlog; a connection over its address's limit is closed at once. The listeners
+that nodes use among themselves are protected: their connections replace idle connections of other
+listeners, and the node's rate does not limit them.
 """
 
 from collections import Counter

@@ -355,14 +355,14 @@ def _bind(
     could answer.
     """
     bound: dict[str, int] = {}
+    of_nodes = {config.inter_broker_listener, *map(str.upper, config.controller_listener_names)}
     for endpoint in config.endpoints:
-        is_protected = endpoint.name == config.inter_broker_listener
         try:
             address = net.bind(
                 endpoint.name,
                 endpoint.host,
                 endpoint.port,
-                protected=is_protected,
+                protected=endpoint.name in of_nodes,
                 tls=tls.listeners.get(endpoint.name),
             )
         except OSError as error:
