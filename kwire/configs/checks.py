@@ -41,6 +41,8 @@ _LOGIN: Final = frozenset(
 _STORES: Final = ("ssl.keystore.", "ssl.truststore.")
 CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 """Settings that Kafka never shows, although they are public."""
+_CONNECTIONS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+"""Limits that would keep everybody out if they were 0."""
 _LISTENERS: Final = frozenset({"advertised.listeners", "listeners"})
 _THREADS: Final = frozenset(
     {
@@ -386,8 +388,10 @@ def _check_quorum(config: BrokerConfig) -> None:
 def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
     """Reject a run-time change of ``names`` that would stop the node or lock out clients."""
     _check_ages(config)
-    for name in ("max.connections", "max.connection.creation.rate"):
-        _require(name not in names or config.raw_integer(name) >= 1, f"{name} must be at least 1")
+    for name in names:
+        if without_listener(name) in _CONNECTIONS:
+            text = config.own.get(name) or config.cluster.get(name)
+            _require(text is None or int(text) >= 1, f"{name} must be at least 1")
     _check_per_address(config)
 
 

@@ -3,13 +3,8 @@
 from collections.abc import Mapping
 
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import has_sasl
+from kwire.configs.listeners import has_sasl, listener_prefix
 from kwire.configs.tls import TlsConfig, check_stores
-
-
-def listener_prefix(listener: str) -> str:
-    """Return the prefix of the settings that concern only one listener."""
-    return f"listener.name.{listener.lower()}."
 
 
 def listener_tls(config: BrokerConfig, listener: str) -> TlsConfig:

@@ -21,6 +21,11 @@ def has_sasl(protocol: str) -> bool:
     return protocol.startswith("SASL_")
 
 
+def listener_prefix(listener: str) -> str:
+    """Return the prefix of the settings that concern only one listener."""
+    return f"listener.name.{listener.lower()}."
+
+
 _LISTENER: Final = re.compile(
     r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._:]*):(-?[0-9]+)"
 )

@@ -1,9 +1,9 @@
 """Limits on connections: their number per node, listener and address, and their rate.
 
 KIP-402, KIP-612. Pure: ``now`` is an argument. A connection over a listener's or the node's limit
-waits in the kernel's backlog; a connection over its address's limit is closed at once. The listeners
-that nodes use among themselves are protected: their connections replace idle connections of other
-listeners, and the node's rate does not limit them.
+waits in the kernel's backlog; a connection over its address's limit is closed at once. The
+listeners that nodes use among themselves are protected: their connections replace idle connections
+of other listeners, and the node's rate does not limit them.
 """
 
 from collections import Counter
@@ -39,6 +39,12 @@ class Limits:
     queued_max_request_bytes: int = -1
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
+    of_listeners: "Mapping[str, Limits]" = attrs.field(factory=dict)
+    """The limits of the listeners that have settings of their own, by name."""
+
+    def of_listener(self, name: str) -> "Limits":
+        """Return the limits of a listener; by default, the number and the rate are the node's."""
+        return self.of_listeners.get(name, self)
 
 
 @attrs.define(eq=False, repr=False)

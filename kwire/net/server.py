@@ -97,11 +97,11 @@ class NetServer:
     ) -> Address:
         """Bind a listener's address; connections are refused until :meth:`accept`.
 
-        ``limits`` apply to this listener instead of the node's. A ``protected`` listener still
-        accepts when other listeners' connections use up the node's limit. With ``tls``, connections
-        are encrypted.
+        ``limits`` apply to this listener instead of those that the node's limits have for it. A
+        ``protected`` listener still accepts when other listeners' connections use up the node's
+        limit. With ``tls``, connections are encrypted.
         """
-        own = limits or self.limits
+        own = limits or self.limits.of_listener(name)
         listener = Listener(
             name=name,
             sock=bound_socket(host, port, own),
@@ -122,10 +122,10 @@ class NetServer:
         """Change the limits on connections and on their rate; existing connections stay open."""
         before = self.limits
         self.limits = limits
-        for listener in self.listeners.values():
-            if listener.limits is before:
-                listener.limits = limits
-                listener.rate.per_second = limits.max_connection_creation_rate
+        for name, listener in self.listeners.items():
+            if listener.limits is before.of_listener(name):
+                listener.limits = own = limits.of_listener(name)
+                listener.rate.per_second = own.max_connection_creation_rate
         self.acceptor.relimit(limits)
 
     def limit_addresses(self, quotas: Quotas) -> None:

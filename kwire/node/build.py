@@ -1,11 +1,15 @@
 """The settings of each part of a node, from its configuration: pure, one function per part."""
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
+import attrs
+
 from kwire.configs import listeners
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import connection_counts
+from kwire.configs.declare import ConfigError, Key
+from kwire.configs.listeners import connection_counts, listener_prefix
 from kwire.log.config import CleanerSettings, LogConfig, LogSettings, ScrubSettings
 from kwire.net.limits import Limits
 from kwire.node.tls import controller_listener
@@ -14,6 +18,8 @@ from kwire.raftmeta.raft.cleaning import MetadataRetention
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from kwire.storage_format.directories import Identity
+
+logger = logging.getLogger(__name__)
 
 AdvertisedListener = listeners.ListenerEndpoint
 """An address as advertised to clients and other nodes."""
@@ -34,7 +40,7 @@ because a client that finds it full retries only a second later.
 
 def limits(config: BrokerConfig) -> Limits:
     """Return the limits of connections and requests."""
-    return Limits(
+    node = Limits(
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=connection_counts(config.max_connections_per_ip_overrides),
@@ -48,6 +54,32 @@ def limits(config: BrokerConfig) -> Limits:
         quota_window_num=config.quota_window_num,
         quota_window_size_seconds=config.quota_window_size_seconds,
     )
+    return attrs.evolve(
+        node, of_listeners={e.name: _limits_of(config, e.name, node) for e in config.endpoints}
+    )
+
+
+def _limits_of(config: BrokerConfig, listener: str, node: Limits) -> Limits:
+    """Return the limits of a listener, which may have settings of its own (KIP-402, KIP-612)."""
+    most = _own_value(config, listener, BrokerConfig.max_connections)
+    rate = _own_value(config, listener, BrokerConfig.max_connection_creation_rate)
+    return attrs.evolve(
+        node,
+        max_connections=node.max_connections if most is None else most,
+        max_connection_creation_rate=node.max_connection_creation_rate if rate is None else rate,
+    )
+
+
+def _own_value(config: BrokerConfig, listener: str, key: Key[int]) -> int | None:
+    """Return the value of a setting that concerns only one listener; None if it is not set."""
+    name = listener_prefix(listener) + key.name
+    for texts in (config.own, config.cluster, config.static):
+        if name in texts:
+            try:
+                return key.parse(texts[name])
+            except ConfigError as error:  # An Apache Kafka controller stores whatever it is sent.
+                logger.warning("dynamic setting ignored name=%s reason=%s", name, error)
+    return None
 
 
 def _buffer(config: BrokerConfig, name: str) -> int:

@@ -51,7 +51,8 @@ class NodeTls:
         ``config`` has the changed settings, ``names`` are their names. Reads the files that the
         settings name, even if their values are the same as before.
         """
-        from kwire.configs.listener_tls import listener_prefix, listener_tls
+        from kwire.configs.listener_tls import listener_tls
+        from kwire.configs.listeners import listener_prefix
 
         for listener, tls in self.listeners.items():
             start = f"{listener_prefix(listener)}ssl."

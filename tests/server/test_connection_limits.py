@@ -9,11 +9,16 @@ import pytest
 import trio
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.configs.resource_types import BROKER
+from kwire.errors import InvalidRequest
 from kwire.node.server import Server
 from kwire.testing.wire import TrioWireClient
 from tests.support.server.nodes import running
 
 pytestmark = pytest.mark.slow
+
+CLIENTS_MAX: Final = "listener.name.clients.max.connections"
 
 LISTENERS: Final = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
@@ -51,3 +56,37 @@ async def test_nodes_get_in_when_clients_fill_the_node(tmp_path: Path, listener:
         async with clients(server, listener, 1) as (peer,):
             with trio.fail_after(20):
                 assert await ask(peer) == 0
+
+
+async def set_limit(server: Server, value: str) -> int:
+    """Set how many connections the listener CLIENTS may have; return the error code."""
+    shape = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = shape.AlterableConfig(name=CLIENTS_MAX, config_operation=0, value=value)
+    resource = shape(resource_type=BROKER, resource_name="1", configs=[config])
+    async with clients(server, "PLAINTEXT", 1) as (admin,):
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        response = await admin.call(request, 1)
+    code: int = response.responses[0].error_code
+    return code
+
+
+async def test_listener_has_limits_of_its_own_that_change_while_the_node_runs(
+    tmp_path: Path,
+) -> None:
+    """Invariant 102: KIP-402."""
+    async with (
+        running(tmp_path, **{CLIENTS_MAX: "1"}, **LISTENERS) as server,
+        clients(server, "CLIENTS", 3) as (first, second, third),
+    ):
+        assert await ask(first) == 0
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.2):
+            await ask(second)
+        async with clients(server, "PLAINTEXT", 3) as others:
+            for each in others:
+                assert await ask(each) == 0
+        assert await set_limit(server, "0") == InvalidRequest.code
+        assert await set_limit(server, "2") == 0
+        with trio.fail_after(20):
+            await second.read_frame()
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.2):
+            await ask(third)
