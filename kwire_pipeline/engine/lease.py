@@ -159,10 +159,12 @@ class Lease:
         """Increment the beat if it is due; raise Failure if another run has taken over."""
         if self._clock() - self._last_beat_s >= BEAT_S:
             beaten = attrs.evolve(self._holder, beat=self._holder.beat + 1)
-            if not self._folder.swap(FILE, self._holder.dump(), beaten.dump()):
+            if self._folder.swap(FILE, self._holder.dump(), beaten.dump()):
+                self._last_beat_s = self._clock()
+            elif self._folder.read(FILE) != beaten.dump():
                 raise Overtaken(TAKEN_OVER)
+            # Otherwise an earlier call wrote this beat and got no answer: another one is due.
             self._holder = beaten
-            self._last_beat_s = self._clock()
 
     def check(self) -> None:
         """Raise Failure if another run has taken over the lease."""

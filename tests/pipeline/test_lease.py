@@ -90,6 +90,32 @@ def test_paused_run_does_not_beat_over_its_successors_lease() -> None:
     assert files.texts[FILE] == successor
 
 
+def test_run_whose_beat_was_written_without_an_answer_keeps_its_lease() -> None:
+    """The store then has a later beat than the run knows of, but of the same lease."""
+
+    class Late(Files):
+        is_late = False
+
+        def swap(self, name: str, old: str, new: str) -> bool:
+            is_written = super().swap(name, old, new)
+            if self.is_late:
+                raise Py4JError("no answer in time")
+            return is_written
+
+    files = Late()
+    now_s = 0.0
+    lease = Lease.take(files, clock=lambda: now_s)
+    now_s = BEAT_S
+    files.is_late = True
+    with pytest.raises(Py4JError):
+        lease.beat()
+    files.is_late = False
+    for _ in range(2):  # An outage may have been long, so the beat that was found is not enough.
+        lease.beat()
+    assert Holder.parse(files.texts[FILE]).beat == 2
+    lease.check()
+
+
 @pytest.mark.parametrize("text", ["", "null", '{"lease_id": "x"}'])
 def test_damaged_lease_is_refused_with_advice(text: str) -> None:
     """A machine that lost its power can leave an empty file."""
