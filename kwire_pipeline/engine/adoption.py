@@ -10,7 +10,7 @@ Rules of this file: nothing is written if the pipeline's file now classifies the
 from the run that began it, judging by the number of dead letters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +48,8 @@ class Adoption:
     """The known topic ids of the lost or previous checkpoint."""
     given_up: Ranges
     """The offsets that the adoption may skip."""
+    check_lease: Callable[[], None]
+    """Raises Failure if another run writes; reading the batch can take minutes."""
 
 
 def finish_newest(adoption: Adoption) -> None:
@@ -113,6 +115,7 @@ def _finish(adoption: Adoption, mark: Mark, letters: Letters, *, has_rows: bool)
         rest = without(expected, letters.read().select(*SPOT)).persist()
         if rest.count():
             letters.check_sizes(rest, mark)
+            adoption.check_lease()
             if letters.has_batch(mark, by_rows=False):
                 letters.append_rest(rest, mark)
             else:

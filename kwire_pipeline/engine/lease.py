@@ -254,12 +254,18 @@ def hold(
     pause: Callable[[threading.Event], bool] = wait_poll,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Lease]:
-    """Hold a lease during a block that may take hours in one call.
-
-    A thread increments the beat. If that fails, the block continues; if another run has taken over
-    the lease, `check` reports it.
-    """
+    """Hold a lease during a block that may take hours in one call."""
     lease = Lease.take(folder, clock=clock)
+    with releasing(lease, warn), beating(lease, pause):
+        yield lease
+
+
+@contextmanager
+def beating(lease: Lease, pause: Callable[[threading.Event], bool] = wait_poll) -> Iterator[None]:
+    """Increment the beat in a thread during a block.
+
+    If that fails, the block continues; if another run has taken over the lease, `check` reports it.
+    """
     ended = threading.Event()
 
     def beat() -> None:
@@ -270,12 +276,11 @@ def hold(
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
-    with releasing(lease, warn):
-        try:
-            yield lease
-        finally:
-            ended.set()
-            thread.join()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def is_alive(other: Holder) -> bool:

@@ -28,7 +28,7 @@ from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.following import Adapted, Follower
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
-from kwire_pipeline.engine.lease import Files, Lease, releasing
+from kwire_pipeline.engine.lease import Files, Lease, beating, releasing
 from kwire_pipeline.engine.offline import (
     check_definition,
     checkpoint_name,
@@ -102,7 +102,8 @@ def run_pipeline(
         releasing(lease, control.warn),
         nullcontext(shared) if shared else Cluster.of(spark, pipeline) as cluster,
     ):
-        opened = open_run(spark, pipeline, folder, cluster, intent, given_up)
+        with beating(lease):
+            opened = open_run(spark, pipeline, folder, cluster, intent, given_up, lease.check)
         return Run(spark, pipeline, opened, lease, cluster, control).run()
 
 
@@ -248,9 +249,13 @@ def open_run(
     folder: Folder,
     cluster: Cluster,
     intent: Intent,
-    given_up: Ranges = losses.NOTHING,
+    given_up: Ranges,
+    check_lease: Callable[[], None],
 ) -> Opened:
-    """Compare the pipeline with brokers and tables, then write its identity if it is new."""
+    """Compare the pipeline with brokers and tables, then write its identity if it is new.
+
+    The comparison may take minutes, so the lease is checked before each step that writes.
+    """
     stored = read_identity(folder)
     destinations = destinations_of(spark, pipeline)
     pipeline = following.at_start(pipeline, stored, folder, destinations)
@@ -274,6 +279,7 @@ def open_run(
         given_up=given_up,
     )
     start = beginning.start(begin)
+    check_lease()
     prepare_tables(spark, pipeline, shape, destinations)
     if begin is not Begin.FROM_START:
         for table in destinations.tables:
@@ -291,7 +297,7 @@ def open_run(
         )
     else:
         if begin is Begin.ADOPT:
-            finish_letters(spark, folder, shape, beginning)
+            finish_letters(spark, folder, shape, beginning, check_lease)
         has_replaced_topic = begin is Begin.ADOPT and identity.has_replacement(stored, facts)
         current = Identity(
             name=pipeline.name,
@@ -318,11 +324,18 @@ def open_run(
             former_id=facts.owners.get(pipeline.name),
             pending_deletion=tuple(sorted(topics)) if begin is Begin.FROM_START else (),
         )
+    check_lease()
     current = carry_out(folder, current, destinations.tables)
     return Opened(folder=folder, identity=current, shape=shape, destinations=destinations)
 
 
-def finish_letters(spark: SparkSession, folder: Folder, shape: Shape, beginning: Beginning) -> None:
+def finish_letters(
+    spark: SparkSession,
+    folder: Folder,
+    shape: Shape,
+    beginning: Beginning,
+    check_lease: Callable[[], None],
+) -> None:
     """Write the dead letters that the newest batch of an adopted table lacks."""
     stored = beginning.stored
     finish_newest(
@@ -336,6 +349,7 @@ def finish_letters(spark: SparkSession, folder: Folder, shape: Shape, beginning:
             topics=beginning.topics,
             former_topics={} if stored is None else stored.known_topics,
             given_up=beginning.given_up,
+            check_lease=check_lease,
         )
     )
 

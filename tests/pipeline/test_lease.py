@@ -7,6 +7,7 @@ import attrs
 import pytest
 from py4j.protocol import Py4JError
 
+from kwire_pipeline.engine import lease as lease_module
 from kwire_pipeline.engine import query
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import BEAT_S, FILE, PATIENCE_S, Holder, Lease, hold
@@ -203,6 +204,32 @@ def test_lease_beats_while_a_block_is_busy() -> None:
 
     with hold(files, clock=lambda: now_s, pause=pause):
         assert beats.wait(60)
+    assert FILE not in files.texts
+
+
+def test_lease_beats_while_a_run_looks_at_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find the offsets of a large table takes minutes, and another host waits for seconds."""
+    beats = threading.Event()
+
+    class Beaten(Files):
+        def swap(self, name: str, old: str, new: str) -> bool:
+            if Holder.parse(new).beat >= 3:
+                beats.set()
+            return super().swap(name, old, new)
+
+    def open_run(*_: object) -> NoReturn:
+        assert beats.wait(60)
+        raise Refusal("the table was dropped")
+
+    files = Beaten()
+    monkeypatch.setattr(lease_module, "BEAT_S", 0.0)
+    monkeypatch.setattr(lease_module, "POLL_S", 0.001)
+    monkeypatch.setattr(query, "set_session", lambda _: None)
+    monkeypatch.setattr(query, "Folder", lambda *_: files)
+    monkeypatch.setattr(query, "open_run", open_run)
+    nothing = cast(Any, object())
+    with pytest.raises(Refusal, match="the table was dropped"):
+        query.run_pipeline(nothing, ORDERS, Intent.ADOPT, query.Control(), shared=nothing)
     assert FILE not in files.texts
 
 
