@@ -102,7 +102,7 @@ def run_pipeline(
         releasing(lease, control.warn),
         nullcontext(shared) if shared else Cluster.of(spark, pipeline) as cluster,
     ):
-        with beating(lease):
+        with beating(lease):  # It can take minutes, so each step that writes checks the lease.
             opened = open_run(spark, pipeline, folder, cluster, intent, given_up, lease.check)
         return Run(spark, pipeline, opened, lease, cluster, control).run()
 
@@ -252,15 +252,11 @@ def open_run(
     given_up: Ranges,
     check_lease: Callable[[], None],
 ) -> Opened:
-    """Compare the pipeline with brokers and tables, then write its identity if it is new.
-
-    The comparison may take minutes, so the lease is checked before each step that writes.
-    """
+    """Compare the pipeline with brokers and tables, then write its identity if it is new."""
     stored = read_identity(folder)
     destinations = destinations_of(spark, pipeline)
     pipeline = following.at_start(pipeline, stored, folder, destinations)
-    ddl = pipeline.value.schema
-    shape = shape_of(pipeline, ddl)
+    shape = shape_of(pipeline, pipeline.value.schema)
     topics = topics_of(pipeline, cluster)
     facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
     begin = identity.decide(
@@ -288,7 +284,7 @@ def open_run(
         current = attrs.evolve(
             identity.with_topics(stored, facts.topics),
             start=start,
-            schema=ddl or "",
+            schema=pipeline.value.schema or "",
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
             letter_topic=pipeline.dead_letters.topic,
@@ -313,7 +309,7 @@ def open_run(
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,
             letter_topic=pipeline.dead_letters.topic,
-            schema=ddl or "",
+            schema=pipeline.value.schema or "",
             definition=definition_of(pipeline),
             transform_hash=transform_hash(pipeline.transform),
             start=start,
@@ -504,7 +500,7 @@ class Run:
         if self._follower.newest is not None:
             shape, self._identity = self._follower.change(self._spark, self._opened, self._identity)
             self._writer = attrs.evolve(self._writer, shape=shape)
-        self._half_done = half_done(self._checkpoint)
+        self._half_done = resume(self._checkpoint, self._opened.destinations, self._pipeline.name)
         self._limit = self._pace.max_offsets(self._pipeline.limits)
         limits = attrs.evolve(self._pipeline.limits, max_offsets_per_trigger=self._limit)
         pipeline = attrs.evolve(self._pipeline, limits=limits)
@@ -674,6 +670,18 @@ class Run:
     def _lag(self, mark: Mark) -> int:
         """Return the offsets left to read after a batch, in the topics that existed before it."""
         return offsets.lag(self._entry(mark.batch_id), self._cluster.ends(self._topics.values()))
+
+
+def resume(checkpoint: Folder, destinations: Destinations, pipeline: str) -> int | None:
+    """Return the batch that a query began but did not finish, if any; its commits are visible.
+
+    The query may have failed between a commit and the move of its last file.
+    """
+    batch_id = half_done(checkpoint)
+    if batch_id is not None:
+        for table in destinations.tables:
+            table.finish(pipeline)
+    return batch_id
 
 
 def log_errors(spark: SparkSession, *, is_on: bool) -> None:

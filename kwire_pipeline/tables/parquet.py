@@ -2,9 +2,10 @@
 
 A batch is written to a folder beside the table; then one file names all of its files (the commit);
 then each file is moved into the table. A run that ends before the commit has added nothing; after
-the commit, the next run moves the rest. So a reader may briefly see part of the newest batch, but
-never a row twice, and never a row of an uncommitted batch. The moves are finished before a run
-compares offsets with the table, because the next run may classify a batch differently.
+the commit, the next run moves the rest, or the same run before it repeats the batch. So a reader
+may briefly see part of the newest batch, but never a row twice, and never a row of an uncommitted
+batch. The moves are finished before a run compares offsets with the table, because the next run may
+classify a batch differently, and before the next commit, which replaces the names of the files.
 
 Layout: ``_kwire/table.json`` has the table's id, columns and owners, ``_kwire/commits`` the last
 commit of each pipeline; Spark and other readers skip names that begin with an underscore.
@@ -17,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
@@ -180,9 +182,10 @@ class ParquetTable(Atomic):
 
     def marks(self, pipeline: str) -> list[Mark]:
         pipeline_id = self.owners().get(pipeline)
-        commit = None if pipeline_id is None else self._commit(pipeline_id)
-        if pipeline_id is None or commit is None:
-            return []
+        return [] if pipeline_id is None else self.marks_of([pipeline_id])
+
+    def marks_of(self, pipeline_ids: Collection[str]) -> list[Mark]:
+        commits = {pipeline_id: self._commit(pipeline_id) for pipeline_id in pipeline_ids}
         return [
             Mark(
                 pipeline_id,
@@ -191,6 +194,8 @@ class ParquetTable(Atomic):
                 commit.topic_ids,
                 commit.letter_count,
             )
+            for pipeline_id, commit in commits.items()
+            if commit is not None
         ]
 
     def history(self, pipeline_id: str, since: datetime.datetime) -> None:
@@ -281,9 +286,22 @@ class ParquetTable(Atomic):
         for place, target in commit.moves:
             source = self._staging.at(place)
             if source.exists():
-                source.move_to(self._root.at(target))
+                self._move_file(source, self._root.at(target))
         for folder in {place.partition("/")[0] for place, _ in commit.moves}:
             self._staging.delete(folder)
+
+    def _move_file(self, source: Folder, target: Folder) -> None:
+        """Move one file; if only its deletion is left of an earlier move, delete it.
+
+        An object store moves a file by copying it, and the copy appears complete or not at all. The
+        name of the target belongs to this file alone.
+        """
+        try:
+            source.move_to(target)
+        except Py4JJavaError:
+            if not target.exists():
+                raise
+            source.delete()
 
     def _commit(self, pipeline_id: str) -> Commit | None:
         text = self._meta.at("commits").read(f"{pipeline_id}.json")

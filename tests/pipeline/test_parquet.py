@@ -7,11 +7,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition
+from kwire_pipeline.engine import query, source
 from kwire_pipeline.engine.offsets import Ranges
+from kwire_pipeline.engine.query import Control
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.parquet import ParquetTable
 from kwire_pipeline.tables.table import LETTERS, Mark, Origin
+from tests.support.pipeline.runs import CheckpointFolder, run_without_spark
 
 DDL = "topic STRING, partition INT, offset BIGINT"
 
@@ -52,6 +56,65 @@ def test_files_of_a_commit_are_moved_before_anything_asks_for_its_batch(
     table.finish("orders")
     assert [tuple(row) for row in table.read().collect()] == [("t", 0, 0)]
     assert table.positions() == {"t": {0: 1}}
+
+
+def test_run_that_retries_a_batch_first_moves_the_rest_of_its_files(
+    table: ParquetTable, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of the next batch replaces the file that names those of this one."""
+
+    class Away(Exception):
+        pass
+
+    def move_to(folder: Folder, target: Folder) -> None:
+        raise Away
+
+    def options(*_: object) -> None:
+        raise Away
+
+    marks = [
+        Mark("id-of-orders", n, Ranges.between({"t": {0: n}}, {"t": {0: n + 1}})) for n in (0, 1)
+    ]
+    frames = [spark.createDataFrame([("t", 0, n)], DDL) for n in (0, 1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "move_to", move_to)
+        with pytest.raises(Away):
+            table.append(frames[0], marks[0])
+    destinations = Destinations(table=table, dead_letters=None)
+    run = run_without_spark(CheckpointFolder(), Control(), destinations=destinations)
+    monkeypatch.setattr(query, "half_done", lambda _: 0)
+    monkeypatch.setattr(source, "options", options)
+    with pytest.raises(Away):
+        run._start()
+    assert table.has_batch(marks[0], by_rows=True)
+    assert table.read().count() == 1
+    table.append(frames[1], marks[1])
+    assert table.read().count() == 2
+
+
+def test_move_that_ended_between_its_copy_and_its_deletion_is_completed(
+    table: ParquetTable, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store renames a file by copying it."""
+    move = Folder.move_to
+
+    class Crash(Exception):
+        pass
+
+    def copy_to(folder: Folder, target: Folder) -> None:
+        data = Path(folder.url).read_bytes()
+        move(folder, target)
+        Path(folder.url).write_bytes(data)
+        raise Crash
+
+    mark = Mark("id-of-orders", 0, Ranges.between({}, {"t": {0: 1}}))
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "move_to", copy_to)
+        with pytest.raises(Crash):
+            table.append(spark.createDataFrame([("t", 0, 0)], DDL), mark)
+    table.finish("orders")
+    assert table.read().count() == 1
+    assert not Path(f"{table.name}.staging", "id-of-or-0").exists()
 
 
 def test_partitions_of_a_table_do_not_change(table: ParquetTable, spark: SparkSession) -> None:

@@ -9,6 +9,7 @@ from kwire_pipeline.config.values import Trigger
 from kwire_pipeline.engine.lease import Lease
 from kwire_pipeline.engine.query import Control, Opened, Run
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.tables.destinations import Destinations
 from tests.support.pipeline.files import Files
 from tests.support.pipeline.many import place
 from tests.support.pipeline.orders import ORDERS
@@ -26,13 +27,16 @@ class CheckpointFolder(Files):
 
 
 def run_without_spark(
-    folder: CheckpointFolder, control: Control, pipeline: Pipeline = ENDLESS
+    folder: CheckpointFolder,
+    control: Control,
+    pipeline: Pipeline = ENDLESS,
+    destinations: Destinations = NOTHING,
 ) -> Run:
     """Return a run that holds the lease of its folder."""
     opened = Opened(
         folder=cast(Folder, folder),
         identity=place("orders", 0).identity,
         shape=NOTHING,
-        destinations=NOTHING,
+        destinations=destinations,
     )
     return Run(NOTHING, pipeline, opened, Lease.take(folder), NOTHING, control)
