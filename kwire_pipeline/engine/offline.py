@@ -166,4 +166,10 @@ def read_entry(checkpoint: Folder, batch_id: int) -> Offsets:
     text = checkpoint.read(f"offsets/{batch_id}")
     if text is None:
         raise Refusal(f"the checkpoint {checkpoint.url} lacks batch {batch_id}: restore it")
-    return offsets.of_log_entry(text)
+    try:
+        return offsets.of_log_entry(text)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Refusal(
+            f"offsets/{batch_id} in the checkpoint {checkpoint.url} cannot be read ({error}): "
+            f"restore the checkpoint, or run with {identity.ADOPT}"
+        ) from None

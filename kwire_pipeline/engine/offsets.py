@@ -33,7 +33,7 @@ def parse(text: str) -> Offsets:
 
 def of_log_entry(text: str) -> Offsets:
     """Return the offsets of the single source in an entry of a checkpoint's offset log."""
-    version, *lines = text.splitlines()
+    version, *lines = text.splitlines() or [""]
     if version != LOG_VERSION or len(lines) != 2:
         raise ValueError(f"an offset log of version {version} with {len(lines)} lines is unknown")
     return parse(lines[1])
