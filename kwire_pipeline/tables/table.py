@@ -310,7 +310,10 @@ class Letters(Protocol):
         """
 
     def finish(self, pipeline: str) -> None:
-        """Make visible what a pipeline's last append committed; called before a run."""
+        """Make visible what a pipeline's last append committed.
+
+        Called before a run, and before a run repeats a batch in which its last query failed.
+        """
 
     def last_batch(self, pipeline_id: str) -> int | None:
         """Return the last batch with a mark of the pipeline; None if there is no such mark."""
@@ -329,6 +332,9 @@ class Letters(Protocol):
 
     def marks(self, pipeline: str) -> list[Mark]:
         """Return the existing marks that are not another pipeline's, newest last."""
+
+    def marks_of(self, pipeline_ids: Collection[str]) -> list[Mark]:
+        """Return the existing marks with these ids; they are read once, however many ids."""
 
     def history(self, pipeline_id: str, since: datetime.datetime) -> History | None:
         """Return a pipeline's batches after a time; None if the table keeps no history."""
@@ -390,12 +396,12 @@ def other_writers(tables: Iterable[Letters], own: str, topics: Iterable[str]) ->
     own_topics = set(topics)
     for table in tables:
         owners = table.owners() if table.exists() else {}
-        if own not in owners:
+        others = {pipeline_id: name for name, pipeline_id in owners.items() if name != own}
+        if own not in owners or not others:
             continue
-        for other in sorted(owners.keys() - {own}):
-            for mark in table.marks(other):
-                parts = mark.ranges.ranges if mark.pipeline_id == owners[other] else ()
-                names |= {part.topic: other for part in parts if part.topic in own_topics}
+        for mark in sorted(table.marks_of(others), key=lambda mark: others[mark.pipeline_id]):
+            topics_of_mark = {part.topic for part in mark.ranges.ranges}
+            names |= dict.fromkeys(topics_of_mark & own_topics, others[mark.pipeline_id])
     return names
 
 

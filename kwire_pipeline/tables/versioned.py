@@ -6,7 +6,7 @@ changes by key, marks that a new start has invalidated, and the age of forgotten
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -89,6 +89,10 @@ class Versioned(Atomic, ABC):
 
     def marks(self, pipeline: str) -> list[Mark]:
         return own_marks(self._marks(), self._properties(), pipeline)
+
+    def marks_of(self, pipeline_ids: Collection[str]) -> list[Mark]:
+        marks = valid_marks(self._marks(), self._properties())
+        return [mark for mark in marks if mark.pipeline_id in pipeline_ids]
 
     def positions(self) -> Offsets:
         positions = positions_of_rows(self.read(), self._origin)

@@ -4,7 +4,8 @@ from typing import cast
 
 import attrs
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
@@ -14,13 +15,16 @@ from kwire_pipeline.tables.iceberg import IcebergTable, former_ids, is_whole
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import (
     LETTERS,
+    Letters,
     Mark,
     discarded_ids,
     mark_of,
+    other_writers,
     own_marks,
     summary_of,
     valid_marks,
 )
+from kwire_pipeline.tables.versioned import Versioned
 
 RANGES = Ranges.between({}, {"t": {0: 5}})
 
@@ -40,6 +44,48 @@ def test_marks_of_a_pipeline_are_not_those_of_another_one() -> None:
     properties = {"kwire.pipeline.orders": "11", "kwire.pipeline.returns": "22"}
     own = own_marks([*marks, None], properties, "orders")
     assert [mark.pipeline_id for mark in own] == ["11", "former"]
+
+
+class Shared(Versioned):
+    """A table of many pipelines, each with one batch of its own topic."""
+
+    name = "shop.dead"
+
+    def __init__(self, pipeline_count: int) -> None:
+        self.numbers = range(pipeline_count)
+        self.look_count = 0
+
+    def _is_there(self) -> bool:
+        return True
+
+    def read(self) -> DataFrame:
+        raise AssertionError("marks are enough")
+
+    def columns(self) -> StructType:
+        raise AssertionError("marks are enough")
+
+    def _properties(self) -> dict[str, str]:
+        return {f"kwire.pipeline.p{number}": f"id-{number}" for number in self.numbers}
+
+    def _set_property(self, key: str, text: str) -> None:
+        raise AssertionError("nothing is written")
+
+    def _marks(self) -> list[Mark]:
+        self.look_count += 1
+        ranges = [Ranges.between({}, {f"t{number}": {0: 5}}) for number in self.numbers]
+        return [
+            Mark(f"id-{number}", 0, each) for number, each in zip(self.numbers, ranges, strict=True)
+        ]
+
+
+def test_history_of_a_shared_table_is_read_once_for_all_of_its_pipelines() -> None:
+    """Each table of a run of many asks this when it is opened, of their table of dead letters."""
+    table = cast(Letters, Shared(40))
+    assert other_writers([table], "p0", ["t0"]) == {}
+    assert cast(Shared, table).look_count == 1
+    assert other_writers([table], "p0", ["t0", "t7", "t8"]) == {"t7": "p7", "t8": "p8"}
+    assert other_writers([table], "new", ["t7"]) == {}
+    assert other_writers([cast(Letters, Shared(1))], "p0", ["t0"]) == {}
 
 
 def test_marks_from_before_a_new_start_do_not_count() -> None:
