@@ -131,25 +131,30 @@ class Schemas:
         return again, chosen
 
     def _ask(self, ids: list[int], batch_id: int) -> dict[int, str]:
-        """Request schemas and store the answers; return why some ids have no schema."""
+        """Request schemas and store the answers; return why some ids have no schema.
+
+        An answer counts only once it is stored, also for a run that retries the batch.
+        """
+        schemas, json_ids = dict(self._schemas), self._json_ids
         problems: dict[int, str] = {}
         for schema_id in ids:
             try:
-                self._schemas[schema_id] = self._registry.schema(schema_id)
+                schemas[schema_id] = self._registry.schema(schema_id)
             except UnknownSchema as error:
                 if error.kind == JSON:
-                    self._json_ids += (schema_id,)
+                    json_ids += (schema_id,)
                 else:
                     problems[schema_id] = str(error)
-        self._last = Outcome(
+        outcome = Outcome(
             url=self._registry.url,
             pipeline_id=self._pipeline_id,
             batch_id=batch_id,
-            schemas=dict(self._schemas),
+            schemas=schemas,
             problems=problems,
-            json_ids=self._json_ids,
+            json_ids=json_ids,
         )
-        self._files.write(FILE, self._last.dump())
+        self._files.write(FILE, outcome.dump())
+        self._last, self._schemas, self._json_ids = outcome, dict(schemas), json_ids
         return problems
 
 

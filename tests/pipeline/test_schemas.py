@@ -13,7 +13,7 @@ from kwire_pipeline.config.model import Registry
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.engine.avro import avro_fields
 from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.schemas import FILE, MAX_LOOKUPS, Schemas
+from kwire_pipeline.engine.schemas import FILE, MAX_LOOKUPS, Outcome, Schemas
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records.frames import Shape, misfits, rows
@@ -114,6 +114,23 @@ def test_a_registry_that_is_down_leaves_the_batch_unwritten(
         run.classify(VALUES)
     assert not (tmp_path / FILE).exists()
     assert run.classify([b"no id"]) == ([], LETTERS[:1])
+
+
+def test_answers_that_could_not_be_stored_are_stored_by_the_retry(
+    spark: SparkSession, shape: Shape, server: SchemaRegistry, tmp_path: Path
+) -> None:
+    """Else a run that finishes the batch would not know them, and the registry may have others."""
+    run = begin(spark, shape, server, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Folder, "write", store_is_away)
+        with pytest.raises(Failure, match="the store is away"):
+            run.classify(VALUES[:2])
+    assert run.classify(VALUES[:2], may_be_repeated=True) == ([1, 2], [])
+    assert Outcome.parse((tmp_path / FILE).read_text()).schemas.keys() == {1, 2}
+
+
+def store_is_away(folder: Folder, name: str, text: str) -> None:
+    raise Failure("the store is away")
 
 
 def test_damaged_records_of_many_ids_are_not_all_looked_up(
