@@ -246,16 +246,16 @@ def _splice(texts: dict[str, str], name: str, kind: int, text: str, resource: Re
     current = texts[name] if name in texts else key.text(key.default) or ""
     parts, operands = [part for part in current.split(",") if part], _split(text)
     if kind == APPEND:
-        known = set(parts)
-        parts += [part for part in dict.fromkeys(operands) if part not in known]
+        former_parts = set(parts)
+        parts += [part for part in dict.fromkeys(operands) if part not in former_parts]
     else:
-        removals, kept = Counter(operands), []
+        removals, remaining_parts = Counter(operands), []
         for part in parts:
             if removals[part]:  # Each operand removes one part.
                 removals[part] -= 1
             else:
-                kept.append(part)
-        parts = kept
+                remaining_parts.append(part)
+        parts = remaining_parts
     return ",".join(parts)
 
 
