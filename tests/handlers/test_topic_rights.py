@@ -41,8 +41,8 @@ def context_of(cluster: Cluster) -> Context:
     return Context(services=services, principal=Principal("User", "ann"), api_version=6)
 
 
-def cluster_of_topics(**settings: str) -> Cluster:
-    cluster = Cluster(**settings)
+def cluster_of_topics(may_delete: str = "true") -> Cluster:
+    cluster = Cluster(delete_topic_enable=may_delete)
     for name in (OWN, OTHER):
         cluster.topic(name, [1])
     return cluster
@@ -84,9 +84,7 @@ async def test_request_that_fails_as_a_whole_is_answered_for_each_topic(
     handler: Any, request_: Any, error: type[errors.KafkaError]
 ) -> None:
     """Java's admin client reports a topic that a response lacks as an unknown server error."""
-    cluster = (
-        Cluster() if handler is create_topics else cluster_of_topics(delete_topic_enable="false")
-    )
+    cluster = Cluster() if handler is create_topics else cluster_of_topics(may_delete="false")
     answer = await handler(context_of(cluster), request_)
     results = next(
         getattr(answer, n) for n in ("topics", "results", "responses") if hasattr(answer, n)
