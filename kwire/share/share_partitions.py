@@ -210,9 +210,8 @@ class ShareService:
                 self.drop(self._led[of])
 
     def on_disconnected(self, session: ShareSession) -> None:
-        """End a session whose connection was lost, unless the member has begun a newer session."""
-        if self.sessions.has(session):
-            self.start_task(partial(self.end_session, session))
+        """End a session whose connection was lost."""
+        self.start_task(partial(self.end_session, session))
 
     # The end of locks.
 

@@ -128,12 +128,12 @@ MUTATIONS = (
         test=f"{_FETCH}::test_waiting_fetch_gets_released_and_new_records",
     ),
     Mutation(
-        name="lost-connection-ends-a-newer-session",
-        invariants=(75,),
-        path="kwire/share/share_partitions.py",
-        old="        if self.sessions.has(session):\n",
-        new="        if session.epoch > 0:\n",
-        test=f"{_FETCH}::test_lost_connection_ends_only_its_own_session",
+        name="connection-remembers-sessions-that-have-ended",
+        invariants=(101,),
+        path="kwire/share/sessions.py",
+        old="        session.on_ended()\n",
+        new="",
+        test=f"{_FETCH}::test_connection_forgets_a_session_that_has_ended",
     ),
     Mutation(
         name="accept-any-session-epoch",
