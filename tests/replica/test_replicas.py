@@ -279,7 +279,7 @@ async def test_waiting_producer_gets_a_storage_error_if_the_next_epoch_cannot_be
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
-            subject.disk.fail_at("open", OSError(errno.EMFILE, "too many"), path="epoch", times=2)
+            subject.disk.fail_at("open", OSError(errno.EISDIR, "a folder"), path="epoch")
             await subject.lead_again("t")
     assert answers == [errors.KafkaStorageError]
 
@@ -400,9 +400,9 @@ async def test_replica_that_comes_back_during_a_flush_is_created_after_it():
 
 
 async def test_log_of_an_offline_partition_is_deleted_with_its_topic():
-    """A partition whose role failed for want of a file descriptor is deleted with its topic."""
+    """A partition whose role failed, because its epochs file is a folder, is deleted."""
     subject = broker()
-    subject.disk.fail_at("open", OSError(errno.EMFILE, "too many"), path="epoch", times=2)
+    subject.disk.fail_at("open", OSError(errno.EISDIR, "a folder"), path="epoch")
     await subject.create("t")
     assert subject.replicas.partitions.offline_count == 1
     await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
