@@ -4,12 +4,12 @@ The modules that decide on a member read these tables; the subclass of each kind
 requests, imports those modules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import Record
+from kwire.coordinator.decision import Record, Step
 from kwire.group.consumer.topics import Topics
 from kwire.group.settings import GroupSettings
 
@@ -35,3 +35,8 @@ class KindTables(Generic[G, S]):
     def is_computing(self, group_id: str) -> bool:
         """Return whether a large target of the group is being computed."""
         return group_id in self.computing
+
+    def finish_target(self, group_id: str) -> Iterator[Step]:
+        """Yield the steps that follow once a large target is installed or abandoned."""
+        self.computing.discard(group_id)
+        return iter(())

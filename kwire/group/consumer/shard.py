@@ -134,7 +134,7 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
         """Yield the steps that answer the joins that waited for a large target."""
-        self.computing.discard(group_id)
+        yield from super().finish_target(group_id)
         for waiting in self._waiting.pop(group_id, ()):
             yield partial(self._answer_waiting, waiting)
 

@@ -98,11 +98,6 @@ class ShareShard(KindTables[ShareGroup, ShareSettings]):
         """Compute the target of all members, as steps."""
         return computing(group, {}, self.topics())
 
-    def finish_target(self, group_id: str) -> Iterator[Step]:
-        """Record that the large target of the group was installed or abandoned."""
-        self.computing.discard(group_id)
-        return iter(())
-
     # Members
 
     def heartbeat(

@@ -111,11 +111,6 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
         standby_count = self.settings_of(group.group_id).standby_count
         return computing(group, {}, group.topology, group.configuration, standby_count)
 
-    def finish_target(self, group_id: str) -> Iterator[Step]:
-        """Record that the large target of the group was installed or abandoned."""
-        self.computing.discard(group_id)
-        return iter(())
-
     # Members
 
     def heartbeat(
