@@ -21,7 +21,6 @@ from compat_tests.durability.group_views import (
     lost_epochs,
 )
 from compat_tests.durability.observations import (
-    FOREVER,
     Batch,
     Call,
     Commit,
@@ -40,7 +39,7 @@ from compat_tests.durability.sessions import (
     SkippedSequence,
 )
 from compat_tests.durability.share_history import share_group_anomalies
-from simulation.share_rules import Acknowledgement, Delivery
+from simulation.share_rules import FOREVER, Acknowledgement, Delivery
 
 CommitOrRead = TypeVar("CommitOrRead", Commit, Committed)
 

@@ -8,17 +8,16 @@ seconds of one monotonic clock.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 import attrs
 
+from simulation.share_rules import FOREVER, Outcome
+
 Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""
-Outcome = Literal["ok", "failed", "unknown"]
-"""The outcome of a request; `failed`: the server refused it; `unknown`: there was no answer."""
 End = Literal["committed", "aborted", "unknown"]
 """The outcome of a transaction."""
-FOREVER: Final = float("inf")
 
 
 @attrs.frozen

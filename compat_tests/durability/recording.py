@@ -21,9 +21,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from compat_tests.durability.history import History
 from compat_tests.durability.load import BASE
-from compat_tests.durability.observations import Call, Commit, Committed, Outcome, Place, Poll, Send
+from compat_tests.durability.observations import Call, Commit, Committed, Place, Poll, Send
 from compat_tests.durability.sessions import SessionRecorder
 from compat_tests.harness.wait import eventually
+from simulation.share_rules import Outcome
 
 SEND_SECONDS: Final = 180
 """The expiry of a record: longer than an outage on a busy machine, as it ends the session."""

@@ -27,11 +27,9 @@ from confluent_kafka import (
 from compat_tests.durability.history import History
 from compat_tests.durability.load import BASE
 from compat_tests.durability.observations import (
-    FOREVER,
     Commit,
     End,
     EndOffset,
-    Outcome,
     Place,
     Poll,
     Send,
@@ -53,6 +51,7 @@ from compat_tests.durability.recording import (
     end_offset,
 )
 from compat_tests.harness.wait import eventually
+from simulation.share_rules import FOREVER, Outcome
 
 IMPATIENT: Final = {
     "socket.timeout.ms": 10_000,

@@ -22,8 +22,9 @@ import attrs
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from compat_tests.durability.history import RESENT_AFTER
-from compat_tests.durability.observations import FOREVER, Call, Commit, Outcome, Place, Poll
+from compat_tests.durability.observations import Call, Commit, Place, Poll
 from compat_tests.durability.recording import COMMIT_SECONDS, FENCED, HARMLESS, POLL_SECONDS
+from simulation.share_rules import FOREVER, Outcome
 
 COMMITTED_RECORDS: Final = 40
 COMMITTED_SECONDS: Final = 1.0

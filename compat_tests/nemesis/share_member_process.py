@@ -15,10 +15,10 @@ from typing import Any, Final
 import attrs
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, ShareConsumer
 
-from compat_tests.durability.observations import FOREVER, Call, Outcome, Place
+from compat_tests.durability.observations import Call, Place
 from compat_tests.durability.recording import COMMIT_SECONDS, POLL_SECONDS
 from compat_tests.nemesis.member_process import REJOINING, ProcessMember, main, write
-from simulation.share_rules import Acknowledgement, Delivery, Kind
+from simulation.share_rules import FOREVER, Acknowledgement, Delivery, Kind, Outcome
 
 RELEASED_SHARE: Final = 0.1
 """The part of the deliveries that a member releases, for the group to deliver again."""
