@@ -4,6 +4,7 @@ Each component of the filter selects an exact name, the default, or any name of 
 ``strict`` excludes entities with types that the filter does not name.
 """
 
+from collections.abc import Generator
 from typing import Final
 
 from kwire import errors
@@ -11,10 +12,11 @@ from kwire.codec.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kwire.drive import run_in_slices
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.metadata.image import QuotaEntity
+from kwire.raftmeta.metadata.image import MetadataImage, QuotaEntity
 
 Entry = DescribeClientQuotasResponse.EntryData
 Component = DescribeClientQuotasRequest.ComponentData
@@ -42,15 +44,22 @@ async def describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     context.check_allowed("DescribeConfigs", "Cluster", CLUSTER)
     _check(request.components)
-    entries = [
-        Entry(
-            entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-            values=[Entry.ValueData(key=key, value=value) for key, value in sorted(limits.items())],
-        )
-        for entity, limits in context.image.quotas.items()
-        if _matches(entity, request)
-    ]
+    entries = await run_in_slices(_select(context.image, request))
     return DescribeClientQuotasResponse(error_message="", entries=entries)
+
+
+def _select(
+    image: MetadataImage, request: DescribeClientQuotasRequest
+) -> Generator[None, None, list[Entry]]:
+    """Return the entities that match the filter, with their quotas, in small steps."""
+    entries = []
+    for entity, limits in image.quotas.items():
+        if _matches(entity, request):
+            parts = [Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+            values = [Entry.ValueData(key=key, value=limits[key]) for key in sorted(limits)]
+            entries.append(Entry(entity=parts, values=values))
+        yield
+    return entries
 
 
 def _check(components: list[Component]) -> None:

@@ -46,7 +46,7 @@ from kwire.raftmeta.controller.partitions import (
 )
 from kwire.raftmeta.controller.process_probe import EndedProcess
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
-from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
+from kwire.raftmeta.controller.state import ControllerState, Deciding
 from kwire.raftmeta.controller.topics import (
     decide_create_partitions,
     decide_create_topics,
@@ -495,7 +495,7 @@ def elr(world: World, process: SimBroker) -> None:
 
     def decide(
         state: ControllerState, request: UpdateFeaturesRequest
-    ) -> ControllerDecision[UpdateFeaturesResponse]:
+    ) -> Deciding[UpdateFeaturesResponse]:
         return decide_update_features(
             state, request, kraft_version=0, check_kraft_version=lambda level: None
         )

@@ -20,6 +20,7 @@ from kwire.raftmeta.controller.state import (
     outcome,
 )
 from kwire.raftmeta.metadata.image import QuotaEntity
+from kwire.raftmeta.metadata.image_loader import Steps
 
 _QUOTA_KEYS: Final = {
     "user": ("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
@@ -41,7 +42,7 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest
-) -> ControllerDecision[AlterClientQuotasResponse]:
+) -> Steps[ControllerDecision[AlterClientQuotasResponse]]:
     """Change quotas of users, client ids and addresses.
 
     If an entity names a type twice, the last name is used. A second entry for an entity, and a
@@ -61,8 +62,12 @@ def decide_alter_quotas(
             outcomes[entity] = outcome(error)
         else:
             outcomes[entity] = Outcome()
+        yield
     check_bound(records)
-    entries = [_quota_answer(entity, result) for entity, result in outcomes.items()]
+    entries = []
+    for entity, result in outcomes.items():
+        entries.append(_quota_answer(entity, result))
+        yield
     reply = AlterClientQuotasResponse(entries=entries)
     return ControllerDecision(() if request.validate_only else tuple(records), reply)
 

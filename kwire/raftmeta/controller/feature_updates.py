@@ -3,6 +3,7 @@
 :mod:`kwire.raftmeta.controller.features` lists the levels that this node supports.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFe
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.features import elr_safety_records
 from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
+from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
@@ -29,7 +31,7 @@ def decide_update_features(
     *,
     kraft_version: int,
     check_kraft_version: Callable[[int], None],
-) -> ControllerDecision[UpdateFeaturesResponse]:
+) -> Steps[ControllerDecision[UpdateFeaturesResponse]]:
     """Change feature levels: either all that the request names, or none.
 
     ``kraft_version`` is the quorum's current level. The quorum decides whether that level can be
@@ -41,11 +43,11 @@ def decide_update_features(
     records: list[r.MetadataRecord] = []
     results = []
     failed: KafkaError | None = None
-    names = [update.feature for update in request.feature_updates]
+    counts = Counter(update.feature for update in request.feature_updates)
     for update in request.feature_updates:
         code, text = errors.NONE, None
         try:
-            if names.count(update.feature) > 1:
+            if counts[update.feature] > 1:
                 raise errors.InvalidRequest("Duplicate feature in the request.")
             records += _update(state, update, current.get(update.feature, 0), metadata)
             if update.feature == KRAFT_VERSION and update.max_version_level > kraft_version:
@@ -58,6 +60,7 @@ def decide_update_features(
                 feature=update.feature, error_code=code, error_message=text
             )
         )
+        yield
     if failed is not None:
         reply = UpdateFeaturesResponse(
             error_code=failed.code,
