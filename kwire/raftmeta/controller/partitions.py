@@ -358,8 +358,10 @@ def _revert(change: PartitionChangeBuilder, name: str) -> None:
     change.replicas = [replica for replica in old.replicas if replica not in old.adding]
     change.isr = [replica for replica in old.isr if replica not in old.adding]
     change.allow_unclean()
-    if change.isr or not old.isr or not set(old.elr) <= set(old.adding):
-        return  # Another replica may lead, or no replica was in sync before either.
+    # Without a leader, the records may be on eligible replicas only, or on the last known leader.
+    candidates = {*old.isr, *old.elr} or {*old.last_known_elr}
+    if not candidates or candidates - set(old.adding):
+        return  # Another replica may lead, or none could before either.
     if not change.unclean:
         raise errors.InvalidReplicaAssignment(
             f"Unable to revert partition assignment for {name}:{change.number} because it would "

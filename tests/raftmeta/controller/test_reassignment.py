@@ -6,11 +6,12 @@ from kwire import errors
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from kwire.raftmeta.controller.brokers import decide_register_broker
 from kwire.raftmeta.controller.partitions import decide_alter_partition, decide_reassign
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.support.raftmeta.clusters import Cluster, directory
-from tests.support.raftmeta.requests import isr_request, reassign, unclean_config
+from tests.support.raftmeta.requests import isr_request, reassign, register, unclean_config
 
 
 def test_reassignment_waits_for_the_new_replicas() -> None:
@@ -118,6 +119,51 @@ def test_cancelled_reassignment_of_a_leaderless_partition_elects_no_unclean_lead
     cluster.unfence(2)
     partition = cluster.partition("t")
     assert (partition.leader, partition.recovering) == (2, False)
+
+
+def leaderless_on_a_new_replica(*, is_known_by_elr: bool) -> Cluster:
+    """Return a cluster in which only a replica that a reassignment adds has all records.
+
+    Its broker is fenced, so that the partition has no leader.
+    """
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.write(*feature_records({ELR: 1}))
+    topic_id = cluster.topic("t", [1])
+    cluster.do(decide_reassign, reassign([2, 3]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2]))
+    cluster.fence(1)
+    cluster.fence(2)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), (2,))
+    if not is_known_by_elr:
+        cluster.do(decide_register_broker, register(2))
+        partition = cluster.partition("t")
+        assert (partition.leader, partition.elr, partition.last_known_elr) == (-1, (), (2,))
+    return cluster
+
+
+@pytest.mark.parametrize("is_known_by_elr", [True, False])
+def test_cancellation_keeps_the_only_replica_that_may_lead(is_known_by_elr: bool) -> None:
+    """Otherwise the acknowledged records on it would be given up without an unclean election."""
+    cluster = leaderless_on_a_new_replica(is_known_by_elr=is_known_by_elr)
+    reply = cluster.do(decide_reassign, reassign(None))
+    answer = reply.responses[0].partitions[0]
+    assert answer.error_code == errors.InvalidReplicaAssignment.code
+    assert "would require an unclean leader election" in answer.error_message
+    assert cluster.partition("t").replicas == (2, 3, 1)
+    if is_known_by_elr:
+        cluster.unfence(2)
+        assert cluster.partition("t").leader == 2
+
+
+def test_cancellation_gives_up_the_only_eligible_replica_if_unclean_leaders_are_allowed() -> None:
+    cluster = leaderless_on_a_new_replica(is_known_by_elr=True)
+    cluster.write(unclean_config(2, "t", "true"))
+    cluster.unfence(1)
+    cluster.do(decide_reassign, reassign(None))
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.leader, partition.isr) == ((1,), 1, (1,))
+    assert partition.recovering
 
 
 def test_order_of_replicas_changes_at_once() -> None:
