@@ -20,7 +20,7 @@ import trio
 from kwire.clock import NodeClock
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import has_sasl
-from kwire.errors import CorruptMessage, KafkaError, raise_for_code
+from kwire.errors import CorruptMessage, KafkaError, UnsupportedVersion, raise_for_code
 from kwire.handlers.shared.context import Current
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.directory_lock import AlreadyLocked
@@ -39,12 +39,14 @@ from kwire.raftmeta.controller.brokers import decide_register_controller
 from kwire.raftmeta.controller.controller import Controller
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.quorum import RaftService
 from kwire.raftmeta.raft.quorum_state import DamagedQuorumState
 from kwire.raftmeta.raft.voters import VoterEndpoint
 from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.levels import CONTROLLERS, METADATA_VERSION
 from kwire.storage_format.directories import (
     CannotOpenError,
     Identity,
@@ -135,23 +137,43 @@ class Core:
             endpoint = next(e for e in self.endpoints if e.name == name)
             raise CannotOpenError(_unbound(endpoint, error)) from error
 
-    async def register_controller(self) -> None:
-        """Register this controller with the active one; retry until that succeeds."""
+    async def register_controller(
+        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Register this controller with the active one; retry until that succeeds.
+
+        Report the start after the first answer, and wait if the metadata.version is too old.
+        """
         request = controller_registration(
             self.config,
             self.incarnation_id,
             self.controller_listeners,
             self.features,
         )
+        is_answered = False
         while True:
+            error: KafkaError | None = None
             try:
                 reply = await self.active_controller.call(decide_register_controller, request)
                 raise_for_code(reply.error_code)
-            except KafkaError as error:
-                logger.debug("controller not registered yet reason=%r", error)
-                await trio.sleep(REGISTRATION_RETRY_SECONDS)
-            else:
+            except KafkaError as refusal:
+                error = refusal
+            is_too_old = isinstance(error, UnsupportedVersion)
+            if not is_answered and (error is None or is_too_old):
+                task_status.started()
+                is_answered = True
+            if error is None:
                 return
+            logger.debug("controller not registered yet reason=%r", error)
+            if is_too_old:
+                await self.publisher.wait_for(_has_controllers)
+            else:
+                await trio.sleep(REGISTRATION_RETRY_SECONDS)
+
+
+def _has_controllers(image: MetadataImage) -> bool:
+    """Return whether a metadata.version is known that has registrations of controllers."""
+    return image.features.get(METADATA_VERSION, 0) >= CONTROLLERS
 
 
 def make_core(

@@ -183,7 +183,7 @@ class Server:
         if self.config.is_controller and self.config.broker_early_fencing_enable:
             nursery.start_soon(self._watch_brokers)
         if core.controller.is_alone:
-            await core.register_controller()
+            await nursery.start(core.register_controller)
             self._accept_from_nodes(early=True)
         else:
             await self._join(nursery)

@@ -40,6 +40,7 @@ from kwire.raftmeta.controller.state import (
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import endpoint_structures
+from kwire.raftmeta.storage.levels import CONTROLLERS, level_of
 from kwire.types import RESERVED_UUIDS, uuid_text
 
 UNKNOWN_OFFSET: Final = -1
@@ -55,7 +56,10 @@ def decide_register_controller(
     state: ControllerState, request: ControllerRegistrationRequest
 ) -> ControllerDecision[ControllerRegistrationResponse]:
     """Register a controller with its addresses and supported features."""
-    del state
+    if level_of(state.image.features) < CONTROLLERS:
+        raise errors.UnsupportedVersion(
+            "The current MetadataVersion is too old to support controller registrations."
+        )
     record = r.RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

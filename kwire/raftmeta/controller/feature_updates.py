@@ -14,7 +14,7 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.controller.features import elr_safety_records
 from kwire.raftmeta.controller.state import ControllerDecision, ControllerState
 from kwire.raftmeta.metadata.image_loader import Steps
-from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEEDS
+from kwire.raftmeta.storage.levels import CONTROLLERS, ELR, METADATA_VERSION, NEEDS, level_of
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -145,6 +145,8 @@ def _check_supported(state: ControllerState, name: str, level: int, refusal: Ref
         low, high = features.get(name, (0, 0))
         if not low <= level <= high:
             raise refusal(f"{node} only supports versions {low}-{high}")
+    if level_of(state.image.features) < CONTROLLERS:
+        return  # Controllers cannot register, as in Kafka.
     node_ids = {state.config.node_id, *state.image.controllers}
     for voter in sorted(state.config.voters):
         if voter not in node_ids:

@@ -6,7 +6,7 @@ from typing import Final
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER
 from kwire.raftmeta.controller.state import ControllerState
-from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEWEST
+from kwire.raftmeta.storage.levels import ELR, METADATA_VERSION, NEWEST, TRANSACTIONS, level_of
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, NEWEST),
@@ -23,19 +23,20 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 def bootstrap_records(
     state: ControllerState, checkpoint: list[r.MetadataRecord]
 ) -> list[r.MetadataRecord]:
-    """Return the first records of a metadata log, as one metadata transaction.
+    """Return the first records of a metadata log, as one metadata transaction if possible.
 
     ``checkpoint`` holds the records of the bootstrap checkpoint. With ELR, min.insync.replicas
-    becomes a cluster-wide setting, because brokers must not differ in it.
+    becomes a cluster-wide setting, because brokers must not differ in it. Levels without metadata
+    transactions get the same records in one batch.
     """
-    records: list[r.MetadataRecord] = [
-        r.BeginTransactionRecord(name="Bootstrap records"),
-        *checkpoint,
-    ]
+    records = list(checkpoint)
     levels = {x.name: x.feature_level for x in checkpoint if isinstance(x, r.FeatureLevelRecord)}
     if levels.get(ELR, 0) > 0:
         records.append(cluster_min_isr(state))
-    return [*records, r.EndTransactionRecord()]
+    if level_of(levels) < TRANSACTIONS:
+        return records
+    begin = r.BeginTransactionRecord(name="Bootstrap records")
+    return [begin, *records, r.EndTransactionRecord()]
 
 
 def elr_safety_records(state: ControllerState) -> list[r.ConfigRecord]:

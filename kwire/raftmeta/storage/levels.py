@@ -2,9 +2,9 @@
 
 Rules: a record is written in the version that Apache Kafka writes at the finalized level, so that
 software of that level can read it. Fields that this version lacks are dropped before any node acts
-on them, including the controller that made the decision. Supported are levels from 7 (3.3-IV3)
-onwards; the levels that added metadata transactions (13) and controller registrations (15) make no
-difference here.
+on them, including the controller that made the decision. Records of a kind that the level lacks are
+not decided: metadata transactions and controller registrations. Supported are levels from 7
+(3.3-IV3) onwards.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +21,14 @@ NEWEST: Final = 30
 """4.3-IV0, the first level at which all records have their highest version."""
 CORDONS, ELIGIBLE_REPLICAS, DIRECTORIES, MIGRATION = NEWEST, 23, 17, 8
 """The levels that introduced new record versions: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
+
+TRANSACTIONS: Final = 13
+"""The level that introduced metadata transactions: 3.6-IV1."""
+CONTROLLERS: Final = 15
+"""The level that introduced controller registrations: 3.7-IV0.
+
+Apache Kafka cannot write a snapshot of metadata that contain one at an older level.
+"""
 
 _Absent = tuple[type, str, tuple[()] | None]
 """A record type, one of its fields, and that field's value at levels that lack it."""
