@@ -33,6 +33,7 @@ from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.brokers import decide_on_broker
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.raftmeta.storage.levels import METADATA_VERSION
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetcher.config import FetcherConfig
@@ -286,7 +287,7 @@ class BrokerHalf:
         if delta.deleted_topics:
             self.groups.on_topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
             self.share_states.on_topics_deleted()
-        if self.core.config.node_id in delta.brokers:
+        if self.core.config.node_id in delta.brokers or METADATA_VERSION in delta.features:
             self.lifecycle.on_image_published(image)
 
     async def start(self, nursery: trio.Nursery) -> None:

@@ -24,7 +24,7 @@ from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.raftmeta.broker.state import INSISTING_SECONDS, Answer, BrokerStage, BrokerState, Request
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.storage.levels import METADATA_VERSION
+from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -186,11 +186,19 @@ class BrokerLifecycle:
             self._sooner.set()
 
     def on_image_published(self, image: MetadataImage) -> None:
-        """Send a heartbeat at once if this broker was fenced while serving."""
+        """Send a heartbeat at once if this broker was fenced while serving.
+
+        If an upgrade has just made room for log directories in the metadata, register again to add
+        them: otherwise the controller would ignore reports of failed directories.
+        """
         own = image.brokers.get(self.config.node_id)
-        is_own = own is not None and own.epoch == self.epoch and own.fenced
-        if is_own and self.broker.state is BrokerStage.RUNNING:
+        if own is None or own.epoch != self.epoch:
+            return
+        if own.fenced and self.broker.state is BrokerStage.RUNNING:
             self.broker.on_fenced(self.clock.now())
+            self._sooner.set()
+        if not own.log_dirs and image.features.get(METADATA_VERSION, 0) >= DIRECTORIES:
+            self.broker.amend_registration(self.clock.now())
             self._sooner.set()
 
     async def _wait_session_end(self, local: LocalController) -> None:

@@ -62,6 +62,8 @@ class BrokerState:
     offline_dirs: list[bytes] = attrs.field(factory=list)
     """Log directories that have failed; every heartbeat lists them."""
     registered: bool = False
+    _is_outdated: bool = False
+    """True if the metadata lack the registration's directories, which have to be sent again."""
     _is_ready: bool = False
     _sent_dirs: int = 0
     """The number of offline directories in the last heartbeat."""
@@ -74,7 +76,7 @@ class BrokerState:
 
     def request(self, metadata_offset: int, *, cordons: bool = True) -> Request:
         """Return the request to send now. ``cordons``: controllers store cordoned directories."""
-        if not self.registered:
+        if not self.registered or self._is_outdated:
             return self.registration
         self._sent_dirs, self._was_fenced = len(self.offline_dirs), False
         has_cordons = cordons and self.state is not BrokerStage.STARTING
@@ -92,7 +94,7 @@ class BrokerState:
         """Process the controller's answer to the last request."""
         if isinstance(answer, BrokerRegistrationResponse):
             self.epoch, self.registered, self.due = answer.broker_epoch, True, now
-            self._acknowledged_dirs = 0
+            self._acknowledged_dirs, self._is_outdated = 0, False
             return
         self._acknowledged_dirs = self._sent_dirs
         self.due = now + self.interval
@@ -140,6 +142,10 @@ class BrokerState:
     def on_fenced(self, now: float) -> None:
         """Make a heartbeat due now: the broker is alive, so the controller will unfence it."""
         self._was_fenced, self.due = True, now
+
+    def amend_registration(self, now: float) -> None:
+        """Make a repetition of the registration due now, which keeps the broker's epoch."""
+        self._is_outdated, self.due = True, now
 
     def ready_to_unfence(self, now: float) -> None:
         """Ask to be unfenced from now on, because the broker can serve clients."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -127,6 +128,30 @@ async def test_broker_that_is_fenced_while_it_serves_sends_a_heartbeat_at_once(
         assert len(controllers.requests) == before + 1
         await trio.sleep(1.5)
         assert len(controllers.requests) == before + 1, "then the interval holds again"
+        nursery.cancel_scope.cancel()
+
+
+async def test_broker_registers_again_once_the_metadata_have_room_for_its_directories(
+    autojump_clock: Clock,
+) -> None:
+    """Otherwise the controller ignores reports of directories that fail after an upgrade."""
+    answers = [heartbeat_response(), registration_response(), *[heartbeat_response()] * 9]
+    controllers = Controllers(*UP, *answers)
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    lifecycle.directory_failed(b"a" * 16)
+    old = image_with_own_broker(fenced=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(0.1)
+        lifecycle.on_image_published(attrs.evolve(old, features=Map({"metadata.version": 16})))
+        await trio.sleep(0.1)
+        assert controllers.letters == ["R", "F", "U", "U"]
+        lifecycle.on_image_published(attrs.evolve(old, features=Map({"metadata.version": 17})))
+        await trio.sleep(0.1)
+        assert controllers.letters == ["R", "F", "U", "U", "R", "U"]
+        assert controllers.requests[-1][1].offline_log_dirs == [b"a" * 16]
+        assert (lifecycle.epoch, lifecycle.broker.state) == (7, BrokerStage.RUNNING)
         nursery.cancel_scope.cancel()
 
 

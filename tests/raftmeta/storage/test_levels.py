@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.node.server import Server
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.levels import NEWEST, at_level, version_at
@@ -14,6 +17,7 @@ from kwire.records import iterate
 from kwire.records.header import headers
 from kwire.storage_format.directories import format_node
 from kwire.storage_format.releases import metadata_level
+from kwire.testing.wire import TrioWireClient
 from tests.support.server.nodes import config, create, running, topics
 
 DIRECTORY = b"d" * 16
@@ -124,3 +128,41 @@ async def test_cluster_of_an_older_release_writes_its_versions(tmp_path: Path) -
     assert versions["Partition"] == {1}
     async with running(tmp_path) as node:
         assert await topics(node) == {"t"}
+
+
+@pytest.mark.slow
+async def test_upgraded_node_registers_what_its_old_level_lacked(tmp_path: Path) -> None:
+    """Apache Kafka cannot write a snapshot that has a controller's registration before 3.7-IV0.
+
+    From 3.7-IV2 onwards, a broker registers its log directories, which the controller needs to
+    understand that one of them has failed.
+    """
+    features = {"metadata.version": metadata_level("3.5")}
+    assert list(format_node(config(tmp_path), "MkU3OEVBNTcwNTJENDM2Qg", False, features=features))
+    async with running(tmp_path) as node:
+        kinds = versions_in(tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").keys()
+        assert not {"RegisterController", "BeginTransaction", "EndTransaction"} & kinds
+        assert not node.core.publisher.image.brokers[1].log_dirs
+        assert await upgrade(node, metadata_level("4.0")) == 0
+        with trio.fail_after(30):
+            await node.core.publisher.wait_for(
+                lambda image: bool(image.brokers[1].log_dirs) and 1 in image.controllers
+            )
+        broker = node.core.publisher.image.brokers[1]
+        assert not broker.fenced
+        epoch = broker.epoch
+        assert await create(node, "t") == 0
+    async with running(tmp_path) as node:
+        assert node.core.publisher.image.brokers[1].epoch > epoch, "only a restart changes it"
+
+
+async def upgrade(node: Server, level: int) -> int:
+    """Raise the metadata.version; return the error code."""
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="metadata.version", max_version_level=level, upgrade_type=1
+    )
+    async with await TrioWireClient.connect(*node.address) as client:
+        request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=10_000)
+        response = await client.call(request, 2)
+    code: int = response.error_code
+    return code
