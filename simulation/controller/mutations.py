@@ -130,7 +130,10 @@ def _add_last_members(change: PartitionChangeBuilder) -> None:
     change.elr = list(dict.fromkeys((*change.elr, *change.partition.isr)))
 
 
-def _keep_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[r.MetadataRecord]:
+def _keep_elr(
+    state: ControllerState, settings: Iterable[r.ConfigRecord]
+) -> Steps[list[r.MetadataRecord]]:
+    yield
     return []
 
 

@@ -129,6 +129,26 @@ async def change(images: Images, size: int) -> None:
 
 
 @row(
+    "clearing of the eligible replicas of all topics",
+    "partitions",
+    ALL,
+    after="load of the first snapshot",
+)
+async def clear_elr(images: Images, size: int) -> None:
+    eligible = [
+        r.PartitionChangeRecord(
+            partition_id=number, topic_id=topic_id(f"{topic}"), eligible_leader_replicas=[3]
+        )
+        for topic in range(TOPICS)
+        for number in range(PARTITIONS)
+    ]
+    await images.commit(eligible)
+    await images.commit([r.ClearElrRecord(topic_name="")])
+    topics = images.publisher.applied.topics.values()
+    assert not any(state.elr for topic in topics for state in topic.partitions.values())
+
+
+@row(
     "load of a snapshot in which all partitions have changed",
     "partitions",
     ALL,

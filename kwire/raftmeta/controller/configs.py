@@ -138,9 +138,9 @@ def _alter_all(
             )
         )
         yield
-    records = (*config_records, *clear_elr(state, config_records))
-    check_bound(records)
-    return answers, records
+    check_bound(config_records)
+    cleared = yield from clear_elr(state, config_records)
+    return answers, (*config_records, *cleared)
 
 
 def _alter(

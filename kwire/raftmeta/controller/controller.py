@@ -34,6 +34,7 @@ from kwire.raftmeta.controller.state import (
 )
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied
+from kwire.raftmeta.metadata.image_change import changes_all_topics
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS
 from kwire.raftmeta.metadata.publisher import AT_ONCE, MetadataPublisher
 from kwire.raftmeta.quorum import RaftService
@@ -315,4 +316,8 @@ class Controller:
 
 def _is_small(deciding: Deciding[R]) -> TypeGuard[ControllerDecision[R]]:
     """True if a decision is ready and its records can be appended in the same turn."""
-    return isinstance(deciding, ControllerDecision) and len(deciding.records) <= AT_ONCE
+    return (
+        isinstance(deciding, ControllerDecision)
+        and len(deciding.records) <= AT_ONCE
+        and not any(map(changes_all_topics, deciding.records))
+    )

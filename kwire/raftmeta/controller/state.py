@@ -330,7 +330,7 @@ class ControllerState:
 
 def clear_elr(
     state: ControllerState, settings: Iterable[r.ConfigRecord]
-) -> list[r.ClearElrRecord | r.PartitionChangeRecord]:
+) -> Steps[list[r.ClearElrRecord | r.PartitionChangeRecord]]:
     """Clear the eligible replicas when min.insync.replicas changes, because they depend on it.
 
     Partitions without an in-sync replica keep their eligible replicas: nothing is committed there
@@ -344,27 +344,29 @@ def clear_elr(
         for setting in settings
         if setting.name == "min.insync.replicas"
     )
-    leaderless = {key: None for name in names for key in _without_isr(state, name)}
-    return [
-        *(r.ClearElrRecord(topic_name=name) for name in names),
-        *(_unchanged_elr(state, topic_id, number) for topic_id, number in leaderless),
-    ]
+    unchanged: dict[TopicIdPartition, r.PartitionChangeRecord] = {}
+    for name in names:
+        for topic_id, number in _partitions_that_may_lack_isr(state, name):
+            partition = state.image.topics[topic_id].partitions[number]
+            if not partition.isr and (partition.elr or partition.last_known_elr):
+                unchanged[topic_id, number] = _unchanged_elr(partition, topic_id, number)
+            yield
+    return [*(r.ClearElrRecord(topic_name=name) for name in names), *unchanged.values()]
 
 
-def _without_isr(state: ControllerState, topic_name: str) -> Iterator[TopicIdPartition]:
-    """Yield a topic's partitions without ISR but with ELR; an empty name means all topics."""
-    keys: Iterable[TopicIdPartition] = state.index.led_by(NO_LEADER)
-    if topic_name:
-        topic = state.image.topic(topic_name)
-        keys = [] if topic is None else [(topic.id, number) for number in sorted(topic.partitions)]
-    for topic_id, number in keys:
-        partition = state.image.topics[topic_id].partitions[number]
-        if not partition.isr and (partition.elr or partition.last_known_elr):
-            yield topic_id, number
+def _partitions_that_may_lack_isr(
+    state: ControllerState, topic_name: str
+) -> Iterable[TopicIdPartition]:
+    """Return the partitions of a topic, or the leaderless ones of all topics for an empty name."""
+    if not topic_name:
+        return state.index.led_by(NO_LEADER)
+    topic = state.image.topic(topic_name)
+    return [] if topic is None else ((topic.id, number) for number in range(len(topic.partitions)))
 
 
-def _unchanged_elr(state: ControllerState, topic_id: bytes, number: int) -> r.PartitionChangeRecord:
-    partition = state.image.topics[topic_id].partitions[number]
+def _unchanged_elr(
+    partition: PartitionImage, topic_id: bytes, number: int
+) -> r.PartitionChangeRecord:
     return r.PartitionChangeRecord(
         topic_id=topic_id,
         partition_id=number,

@@ -130,7 +130,7 @@ def _create(
         r.TopicRecord(name=item.name, topic_id=topic_id),
         *settings,
     ]
-    records += clear_elr(state, settings)
+    records += yield from clear_elr(state, settings)
     records += yield from _partition_records(topic_id, 0, partitions)
     key = tuple(sorted(configs.items()))
     if key not in shown:

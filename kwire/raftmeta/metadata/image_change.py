@@ -29,6 +29,8 @@ from kwire.security.acls import Acl
 
 KEEP_LEADER: Final = -2
 """The leader value in a PartitionChangeRecord that keeps the leader."""
+CLEARED_AT_ONCE: Final = 32
+"""Partitions whose ELR is cleared, or found to be empty, in one step."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -234,27 +236,26 @@ class ImageChange:
         shared_tuple: tuple[T, ...] = shared.setdefault(values_tuple, values_tuple)
         return shared_tuple
 
-    def clear_elr(self, record: r.ClearElrRecord) -> None:
+    def clearing_elr(self, record: r.ClearElrRecord) -> Iterator[None]:
+        """Apply a record that clears the ELR, yielding after every few partitions."""
         if not record.topic_name:
             old = (i for i in self._before.topics if i not in self._deleted)
             named: list[bytes | None] = [*old, *self._created]
         else:
             named = [self._peek(TOPIC_IDS).get(record.topic_name)]
+        count = 0
         for topic_id in named:
             if topic_id is None:
                 raise ReplayError(f"ELR cleared of unknown topic {record.topic_name}")
-            self._clear_elr(topic_id)
-
-    def _clear_elr(self, topic_id: bytes) -> None:
-        partitions = self._opened_topic(topic_id)
-        for number in range(len(partitions)):
-            partition = partitions[number]
-            if partition.elr or partition.last_known_elr:
-                cleared = r.PartitionChangeRecord(
-                    topic_id=topic_id, eligible_leader_replicas=[], last_known_elr=[]
-                )
-                partitions[number] = apply_partition_change(partition, cleared)
-                self._partitions.setdefault(topic_id, set()).add(number)
+            opened = self._topics.get(topic_id)
+            topic = self._peek(TOPICS)[topic_id]
+            partitions = topic.partitions if opened is None else opened[1]
+            for number in range(len(partitions)):
+                if partitions[number].elr or partitions[number].last_known_elr:
+                    self.partition_change(_without_elr(topic_id, number))
+                count += 1
+                if count % CLEARED_AT_ONCE == 0:
+                    yield
 
     # Nodes
 
@@ -393,6 +394,22 @@ class ImageChange:
         """Ignore a record that only matters to readers of the log or to a ZooKeeper migration."""
 
 
+def _clear_elr(change: ImageChange, record: r.ClearElrRecord) -> None:
+    for _ in change.clearing_elr(record):
+        pass
+
+
+def _without_elr(topic_id: bytes, number: int) -> r.PartitionChangeRecord:
+    return r.PartitionChangeRecord(
+        topic_id=topic_id, partition_id=number, eligible_leader_replicas=[], last_known_elr=[]
+    )
+
+
+def changes_all_topics(record: r.MetadataRecord) -> bool:
+    """True if a record's application visits all topics, so that it needs more than one turn."""
+    return isinstance(record, r.ClearElrRecord) and not record.topic_name
+
+
 def partition_of(record: r.PartitionRecord, share: Share = tuple) -> PartitionImage:
     """Convert a PartitionRecord to an image; ``share`` builds its tuples."""
     return PartitionImage(
@@ -471,7 +488,7 @@ _REPLAY: Final[dict[type, Replay]] = {
     r.AccessControlEntryRecord: ImageChange.acl,
     r.BeginTransactionRecord: ImageChange.ignore,
     r.BrokerRegistrationChangeRecord: ImageChange.change_registration,
-    r.ClearElrRecord: ImageChange.clear_elr,
+    r.ClearElrRecord: _clear_elr,
     r.ClientQuotaRecord: ImageChange.client_quota,
     r.ConfigRecord: ImageChange.config,
     r.DelegationTokenRecord: ImageChange.token,

@@ -16,6 +16,7 @@ import attrs
 from kwire.codec.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    ClearElrRecord,
     EndTransactionRecord,
     MetadataRecord,
 )
@@ -96,7 +97,10 @@ def applying(
     """Return the image after ``records`` and the difference, step by step."""
     change = ImageChange(image)
     for count, record in enumerate(records, 1):
-        change.replay(record)
+        if isinstance(record, ClearElrRecord):
+            yield from change.clearing_elr(record)
+        else:
+            change.replay(record)
         if count % STEP_RECORDS == 0:
             yield
     for count, _ in enumerate(change.close(), 1):

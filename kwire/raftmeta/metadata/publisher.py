@@ -19,7 +19,7 @@ import trio
 from kwire.codec.messages.metadata_records import MetadataRecord
 from kwire.drive import Slices, run_steps
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
-from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
+from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta, changes_all_topics
 from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
@@ -109,16 +109,20 @@ class MetadataPublisher:
         applied = Applied(last.last_offset, last.epoch, last.timestamp_ms)
         count = sum(len(batch.records) for batch in batches)
         records = (record for batch in batches for record in batch.records)
-        return self._take(self._loader.loading(records, applied), count)
+        is_large = count > AT_ONCE or any(
+            changes_all_topics(record) for batch in batches for record in batch.records
+        )
+        return self._take(self._loader.loading(records, applied), is_large=is_large)
 
     def on_snapshot(self, reader: SnapshotReader) -> Awaitable[None] | None:
         applied = Applied(reader.id.end_offset - 1, reader.id.epoch)
         count = sum(len(batch.records) for batch in reader.decoded or ())
-        return self._take(self._loader.loading_snapshot(reader.records(), applied), count)
+        steps = self._loader.loading_snapshot(reader.records(), applied)
+        return self._take(steps, is_large=count > AT_ONCE)
 
-    def _take(self, steps: Steps[Published | None], count: int) -> Awaitable[None] | None:
-        """Run the steps and publish the result: at once for few records, otherwise when awaited."""
-        if count > AT_ONCE:
+    def _take(self, steps: Steps[Published | None], *, is_large: bool) -> Awaitable[None] | None:
+        """Run the steps and publish the result: at once for little work, otherwise when awaited."""
+        if is_large:
             return self._take_in_slices(steps)
         published = run_steps(steps)
         if published is not None:

@@ -20,9 +20,10 @@ from kwire.raftmeta.controller.configs import (
     operate,
 )
 from kwire.raftmeta.controller.feature_updates import decide_update_features
-from kwire.raftmeta.controller.state import ControllerState, whole
+from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, whole
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.storage.levels import ELR
+from kwire.types import NO_LEADER
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.requests import alter, replace
 
@@ -304,6 +305,30 @@ def test_new_min_insync_replicas_clears_eligible_replicas(
     assert cluster.kinds() == ["Config", "ClearElr"]
     assert cluster.records[-1].topic_name == topic_name
     assert cluster.partition("t").elr == ()
+
+
+def test_partitions_without_leader_do_not_count_as_changes_of_a_request() -> None:
+    """A low min.insync.replicas may be what the operator of a failed cluster needs."""
+    cluster = Cluster()
+    cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=1))
+    count = USER_RECORDS_MAX + 1
+    topic_id = cluster.topic("t", *[[2]] * count)
+    cluster.write(
+        *(
+            r.PartitionChangeRecord(
+                topic_id=topic_id,
+                partition_id=number,
+                leader=NO_LEADER,
+                isr=[],
+                eligible_leader_replicas=[2],
+            )
+            for number in range(count)
+        )
+    )
+    request = alter(BROKER, "", ("min.insync.replicas", SET, "1"))
+    reply = cluster.do(decide_incremental_alter, request)
+    assert reply.responses[0].error_code == errors.NONE
+    assert cluster.partition("t", count - 1).elr == (2,)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
