@@ -47,6 +47,8 @@ from tests.support.turns.table import Scene
 ALL: Final = 3_000
 MOST: Final = 10_000
 """More partitions than the controller checks in one turn."""
+SEEN: Final = 40_000
+"""Partitions that a decision only looks at."""
 TOPIC: Final = "large"
 
 
@@ -276,6 +278,14 @@ async def elect_on_request(scene: Decisions, size: int) -> None:
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=60_000)
     await scene.measure(controller, decide_elect_leaders, request)
     assert leaders(controller) == {2}
+
+
+@row("elections for all partitions, none of which is needed", "partitions", SEEN)
+async def elect_none(scene: Decisions, size: int) -> None:
+    controller = await scene.controller(size)
+    request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=60_000)
+    reply = await scene.measure(controller, decide_elect_leaders, request)
+    assert not reply.replica_election_results[0].partition_result
 
 
 @row(

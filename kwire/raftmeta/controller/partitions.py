@@ -170,14 +170,15 @@ def decide_elect_leaders(
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
     is_for_all = request.topic_partitions is None
-    requested = (
-        [(topic.topic, topic.partitions) for topic in request.topic_partitions]
-        if request.topic_partitions is not None
-        else [(t.name, sorted(t.partitions)) for t in state.image.topics.values()]
+    named = request.topic_partitions or ()
+    requested: Iterable[tuple[str, Iterable[int]]] = (
+        ((t.name, range(len(t.partitions))) for t in state.image.topics.values())
+        if is_for_all
+        else ((topic.topic, topic.partitions) for topic in named)
     )
     records: list[MetadataRecord] = []
     results = []
-    counts = Counter((name, number) for name, numbers in requested for number in numbers)
+    counts = Counter((topic.topic, number) for topic in named for number in topic.partitions)
     for name, numbers in requested:
         partitions = []
         for number in numbers:
