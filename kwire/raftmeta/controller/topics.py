@@ -427,7 +427,7 @@ def _grow(
         )
     additional_count = item.count - partition_count
     first = topic.partitions[0]
-    factor = len(first.replicas)
+    factor = len(first.replicas) - len(first.removing)  # Of the target, during a reassignment.
     if item.assignments is None:
         partitions = yield from striped_partitions(
             state, state.stripe_of(first), partition_count, additional_count, factor

@@ -6,8 +6,10 @@ from kwire import errors
 from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.raftmeta.controller.brokers import decide_register_broker
 from kwire.raftmeta.controller.partitions import decide_alter_partition, decide_reassign
+from kwire.raftmeta.controller.topics import decide_create_partitions
 from kwire.raftmeta.storage.levels import ELR
 from kwire.storage_format.format import feature_records
 from tests.support.raftmeta.clusters import Cluster, directory
@@ -97,6 +99,28 @@ def test_replication_factor_is_that_of_the_target() -> None:
         request.allow_replication_factor_change = False
         reply = cluster.do(decide_reassign, request)
         assert reply.responses[0].partitions[0].error_code == code
+
+
+@pytest.mark.parametrize("assigned", [None, [1, 2]])
+def test_partitions_added_during_a_reassignment_have_the_factor_of_its_target(
+    assigned: list[int] | None,
+) -> None:
+    """Old and new replicas together may be more than there are brokers."""
+    cluster = Cluster((1, 2, 3))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([2, 3]))
+    assert cluster.partition("t").replicas == (2, 3, 1)
+    shape = CreatePartitionsRequest.CreatePartitionsTopic
+    assignments = (
+        None if assigned is None else [shape.CreatePartitionsAssignment(broker_ids=assigned)]
+    )
+    topic = shape(name="t", count=2, assignments=assignments)
+    reply = cluster.do(
+        decide_create_partitions,
+        CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False),
+    )
+    assert reply.results[0].error_code == errors.NONE
+    assert len(cluster.partition("t", 1).replicas) == 2
 
 
 def test_cancelled_reassignment_of_a_leaderless_partition_elects_no_unclean_leader() -> None:
