@@ -37,6 +37,15 @@ async def test_unknown_topic_is_created_and_returned_at_once() -> None:
         assert topic.partitions[0].leader_id == 1
 
 
+async def test_topic_that_is_named_twice_is_created_once() -> None:
+    """A second topic of the name could not be deleted, and Kafka's nodes end if they read of it."""
+    async with admin_node() as node:
+        reply = await ask(node, "new", "new")
+        assert [topic.error_code for topic in reply.topics] == [errors.NONE]
+        image = node.publisher.image
+        assert [topic.id for topic in image.topics.values()] == [reply.topics[0].topic_id]
+
+
 @pytest.mark.parametrize(
     ("settings", "more", "name", "code"),
     [

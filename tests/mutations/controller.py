@@ -42,8 +42,8 @@ MUTATIONS = (
         name="topic-that-exists-is-created",
         invariants=(48,),
         path="kwire/raftmeta/controller/topics.py",
-        old="if item.name in state.image.topic_ids:",
-        new="if item.name in ():",
+        old="if item.name in state.image.topic_ids or item.name in created_names:",
+        new="if item.name in created_names:",
         test="tests/raftmeta/controller/test_repeated.py::test_repeated_request_changes_nothing",
     ),
     Mutation(

@@ -60,7 +60,8 @@ class AutoTopicCreation:
         """Create topics like :meth:`ensure_topics`, each with the request from ``creatable_of``."""
         while under_way := [self._creating[name] for name in names if name in self._creating]:
             await under_way[0].wait()
-        missing = [name for name in names if self.publisher.applied.topic(name) is None]
+        applied = self.publisher.applied
+        missing = [name for name in dict.fromkeys(names) if applied.topic(name) is None]
         if not missing:
             return {}
         from kwire.codec.messages.create_topics import CreateTopicsRequest

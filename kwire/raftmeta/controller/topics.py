@@ -63,11 +63,12 @@ def decide_create_topics(
     records: list[r.MetadataRecord] = []
     results: list[Created] = []
     shown: Shown = {}
+    created_names: set[str] = set()
     placement = state.placement
     for item in request.topics:
         try:
             check_topic_name(item.name)
-            if item.name in state.image.topic_ids:
+            if item.name in state.image.topic_ids or item.name in created_names:
                 raise errors.TopicAlreadyExists(f"Topic '{item.name}' already exists.")
             other = state.colliding(item.name)
             if other is not None:
@@ -82,6 +83,7 @@ def decide_create_topics(
             result = Created(name=item.name, error_code=error.code, error_message=error.text)
         else:
             records += topic_records
+            created_names.add(item.name)
         if len(records) > USER_RECORDS_MAX:
             raise errors.PolicyViolation("Unable to perform excessively large batch operation.")
         results.append(result)

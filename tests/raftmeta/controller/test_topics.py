@@ -42,6 +42,16 @@ def test_creation_at_the_limit_of_partitions_is_accepted() -> None:
     assert [topic.error_code for topic in reply.topics] == [0, errors.InvalidPartitions.code, 0]
 
 
+def test_topic_that_a_request_names_twice_is_created_once() -> None:
+    cluster = Cluster()
+    request = create(1, 1)
+    request.topics[1].name = request.topics[0].name
+    reply = cluster.do(decide_create_topics, request)
+    codes = [topic.error_code for topic in reply.topics]
+    assert codes == [errors.NONE, errors.TopicAlreadyExists.code]
+    assert cluster.kinds() == ["Topic", "Partition"]
+
+
 def test_create_partitions_beyond_the_limit_is_refused() -> None:
     cluster = Cluster()
     cluster.do(decide_create_topics, create(1, 1))
