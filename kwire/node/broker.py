@@ -1,6 +1,6 @@
 """The broker half of a node: partitions, groups, producer ids, the controller session."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +9,7 @@ import trio
 
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import TOPIC
+from kwire.drive import Slices
 from kwire.errors import KafkaStorageError, raise_for_code
 from kwire.handlers.shared.client_quotas import ClientQuotas
 from kwire.handlers.shared.context import BrokerServices
@@ -33,10 +34,12 @@ from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.brokers import decide_on_broker
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
-from kwire.raftmeta.storage.levels import METADATA_VERSION
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.fetcher.config import FetcherConfig
+from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.log_config import log_config
 from kwire.replica.markers import Markers
 from kwire.replica.partition import Partition
@@ -366,6 +369,9 @@ class BrokerHalf:
             directory_id = moves.directory_of(log).directory_id
             assignments().report((log.topic_id, log.partition.partition), directory_id)
 
+        nursery.start_soon(
+            _report_after_upgrade, core.publisher, self.replicas.partitions, on_role_changed
+        )
         moves.rules.wait_assigned, moves.rules.on_given_up = wait_assigned, on_given_up
         self.replicas.roles.subscribe(on_role_changed)
         self.replicas.partitions.on_log_unreachable = on_log_unreachable
@@ -395,6 +401,25 @@ class BrokerHalf:
         """Return the id of the log directory that the metadata have for this broker's replica."""
         state = self.core.publisher.image.partition(*partition)
         return None if state is None else state.directory(self.core.config.node_id)
+
+
+def _has_directories(image: MetadataImage) -> bool:
+    """Return whether a metadata.version is known that names the directories of replicas."""
+    return image.features.get(METADATA_VERSION, 0) >= DIRECTORIES
+
+
+async def _report_after_upgrade(
+    publisher: MetadataPublisher, hosted: HostedPartitions, report: Callable[[Partition], None]
+) -> None:
+    """Report all directories once an upgrade has made room for them in the metadata."""
+    if _has_directories(publisher.image):
+        return
+    await publisher.wait_for(_has_directories)
+    slices = Slices()
+    for partition in list(hosted):
+        if hosted.find_by_id(partition.topic_id, partition.partition) is partition:
+            report(partition)
+        await slices.pause()
 
 
 def refuse_duplicates(directories: Sequence[LogDirectory]) -> None:

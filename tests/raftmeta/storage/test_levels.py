@@ -9,6 +9,7 @@ import trio
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.node.server import Server
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.levels import NEWEST, at_level, version_at
@@ -134,13 +135,17 @@ async def test_cluster_of_an_older_release_writes_its_versions(tmp_path: Path) -
 async def test_upgraded_node_registers_what_its_old_level_lacked(tmp_path: Path) -> None:
     """Apache Kafka cannot write a snapshot that has a controller's registration before 3.7-IV0.
 
-    From 3.7-IV2 onwards, a broker registers its log directories, which the controller needs to
-    understand that one of them has failed.
+    From 3.7-IV2 onwards, a broker registers its log directories and reports those of its replicas.
+    The controller needs both to elect other leaders when a directory fails.
     """
+    folders = tmp_path / "a", tmp_path / "b"
+    settings = {"log_dirs": ",".join(map(str, folders))}
     features = {"metadata.version": metadata_level("3.5")}
-    assert list(format_node(config(tmp_path), "MkU3OEVBNTcwNTJENDM2Qg", False, features=features))
-    async with running(tmp_path) as node:
-        kinds = versions_in(tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").keys()
+    formatted = config(tmp_path, **settings)
+    assert list(format_node(formatted, "MkU3OEVBNTcwNTJENDM2Qg", False, features=features))
+    async with running(tmp_path, **settings) as node:
+        assert await create(node, "old", 4) == 0
+        kinds = versions_in(folders[0] / "__cluster_metadata-0" / f"{0:020}.log").keys()
         assert not {"RegisterController", "BeginTransaction", "EndTransaction"} & kinds
         assert not node.core.publisher.image.brokers[1].log_dirs
         assert await upgrade(node, metadata_level("4.0")) == 0
@@ -148,12 +153,21 @@ async def test_upgraded_node_registers_what_its_old_level_lacked(tmp_path: Path)
             await node.core.publisher.wait_for(
                 lambda image: bool(image.brokers[1].log_dirs) and 1 in image.controllers
             )
+            await node.core.publisher.wait_for(knows_all_directories)
         broker = node.core.publisher.image.brokers[1]
         assert not broker.fenced
         epoch = broker.epoch
         assert await create(node, "t") == 0
-    async with running(tmp_path) as node:
+    async with running(tmp_path, **settings) as node:
         assert node.core.publisher.image.brokers[1].epoch > epoch, "only a restart changes it"
+
+
+def knows_all_directories(image: MetadataImage) -> bool:
+    """Return whether the metadata have the directory of each partition of the old topic."""
+    topic = image.topic("old")
+    assert topic is not None
+    directories = image.brokers[1].log_dirs
+    return all(partition.directory(1) in directories for partition in topic.partitions.values())
 
 
 async def upgrade(node: Server, level: int) -> int:
