@@ -16,6 +16,7 @@ from kwire.handlers.metadata import metadata
 from kwire.handlers.shared.context import Context
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
+from kwire.types import METADATA_TOPIC
 from tests.support.handlers.admin_node import AdminNode, admin_node
 from tests.support.handlers.services import services_of
 from tests.support.raftmeta.clusters import CLUSTER, directory, node_config
@@ -35,6 +36,14 @@ async def test_unknown_topic_is_created_and_returned_at_once() -> None:
         topic = (await ask(node, "new")).topics[0]
         assert (topic.error_code, len(topic.partitions)) == (errors.NONE, 3)
         assert topic.partitions[0].leader_id == 1
+
+
+async def test_topic_with_the_name_of_the_metadata_log_is_not_created() -> None:
+    """Its first partition would have the directory of the metadata log."""
+    async with admin_node() as node:
+        topic = (await ask(node, METADATA_TOPIC)).topics[0]
+        assert topic.error_code == errors.UnknownTopicOrPartition.code
+        assert not node.publisher.image.topics
 
 
 async def test_topic_that_is_named_twice_is_created_once() -> None:

@@ -34,7 +34,7 @@ from kwire.raftmeta.metadata.image import PartitionImage, TopicImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import partition_record
 from kwire.raftmeta.metadata.topic_names import check_topic_name
-from kwire.types import NO_LEADER, ZERO_UUID
+from kwire.types import METADATA_TOPIC, NO_LEADER, ZERO_UUID
 
 Creatable = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
@@ -68,6 +68,10 @@ def decide_create_topics(
     for item in request.topics:
         try:
             check_topic_name(item.name)
+            if item.name == METADATA_TOPIC:
+                raise errors.InvalidRequest(
+                    f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+                )
             if item.name in state.image.topic_ids or item.name in created_names:
                 raise errors.TopicAlreadyExists(f"Topic '{item.name}' already exists.")
             other = state.colliding(item.name)

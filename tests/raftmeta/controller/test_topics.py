@@ -7,6 +7,7 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.raftmeta.controller.state import whole
 from kwire.raftmeta.controller.topics import decide_create_partitions, decide_create_topics
+from kwire.types import METADATA_TOPIC
 from tests.support.raftmeta.clusters import Cluster
 
 Topic = CreateTopicsRequest.CreatableTopic
@@ -40,6 +41,15 @@ def test_creation_at_the_limit_of_partitions_is_accepted() -> None:
     cluster = Cluster()
     reply = cluster.do(decide_create_topics, create(9_000, 0, -1))
     assert [topic.error_code for topic in reply.topics] == [0, errors.InvalidPartitions.code, 0]
+
+
+def test_topic_with_the_name_of_the_metadata_log_is_refused_whoever_asks() -> None:
+    cluster = Cluster()
+    request = create(1)
+    request.topics[0].name = METADATA_TOPIC
+    (topic,) = cluster.do(decide_create_topics, request).topics
+    assert (topic.error_code, cluster.records) == (errors.InvalidRequest.code, [])
+    assert topic.error_message == "Creation of internal topic __cluster_metadata is prohibited."
 
 
 def test_topic_that_a_request_names_twice_is_created_once() -> None:
