@@ -18,7 +18,7 @@ from kwire.replica.fetcher.followed_partition import FollowedPartition
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
 from simulation.disk import PLENTY, SimDisk
-from tests.support.log.batches import encode
+from tests.support.log.batches import append, encode
 from tests.support.replica.leader import TOPIC, Answer, Leader, following, ten_records
 
 OUT_OF_RANGE = Answer(
@@ -146,6 +146,31 @@ async def test_log_may_begin_inside_a_batch(autojump_clock: trio.testing.MockClo
         await trio.sleep(5)
         assert (partition.log.log_start, partition.log.end_offset) == (5, 10)
         assert leader.offsets == [0, 5, 10]
+
+
+async def test_log_cut_inside_a_batch_begins_again_with_that_batch(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariants 25 and 39: the leader's first batch spans its log start and the divergence.
+
+    The follower led epoch 2, and has records that nobody else got. The leader has one batch of
+    epoch 3 at offsets 2 to 11, of which offsets 2 to 4 were deleted. So its epoch 3 begins at 5.
+    """
+    diverging = Answer.EpochEndOffset(epoch=2, end_offset=5)
+    cut = Answer(partition_index=0, high_watermark=12, diverging_epoch=diverging, records=b"")
+    batch = encode([b"new"] * 10, base_offset=2, leader_epoch=3)
+    first = Answer(partition_index=0, high_watermark=12, log_start_offset=5, records=batch)
+    leader = Leader(lambda offset: None)
+    async with following(leader) as (partition, fetcher, _):
+        for _ in range(8):
+            append(partition.log, [b"old"], epoch=2)
+        leader.answer = lambda offset: {8: cut, 5: first}.get(offset)
+        fetcher.remove(partition)
+        fetcher.add(partition)
+        await trio.sleep(5)
+        log = partition.log
+        assert (log.log_start, log.end_offset, log.high_watermark) == (5, 12, 12)
+        assert epochs_in(log) == [3]
 
 
 async def test_malformed_answer_ends_neither_broker_nor_fetcher(

@@ -99,13 +99,16 @@ class FollowedPartition:
         """True while a restart could find an earlier log start; it must be stored first."""
         return self.durable_start() < self.partition.log.log_start
 
-    def begins_inside(self, records: Buffer) -> bool:
-        """Return whether no record is here and the log's end lies inside the first batch.
+    def begins_inside(self, records: Buffer, log_start: int) -> bool:
+        """Return whether the log ends inside the first batch, and has no record that must stay.
 
-        The leader's log then begins inside that batch, after a deletion of records.
+        The leader's log, which starts at ``log_start``, then begins inside that batch, after a
+        deletion of records. A log with records ends there if it was cut at the leader's log start,
+        because it diverges before it; the leader has deleted everything up to there.
         """
         log = self.partition.log
-        if len(records) < HEADER_SIZE or log.end_offset != log.local_start:
+        is_empty = log.end_offset in (log.local_start, log_start)
+        if len(records) < HEADER_SIZE or not is_empty:
             return False
         first = parse(records)
         return first.base_offset < log.end_offset <= first.last_offset

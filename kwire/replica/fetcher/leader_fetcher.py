@@ -310,7 +310,7 @@ class LeaderFetcher:
             self._start(
                 key, followed, partial(self._reconciliation.truncate, answer.diverging_epoch)
             )
-        elif followed.begins_inside(answer.records or b""):
+        elif followed.begins_inside(answer.records or b"", answer.log_start_offset):
             work = partial(self._reconciliation.begin_inside_batch, answer, self.now_ms())
             self._start(key, followed, work)
         else:
