@@ -45,17 +45,21 @@ class LeaderEpochs:
         """Record that ``epoch`` begins at ``start_offset``; return whether that added an entry.
 
         Entries that contradict the new one (with a later epoch, or a start offset that is not below
-        it) are removed, because their batches no longer exist.
+        it) are removed, because their batches no longer exist. An entry of the epoch itself stays:
+        a former leader that has lost records notes the beginning of its epoch at the end of its
+        log, and then copies batches of the epoch before it.
         """
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
             return False
-        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+        while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] >= start_offset):
             self._epochs.pop()
             self._starts.pop()
-        self._epochs.append(epoch)
-        self._starts.append(start_offset)
+        is_new = not self._epochs or self._epochs[-1] < epoch
+        if is_new:
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
         self.on_change()
-        return True
+        return is_new
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest epoch up to ``epoch`` in this log, and its end offset.
