@@ -114,6 +114,8 @@ class BrokerState:
                 self.due = now
             case _:
                 pass
+        if self.has_unreported_directory:  # It failed after the request was sent.
+            self.due = now
 
     def on_error(self, error: KafkaError, now: float) -> None:
         """Schedule a retry after an error or a missing answer; raise final errors."""

@@ -86,6 +86,34 @@ async def test_failed_directory_is_reported_at_once_and_in_each_later_heartbeat(
         nursery.cancel_scope.cancel()
 
 
+async def test_directory_that_fails_during_a_heartbeat_is_reported_with_the_next_one_at_once(
+    autojump_clock: Clock,
+) -> None:
+    """Invariant 89: two disks of one controller fail together."""
+    controllers = Controllers(*UP, *[heartbeat_response()] * 9)
+    answer_at_once = controllers.ask
+
+    async def answer_later(request: object) -> object:
+        answer = await answer_at_once(request)
+        await trio.sleep(0.05)
+        return answer
+
+    controllers.ask = answer_later  # type: ignore[method-assign]
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lifecycle.run)
+        await trio.sleep(2.5)
+        before = len(controllers.requests)
+        lifecycle.directory_failed(b"a" * 16)
+        await trio.sleep(0.01)
+        lifecycle.directory_failed(b"\xff" * 16)
+        await trio.sleep(0.2)
+        reported = [request.offline_log_dirs for _, request in controllers.requests[before:]]
+        assert reported == [[b"a" * 16], [b"a" * 16, b"\xff" * 16]]
+        nursery.cancel_scope.cancel()
+
+
 async def test_failed_directory_is_reported_until_a_heartbeat_is_accepted(
     autojump_clock: Clock,
 ) -> None:
