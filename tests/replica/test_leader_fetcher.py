@@ -9,12 +9,15 @@ import trio.testing
 
 from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.drive import Slices
 from kwire.log.config import LogConfig
 from kwire.log.manager import LogManager
 from kwire.log.partition_log import PartitionLog
 from kwire.records.build import New, batch
 from kwire.records.header import headers
 from kwire.replica.fetcher.followed_partition import FollowedPartition
+from kwire.replica.fetcher.leader_fetcher import ENDED_MAX
+from kwire.replica.fetcher.session import Position
 from kwire.replica.partition import Partition
 from kwire.replica.ports import LeaderUnreachable
 from simulation.disk import PLENTY, SimDisk
@@ -429,3 +432,38 @@ async def test_copies_over_a_slow_link_go_on_while_roles_change(
             await trio.sleep(0.1)
             fetcher.remove(other)
         assert partition.log.end_offset == 10
+
+
+async def test_partition_that_becomes_ready_while_others_are_checked_is_fetched(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 35: nothing else would ever wake the fetcher of many partitions, none of which is
+    in its session.
+    """
+    held = True
+    position, pause = FollowedPartition.position, Slices.pause
+
+    def position_or_none(followed: FollowedPartition) -> Position | None:
+        return None if held or followed.partition is not partition else position(followed)
+
+    leader = Leader(lambda offset: None if offset else records_from())
+    async with following(leader) as (partition, fetcher, logs):
+        monkeypatch.setattr(FollowedPartition, "position", position_or_none)
+        for index in range(1, ENDED_MAX + 2):
+            other = Partition("t", index, TOPIC, logs.create("t", TOPIC, index, LogConfig()))
+            other.follow(2, 5)
+            fetcher.add(other)
+        await trio.sleep(4.5)  # No other task pauses then.
+
+        async def release_and_pause(slices: Slices) -> None:
+            nonlocal held
+            if held:
+                held = False
+                fetcher.on_written(partition)
+            await pause(slices)
+
+        monkeypatch.setattr(Slices, "pause", release_and_pause)
+        fetcher.on_written(other)
+        await trio.sleep(0.01)
+        assert not held
+        assert leader.offsets[:1] == [0]

@@ -27,7 +27,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
-from kwire.drive import Slices, run_by_size
+from kwire.drive import Slices, give_way, run_by_size
 from kwire.errors import FencedLeaderEpoch, KafkaError
 from kwire.log.fetched_batches import UnexpectedOffset
 from kwire.log.manager import LogManager
@@ -181,6 +181,9 @@ class LeaderFetcher:
 
     async def _sleep(self) -> None:
         """Sleep until a partition is added or ready, or a delay ends."""
+        if self._changed:  # While the positions of many partitions were updated.
+            await give_way()
+            return
         with trio.move_on_after(max(0.0, self._delays.next_end - self.now())):
             await self._has_work.wait()
 
