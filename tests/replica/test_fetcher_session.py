@@ -1,5 +1,7 @@
 """A follower's fetch session: what each request names, and when a session begins anew."""
 
+import tracemalloc
+
 from kwire.drive import run_steps
 from kwire.replica.fetcher.session import FetcherSession, Position, SessionPart
 
@@ -51,6 +53,18 @@ def test_later_requests_name_only_what_has_changed() -> None:
     session.on_response(7)
     part = run_steps(session.next_request())
     assert (part.session_epoch, offsets_in(part), left_out(part)) == (2, {}, set())
+
+
+def test_later_request_does_not_visit_the_partitions_that_have_not_changed() -> None:
+    session = open_session(5000)
+    session.set((TOPIC, 1), at(10))
+    tracemalloc.start()
+    try:
+        run_steps(session.next_request())
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 10_000, "a list of all partitions has 40,000"
 
 
 def test_removed_partitions_are_left_out_once() -> None:

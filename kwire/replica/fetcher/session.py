@@ -88,8 +88,9 @@ class FetcherSession:
         Partitions may be removed during the pauses; the following request then removes them.
         """
         removed: dict[Key, None] = {}
-        keys: Collection[Key] = list(self.positions)
+        keys: Collection[Key]
         if self._epoch == INITIAL_EPOCH:
+            keys = list(self.positions)
             self._sent = set(keys)
         else:
             keys, removed = self._changed, self._removed
