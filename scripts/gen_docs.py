@@ -20,6 +20,7 @@ from kwire.configs.client_metrics import ClientMetricsConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import GroupConfig  # noqa: E402
 from kwire.configs.inert import InertConfig  # noqa: E402
+from kwire.configs.providers import ProviderConfig  # noqa: E402
 from kwire.configs.security import SecurityConfig  # noqa: E402
 from kwire.configs.tls import TlsConfig  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
@@ -71,6 +72,7 @@ def configuration() -> str:
             table("Groups", GroupConfig.keys().values()),
             table("Client metrics", ClientMetricsConfig.keys().values()),
             table("Protection of listeners", SecurityConfig.keys().values()),
+            table("Values outside the file", ProviderConfig.keys().values()),
             table("Known to Kafka, without effect in kwire", InertConfig.keys().values()),
         )
     )

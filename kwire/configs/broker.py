@@ -693,8 +693,8 @@ def broker_key(name: str) -> Key[object] | None:
 def all_broker_keys() -> dict[str, Key[object]]:
     """Return every broker setting of Kafka 4.3, sorted by name."""
     from kwire.configs import delegation_tokens as tokens
-    from kwire.configs import inert, oauth, security, tls
+    from kwire.configs import inert, oauth, providers, security, tls
 
     logins = (security.SecurityConfig, oauth.OAuthConfig, tokens.DelegationTokenConfig)
-    tables = (BrokerConfig, *logins, tls.TlsConfig, inert.InertConfig)
+    tables = (BrokerConfig, *logins, tls.TlsConfig, providers.ProviderConfig, inert.InertConfig)
     return dict(sorted(item for table in tables for item in table.keys().items()))

@@ -54,6 +54,8 @@ _THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
+_PROVIDERS: Final = "config.providers."
+"""The prefix of the classes and parameters of config providers."""
 _JAAS: Final = "sasl.jaas.config"
 _HANDLER: Final = ".callback.handler.class"
 _TOKENS: Final = "oauthbearer."
@@ -160,6 +162,8 @@ def warnings(properties: Mapping[str, str]) -> Iterator[str]:
             key = broker_key(plain)
             if key is not None or is_for_login(name):
                 continue
+        if key is None and name.startswith(_PROVIDERS):
+            continue
         if key is None:
             nearest = nearest_name(name)
             hint = "" if nearest is None else f" nearest={nearest}"

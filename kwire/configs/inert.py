@@ -31,7 +31,6 @@ class InertConfig(Config):
     add_partitions_to_txn_retry_backoff_ms = integer(20, low=1)
     alter_config_policy_class_name = optional_string(kind=Kind.CLASS)
     client_quota_callback_class = optional_string(kind=Kind.CLASS)
-    config_providers = strings((), scope=CLUSTER_WIDE)
     controller_performance_always_log_threshold_ms = long(2000, low=0, internal=True)
     controller_performance_sample_period_ms = long(60000, low=100, internal=True)
     controller_socket_timeout_ms = integer(30000)

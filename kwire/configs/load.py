@@ -18,6 +18,7 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     a combination that cannot work, or a request for protection that kwire lacks.
     """
     try:
+        properties = with_variables(properties)
         checks.check_protection(properties)
         checks.check_values(properties)
         for warning in checks.warnings(properties):
@@ -27,3 +28,12 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     except BadValue as error:
         raise ConfigError(in_words(error)) from error
     return config
+
+
+def with_variables(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the properties with the values of config providers; raise ConfigError."""
+    if not properties.get("config.providers"):
+        return properties
+    from kwire.configs.providers import resolve
+
+    return resolve(properties)

@@ -1,0 +1,127 @@
+"""Values that a properties file takes from environment variables and other files (KIP-297).
+
+The expectations of the variables that are found were checked with Apache Kafka 4.3.1.
+"""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from kwire.configs.declare import ConfigError
+from kwire.configs.load import broker_config, with_variables
+from kwire.secure.location import data_directories
+from tests.support.configs.node import NODE
+
+PACKAGE = "org.apache.kafka.common.config.provider"
+PROVIDERS = {
+    "config.providers": "env,file,dir",
+    "config.providers.env.class": f"{PACKAGE}.EnvVarConfigProvider",
+    "config.providers.file.class": f"{PACKAGE}.FileConfigProvider",
+    "config.providers.dir.class": f"{PACKAGE}.DirectoryConfigProvider",
+}
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "users").write_text("alice=s\\u0065cret\nport=19092\n")
+    (tmp_path / "password").write_text("dirt\n")
+    monkeypatch.setenv("WORD", "a${env:WORD}b")
+    return tmp_path
+
+
+def resolved(text: str, **more: str) -> str:
+    return with_variables({**PROVIDERS, **more, "x": text})["x"]
+
+
+def test_variables_become_values(secrets: Path) -> None:
+    assert resolved(f"<${{file:{secrets}/users:alice}}>") == "<secret>"
+    assert resolved(f"${{dir:{secrets}:password}}") == "dirt\n"
+    assert resolved("${env:WORD}-${env:WORD}") == "a${env:WORD}b-a${env:WORD}b"
+
+
+@pytest.mark.parametrize("text", ["${WORD}", "${nope:WORD}", "$env:WORD", "${env}", "{env:WORD}"])
+def test_other_texts_stay_as_they_are(secrets: Path, text: str) -> None:
+    assert resolved(text) == text
+
+
+def test_without_providers_nothing_is_a_variable(secrets: Path) -> None:
+    assert with_variables({"x": "${env:WORD}"}) == {"x": "${env:WORD}"}
+
+
+def test_password_of_a_listener_is_not_the_variable(secrets: Path) -> None:
+    """The text of the variable, which everybody can guess, logged in as the user."""
+    jaas = "listener.name.plaintext.plain.sasl.jaas.config"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    config = broker_config(
+        {
+            **NODE,
+            **PROVIDERS,
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            jaas: f'{module} required username="a" password="b" '
+            f'user_alice="${{file:{secrets}/users:alice}}";',
+            "broker.rack": f"${{file:{secrets}/users:port}}",
+        }
+    )
+    assert 'user_alice="secret"' in config.static[jaas]
+    assert config.broker_rack == "19092"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("${env:MISSING}", "x refers to ${env:MISSING}, which has no value"),
+        ("${env:/path:WORD}", "environment variables have no path"),
+        ("${file:users}", "it has no path"),
+        ("${file:{0}/users:bob}", "x refers to ${file:{0}/users:bob}, which has no value"),
+        ("${file:{0}/none:bob}", "x: cannot read {0}/none: No such file or directory"),
+        ("${dir:{0}:none}", "which has no value"),
+        ("${dir:{0}/sub:../password}", "which has no value"),
+    ],
+)
+def test_variable_without_a_value_is_an_error(secrets: Path, text: str, reason: str) -> None:
+    """Apache Kafka uses the text of the variable instead, for example as a password."""
+    (secrets / "sub").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        resolved(text.replace("{0}", str(secrets)))
+    assert reason.replace("{0}", str(secrets)) in str(caught.value)
+
+
+def test_paths_and_variables_can_be_limited(secrets: Path) -> None:
+    (secrets / "sub").mkdir()
+    limits = {
+        "config.providers.file.param.allowed.paths": f"{secrets}/sub",
+        "config.providers.env.param.allowlist.pattern": "KW.*",
+    }
+    for text in (f"${{file:{secrets}/users:alice}}", f"${{file:{secrets}/sub/../users:alice}}"):
+        with pytest.raises(ConfigError, match="the path is not one of"):
+            resolved(text, **limits)
+    with pytest.raises(ConfigError, match="has no value"):
+        resolved("${env:WORD}", **limits)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"config.providers.env.class": "x.Vault"}, "kwire does not have x.Vault"),
+        ({"config.providers": "vault"}, "config.providers.vault.class: it is missing"),
+        ({"config.providers.env.param.allowlist.pattern": "("}, "the pattern is invalid"),
+        ({"config.providers.dir.param.allowed.paths": "a"}, "a is not an absolute path"),
+    ],
+)
+def test_unusable_provider(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        broker_config({**NODE, **PROVIDERS, **changes})
+
+
+def test_folder_of_a_protected_node_is_found_by_its_value(secrets: Path) -> None:
+    properties = {**PROVIDERS, "log.dirs": f"{secrets}/${{file:{secrets}/users:port}}"}
+    assert data_directories(properties) == [secrets / "19092"]
+
+
+def test_providers_are_no_unknown_settings(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        broker_config({**NODE, **PROVIDERS})
+    assert not caplog.messages
