@@ -80,11 +80,14 @@ def _signed_check(
 
 def _warn_of_gaps(listener: str, rules: TokenRules) -> None:
     """Warn of checks that the settings disable."""
-    for name, value in (("audience", rules.audiences), ("issuer", rules.issuer)):
+    for accepted, name, value in (
+        ("without an audience", "audience", rules.audiences),
+        ("of any issuer", "issuer", rules.issuer),
+    ):
         if not value:
             logger.warning(
-                "tokens for any %s are accepted listener=%s: set sasl.oauthbearer.expected.%s",
-                name,
+                "tokens %s are accepted listener=%s: set sasl.oauthbearer.expected.%s",
+                accepted,
                 listener,
                 name,
             )

@@ -86,6 +86,31 @@ def test_token_with_wrong_claims_is_rejected(claims: dict[str, object], reason: 
         check(token_with(**claims))
 
 
+def test_token_for_an_audience_is_rejected_where_none_is_expected() -> None:
+    """It is for another service, as Apache Kafka 4.3.1 judges too (RFC 7519, section 4.1.3)."""
+    rules = RULES._replace(audiences=())
+    assert check(token_with(aud=None), rules).user == "alice"
+    for audience in ("kafka", ["kafka"], []):
+        with pytest.raises(TokenRejected, match="an audience, and none is expected"):
+            check(token_with(aud=audience), rules)
+
+
+def test_user_name_loses_only_the_blanks_that_java_trims() -> None:
+    assert check(token_with(sub=" \tbob\x00\n")).user == "bob"
+    assert check(token_with(sub="\u00a0bob\u2003")).user == "\u00a0bob\u2003"
+
+
+@pytest.mark.parametrize("more", ['"sub": "eve"', '"x": {"a": 1, "a": 2}', '"x": NaN'])
+def test_token_that_others_may_read_otherwise_is_rejected(more: str) -> None:
+    """Apache Kafka 4.3.1 rejects these tokens, too."""
+    claims = json.dumps(CLAIMS)
+    header = json.dumps({"alg": "RS256", "kid": "one"})
+    assert check(ISSUER.sign_texts(header, claims)).user == "alice"
+    for texts in ((header, f"{{{more}, {claims[1:]}"), (f'{{"kid": "x", {header[1:]}', claims)):
+        with pytest.raises(TokenRejected):
+            check(ISSUER.sign_texts(*texts))
+
+
 def test_clocks_may_differ_by_the_skew() -> None:
     assert check(token_with(exp=NOW_S - 29, iat=NOW_S - 60, nbf=NOW_S - 60)).user == "alice"
     assert check(token_with(nbf=NOW_S + 30)).user == "alice"

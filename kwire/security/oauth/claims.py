@@ -1,7 +1,8 @@
 """Decides whether the claims of an access token let its bearer log in, and as whom.
 
 Pure, and independent of how the token was verified. The rules and their order are those of Apache
-Kafka's validator of signed tokens. Times are seconds since 1970, as in tokens.
+Kafka's validator of signed tokens. Times are seconds since 1970, as in tokens. Only the characters
+that Java trims surround a name: another one, such as a no-break space, makes it another user.
 """
 
 import math
@@ -13,6 +14,8 @@ from kwire.security.oauth.messages import TokenRejected
 Claims = Mapping[str, object]
 _SECONDS_MAX: Final = 1 << 40
 """Times after this one, in the year 36812, are not valid."""
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""The characters that Java's String.trim removes."""
 
 
 class AccessToken(NamedTuple):
@@ -27,7 +30,7 @@ class TokenRules(NamedTuple):
     """A listener's requirements for the claims of signed tokens."""
 
     audiences: tuple[str, ...] = ()
-    """A token must name one of these audiences; empty for no check."""
+    """A token must name one of these audiences; if there are none, it must not name any."""
     issuer: str | None = None
     skew_s: int = 30
     """The largest accepted difference between the clocks of the issuer and of this node."""
@@ -74,25 +77,26 @@ def _required_seconds(claims: Claims, name: str) -> float:
 
 
 def _check_audience(claims: Claims, rules: TokenRules) -> None:
-    if not rules.audiences:
-        return
     audience = claims.get("aud")
+    if audience is None and not rules.audiences:
+        return
     named = audience if isinstance(audience, list) else [audience]
     if not any(each in rules.audiences for each in named if isinstance(each, str)):
-        raise TokenRejected("the token is for another audience")
+        which = "another audience" if rules.audiences else "an audience, and none is expected"
+        raise TokenRejected(f"the token is for {which}")
 
 
 def _check_scopes(value: object, name: str) -> None:
     """Reject scopes that are not strings, empty or repeated; kwire uses ACLs, not scopes."""
     scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-    if not all(isinstance(scope, str) and scope.strip() for scope in scopes):
+    if not all(isinstance(scope, str) and scope.strip(_BLANKS) for scope in scopes):
         raise TokenRejected(f"the claim {name} has an invalid scope")
-    if len({scope.strip() for scope in scopes}) < len(scopes):
+    if len({scope.strip(_BLANKS) for scope in scopes}) < len(scopes):
         raise TokenRejected(f"the claim {name} has a scope twice")
 
 
 def _text(claims: Claims, name: str) -> str:
     value = claims.get(name)
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not (user := value.strip(_BLANKS)):
         raise TokenRejected(f"the token lacks a user name in the claim {name}")
-    return value.strip()
+    return user

@@ -18,7 +18,7 @@ from jwt.exceptions import PyJWTError
 
 from kwire.security.oauth.claims import Claims
 from kwire.security.oauth.messages import TokenRejected
-from kwire.security.oauth.sections import decode_section
+from kwire.security.oauth.sections import decode_section, parse_object
 
 PublicKey: TypeAlias = Any  # Any: a key of the package cryptography, which only PyJWT uses.
 KEYS_MAX: Final = 100
@@ -80,12 +80,9 @@ class KeySet:
         try:
             verifier = PyJWS(algorithms=[algorithm])
             parts = verifier.decode_complete(token, key=key.key, algorithms=[algorithm])
-            claims = json.loads(parts["payload"])
         except (PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise TokenRejected(f"the token cannot be verified ({type(error).__name__})") from None
-        if not isinstance(claims, dict):
-            raise TokenRejected("the token has no claims")
-        return claims
+        return parse_object(parts["payload"])
 
 
 def _fits(key: VerificationKey, algorithm: str, key_id: str | None) -> bool:
