@@ -6,7 +6,9 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kwire.configs.declare import ConfigError
 from kwire.configs.tls import TlsConfig
@@ -183,6 +185,29 @@ def test_damaged_store_is_an_error(cut: int, tmp_path: Path) -> None:
         file.write_bytes((STORES / name).read_bytes()[:cut])
         with pytest.raises(ConfigError):
             read_key_pair(tls(keystore_location=str(file), keystore_password="changeit"))
+
+
+def test_key_store_as_a_trust_store_trusts_the_keys_own_certificate() -> None:
+    """A certificate that signs itself is often its own trust store."""
+    key_store = {"location": str(STORES / "server.jks"), "password": "changeit"}
+    trusted = read_trusted(tls(**{f"truststore_{name}": text for name, text in key_store.items()}))
+    own = read_key_pair(tls(**{f"keystore_{name}": text for name, text in key_store.items()}))
+    assert trusted is not None
+    assert own.certificates[: own.certificates.index("-----END")] in trusted
+
+
+def test_issuer_of_a_keys_certificate_is_trusted_only_as_an_entry(tmp_path: Path) -> None:
+    """Otherwise every client of a public authority could log in (tried with Java 17)."""
+    key = serialization.load_pem_private_key(LEAF.private_key_pem.bytes(), None)
+    own = x509.load_pem_x509_certificate(LEAF.cert_chain_pems[0].bytes())
+    issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
+    file = tmp_path / "store.p12"
+    settings = tls(truststore_location=str(file), truststore_password="x")
+    password = serialization.BestAvailableEncryption(b"x")
+    for issuers, expected in (([issuer], {own}), ([issuer, issuer], {own, issuer})):
+        file.write_bytes(pkcs12.serialize_key_and_certificates(b"a", key, own, issuers, password))
+        trusted = x509.load_pem_x509_certificates((read_trusted(settings) or "").encode())
+        assert set(trusted) == expected
 
 
 def test_truststore_without_a_password_is_read() -> None:

@@ -1,6 +1,8 @@
 """Reads key stores and trust stores: PEM files and strings, PKCS12 and JKS files.
 
 As in Java, the types PKCS12 and JKS both stand for either format: the file's first bytes decide.
+Of a trust store with a private key, Java trusts the key's own certificate, but not those of its
+issuers, unless they are also entries of their own.
 PKCS12 needs the package ``cryptography`` (``kwire[tls]``), which is loaded only for such a file.
 Errors are ConfigErrors of one line, without any secret.
 """
@@ -63,10 +65,12 @@ def read_trusted(tls: TlsConfig) -> str | None:
         return _pem_certificates(path, data.decode("latin-1"))
     password = tls.ssl_truststore_password
     if data.startswith(jks.MAGIC):
-        trusted = _read_jks(path, data, password).trusted
+        store = _read_jks(path, data, password)
+        chains = (key.certificates for key in store.keys)
+        trusted = [*store.trusted, *(chain[0] for chain in chains if chain)]
     else:
         _, own, others = _read_pkcs12(path, data, password)
-        trusted = others if own is None else [own, *others]
+        trusted = others if own is None else [own, *_without_chain(own, others)]
     if not trusted:
         raise ConfigError(f"{path} has no trusted certificate")
     return "".join(map(_certificate_pem, trusted))
@@ -144,6 +148,17 @@ def _pkcs12_pair(path: str, data: bytes, password: str) -> KeyPair:
         raise ConfigError(f"{path} has no private key with a certificate")
     chain = "".join(map(_certificate_pem, in_order(own, others)))
     return KeyPair(_pem("PRIVATE KEY", key), "", chain)
+
+
+def _without_chain(own: bytes, others: list[bytes]) -> list[bytes]:
+    """Return the certificates that are not there only for a key's chain.
+
+    An entry of its own is in the file a second time.
+    """
+    remaining = list(others)
+    for issuer in in_order(own, others)[1:]:
+        remaining.remove(issuer)
+    return remaining
 
 
 def _read_pkcs12(
