@@ -20,7 +20,8 @@ from kwire.configs.declare import (
 from kwire.configs.principal_rules import check_rules
 
 PER_BROKER: Final = Scope.PER_BROKER
-_STORES: Final = ("JKS", "PKCS12", "PEM")
+_JAVAS_STORES: Final = ("JKS", "PKCS12")
+"""The formats of which Java accepts any case."""
 _PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 _TLS_1_3_SUITES: Final = frozenset(
     ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
@@ -47,6 +48,12 @@ _TLS_1_2_SUITES: Final = {
     for bulk, name in suites.items()
 }
 """OpenSSL's names of the cipher suites of TLS 1.2, by Java's."""
+
+
+def _check_store(kind: str) -> str | None:
+    if kind.upper() in _JAVAS_STORES or kind == "PEM":
+        return None
+    return f"String must be one of: {', '.join(_JAVAS_STORES)}, PEM"
 
 
 def _check_protocols(values: tuple[str, ...]) -> str | None:
@@ -101,7 +108,8 @@ class TlsConfig(Config):
     ssl_keystore_password = optional_string(
         "The password of that file.", kind=Kind.PASSWORD, scope=PER_BROKER)
     ssl_keystore_type = string(
-        "JKS", "The format of that file: PEM, PKCS12 or JKS.", choices=_STORES, scope=PER_BROKER)
+        "JKS", "The format of that file: PEM, PKCS12 or JKS.", check=_check_store,
+        scope=PER_BROKER)
     ssl_principal_mapping_rules = string(
         "DEFAULT", "How the name in a client's certificate becomes its user name.",
         check=check_rules)
@@ -116,7 +124,8 @@ class TlsConfig(Config):
     ssl_truststore_password = optional_string(
         "The password of that file.", kind=Kind.PASSWORD, scope=PER_BROKER)
     ssl_truststore_type = string(
-        "JKS", "The format of that file: PEM, PKCS12 or JKS.", choices=_STORES, scope=PER_BROKER)
+        "JKS", "The format of that file: PEM, PKCS12 or JKS.", check=_check_store,
+        scope=PER_BROKER)
     # fmt: on
 
     @property

@@ -36,6 +36,15 @@ def test_settings_of_one_listener_override_those_of_all() -> None:
     assert listener_tls(config, "OUT").ssl_client_auth == "required"
 
 
+def test_javas_formats_of_stores_are_accepted_in_any_case() -> None:
+    """As by Java's KeyStore.getInstance; Apache Kafka does not accept "pem"."""
+    for kind in ("jks", "pkcs12", "Pkcs12"):
+        config = tls_config(ssl_keystore_type=kind, ssl_keystore_password="secret")
+        assert listener_tls(config, "OUT").ssl_keystore_type == kind
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.type"):
+        tls_config(ssl_keystore_type="pem")
+
+
 def test_dynamic_settings_of_a_listener_come_first() -> None:
     config = tls_config(**{"listener.name.out.ssl.keystore.location": "out.pem"})
     changed = config.with_dynamic({}, {"listener.name.out.ssl.keystore.location": "new.pem"})
