@@ -45,7 +45,13 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_character, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(_character, text)
+    try:  # Java's escapes are units of UTF-16, so many characters take two.
+        return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError:
+        raise ConfigError("a \\u with half a character; write both of its halves") from None
 
 
 def _character(match: re.Match[str]) -> str:

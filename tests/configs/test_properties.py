@@ -17,6 +17,7 @@ from kwire.configs.properties import parse_properties
         ("a=1\\\n# not a comment", {"a": "1# not a comment"}),
         (r"a\=b\:c\ d=x", {"a=b:c d": "x"}),
         (r"a=\u0041\t\q", {"a": "A\tq"}),
+        (r"a=\ud83d\ude00 \\ud83d", {"a": "\U0001f600 \\ud83d"}),  # a character in two halves
         ("a==b", {"a": "=b"}),
         ("a=\nb", {"a": "", "b": ""}),
         ("a=1\na=2", {"a": "2"}),
@@ -28,6 +29,7 @@ def test_parse(text: str, expected: dict[str, str]) -> None:
     assert parse_properties(text) == expected
 
 
-def test_broken_escape() -> None:
+@pytest.mark.parametrize("text", [r"a=\u12", r"a=\ud83d", r"a=\ude00\ud83d"])
+def test_broken_escape(text: str) -> None:
     with pytest.raises(ConfigError):
-        parse_properties(r"a=\u12")
+        parse_properties(text)
