@@ -66,6 +66,7 @@ def check_protection(properties: Mapping[str, str]) -> None:
     """Reject settings that ask for protection that kwire lacks."""
     for name, text in properties.items():
         plain = without_listener(name)
+        check_case(name)
         if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
             continue
         if is_for_login(name):
@@ -76,6 +77,18 @@ def check_protection(properties: Mapping[str, str]) -> None:
             raise ConfigError(
                 f"{name} asks for protection that kwire does not have yet; remove it, {_OPEN}"
             )
+
+
+def check_case(name: str) -> None:
+    """Reject a listener's setting that would have no effect, because it is not in lower case.
+
+    Apache Kafka ignores such a setting, so that the listener lacks the protection.
+    """
+    if not name.startswith(_LISTENERS_OWN) or not ("ssl." in name or "sasl." in name):
+        return
+    listener, _, rest = name.removeprefix(_LISTENERS_OWN).partition(".")
+    lower = f"{_LISTENERS_OWN}{listener.lower()}.{rest}"
+    _require(name == lower, f"{name} names its listener in capitals; write {lower}")
 
 
 def without_listener(name: str) -> str:

@@ -76,6 +76,7 @@ def test_dynamic_settings_of_a_listener_come_first() -> None:
         ({"ssl_client_auth": "maybe"}, "ssl.client.auth"),
         ({"listener.name.out.ssl.client.auth": "maybe"}, "ssl.client.auth"),
         ({"listener.name.oops.ssl.client.auth": "required"}, "OOPS"),
+        ({"listener.name.OUT.ssl.client.auth": "required"}, "listener.name.out.ssl.client.auth"),
         ({"ssl_principal_mapping_rules": "RULE:x"}, "ssl.principal.mapping.rules"),
         ({"ssl_engine_factory_class": "org.example.Factory"}, "ssl.engine.factory.class"),
         ({"ssl_provider": "BC"}, "ssl.provider"),

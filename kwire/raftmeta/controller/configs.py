@@ -23,6 +23,7 @@ from kwire.codec.messages.incremental_alter_configs import (
 from kwire.configs.broker import BrokerConfig, all_broker_keys
 from kwire.configs.checks import (
     CERTIFICATES,
+    check_case,
     check_changed,
     is_for_store,
     is_of_logins,
@@ -372,6 +373,11 @@ def check_broker_settings(
             f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
     _refuse_secrets(setting for setting in alteration.names if setting in settings)
+    try:
+        for setting in changed_names:
+            check_case(setting)
+    except ConfigError as error:
+        raise errors.InvalidRequest(str(error)) from None
     stores = [setting for setting in changed_names if is_for_store(setting)]
     if stores:
         raise errors.InvalidRequest(

@@ -161,6 +161,7 @@ def test_settings_of_a_group_stay_within_those_of_the_broker(
         ("ssl.keystore.location", "These security configs can be dynamically updated only per-li"),
         ("ssl.truststore.type", "These security configs can be dynamically updated only per-list"),
         ("listener.name.a.ssl.allow.dn.changes", "Cannot update these configs dynamically: [lis"),
+        ("listener.name.A.ssl.client.auth", "listener.name.A.ssl.client.auth names its listener"),
         ("listener.name.a.plain.sasl.jaas.config", "Cannot update these configs dynamically: [l"),
         ("listener.name.a.plain.connections.max.reauth.ms", "Cannot update these configs dynami"),
         ("listener.name.a.plain.sasl.server.callback.handler.class", "Cannot update these conf"),
