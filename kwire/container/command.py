@@ -8,6 +8,7 @@ this command prints these lines, once the node can answer every request; `kwire 
 import os
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -58,10 +59,14 @@ def _read(path: Path) -> str:
 
 
 def configure(path: Path, properties: Mapping[str, str]) -> None:
-    """Write the properties to a file; raise ConfigError if that fails."""
+    """Write the properties to a file; raise ConfigError if that fails.
+
+    They contain passwords, so a new file can be read only by its owner.
+    """
     lines = (f"{name}={_as_property_value(value)}\n" for name, value in properties.items())
     try:
-        path.write_text("".join(lines), encoding="utf-8")
+        with open(path, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+            file.writelines(lines)
     except OSError as error:
         raise ConfigError(f"cannot write the configuration {path}: {error.strerror}") from error
 

@@ -1,11 +1,14 @@
 """TLS files of a container, which variables of Apache's image name."""
 
+import stat
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from kwire.configs.declare import ConfigError
+from kwire.configs.properties import parse_properties
+from kwire.container.command import configure
 from kwire.container.environment import settings
 from kwire.container.secrets import with_secrets
 
@@ -49,3 +52,11 @@ def test_a_store_without_credentials_has_no_password() -> None:
 def test_a_password_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match="KAFKA_SSL_KEY_CREDENTIALS=other: cannot read"):
         with_secrets({"KAFKA_SSL_KEY_CREDENTIALS": "other"}, read)
+
+
+def test_written_properties_are_only_for_their_owner(tmp_path: Path) -> None:
+    """They contain the passwords of the files that the variables name."""
+    file = tmp_path / "kafka.properties"
+    configure(file, {"ssl.keystore.password": "se\\cret"})
+    assert parse_properties(file.read_text()) == {"ssl.keystore.password": "se\\cret"}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
