@@ -30,19 +30,19 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def resolved(text: str, **more: str) -> str:
+def value_of(text: str, **more: str) -> str:
     return with_variables({**PROVIDERS, **more, "x": text})["x"]
 
 
 def test_variables_become_values(secrets: Path) -> None:
-    assert resolved(f"<${{file:{secrets}/users:alice}}>") == "<secret>"
-    assert resolved(f"${{dir:{secrets}:password}}") == "dirt\n"
-    assert resolved("${env:WORD}-${env:WORD}") == "a${env:WORD}b-a${env:WORD}b"
+    assert value_of(f"<${{file:{secrets}/users:alice}}>") == "<secret>"
+    assert value_of(f"${{dir:{secrets}:password}}") == "dirt\n"
+    assert value_of("${env:WORD}-${env:WORD}") == "a${env:WORD}b-a${env:WORD}b"
 
 
 @pytest.mark.parametrize("text", ["${WORD}", "${nope:WORD}", "$env:WORD", "${env}", "{env:WORD}"])
 def test_other_texts_stay_as_they_are(secrets: Path, text: str) -> None:
-    assert resolved(text) == text
+    assert value_of(text) == text
 
 
 def test_without_providers_nothing_is_a_variable(secrets: Path) -> None:
@@ -85,7 +85,7 @@ def test_variable_without_a_value_is_an_error(secrets: Path, text: str, reason: 
     """Apache Kafka uses the text of the variable instead, for example as a password."""
     (secrets / "sub").mkdir()
     with pytest.raises(ConfigError) as caught:
-        resolved(text.replace("{0}", str(secrets)))
+        value_of(text.replace("{0}", str(secrets)))
     assert reason.replace("{0}", str(secrets)) in str(caught.value)
 
 
@@ -97,9 +97,9 @@ def test_paths_and_variables_can_be_limited(secrets: Path) -> None:
     }
     for text in (f"${{file:{secrets}/users:alice}}", f"${{file:{secrets}/sub/../users:alice}}"):
         with pytest.raises(ConfigError, match="the path is not one of"):
-            resolved(text, **limits)
+            value_of(text, **limits)
     with pytest.raises(ConfigError, match="has no value"):
-        resolved("${env:WORD}", **limits)
+        value_of("${env:WORD}", **limits)
 
 
 @pytest.mark.parametrize(

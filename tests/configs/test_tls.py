@@ -37,7 +37,7 @@ def test_settings_of_one_listener_override_those_of_all() -> None:
 
 
 def test_javas_formats_of_stores_are_accepted_in_any_case() -> None:
-    """As by Java's KeyStore.getInstance; Apache Kafka does not accept "pem"."""
+    """Java accepts them so; Apache Kafka does not accept "pem"."""
     for kind in ("jks", "pkcs12", "Pkcs12"):
         config = tls_config(ssl_keystore_type=kind, ssl_keystore_password="secret")
         assert listener_tls(config, "OUT").ssl_keystore_type == kind
