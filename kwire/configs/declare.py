@@ -10,6 +10,7 @@ show these errors to people, so they use Kafka's words.
 """
 
 import enum
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
@@ -22,6 +23,8 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 Check: TypeAlias = Callable[[Any], str | None]
 """Returns the error text for an invalid parsed value; None for a valid value."""
 
+BLANKS: Final = "".join(map(chr, range(0x21)))
+"""The characters that Java's String.trim removes."""
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
 
@@ -139,7 +142,7 @@ class Key(Generic[T_co]):
     def parse(self, text: str) -> T_co:
         """Return the value that a text stands for; raise ConfigError if it is invalid."""
         try:
-            value = _PARSERS[self.kind](text.strip())
+            value = _PARSERS[self.kind](text.strip(BLANKS))
         except ValueError as error:
             raise BadValue(self, text, self._wrong(text, str(error))) from None
         if isinstance(value, tuple) and not self.repeats:
@@ -177,7 +180,7 @@ class Key(Generic[T_co]):
 
     def _nearest(self, text: str) -> T_co | None:
         try:
-            value = _PARSERS[self.kind](text.strip())
+            value = _PARSERS[self.kind](text.strip(BLANKS))
         except ValueError:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -250,15 +253,21 @@ def _parse_whole(kind: Kind, bits: int) -> Callable[[str], int]:
     return parse
 
 
+_JAVA_DOUBLE: Final = re.compile(
+    r"([+-]?(?:NaN|Infinity))|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+)
+
+
 def _parse_double(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("Not a number of type DOUBLE") from None
+    """Return the number of a text that Java's Double.parseDouble accepts, in decimal."""
+    match = _JAVA_DOUBLE.fullmatch(text)
+    if match is None:
+        raise ValueError("Not a number of type DOUBLE")
+    return float(match[1] or match[2])
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",")) if text else ()
+    return tuple(part.strip(BLANKS) for part in text.split(",")) if text else ()
 
 
 _PARSERS: Final[dict[Kind, Callable[[str], Value]]] = {

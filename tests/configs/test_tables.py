@@ -9,7 +9,7 @@ import pytest
 
 from kwire.configs.broker import OWN, BrokerConfig, all_broker_keys
 from kwire.configs.client_metrics import ClientMetricsConfig
-from kwire.configs.declare import Key
+from kwire.configs.declare import BadValue, Key
 from kwire.configs.group import GroupConfig
 from kwire.configs.topic import FROM_BROKER, SYNONYMS, TopicConfig
 
@@ -68,3 +68,25 @@ def test_topic_settings_and_their_broker_settings_exist() -> None:
     assert set(FROM_BROKER) <= set(SYNONYMS) <= set(TopicConfig.keys())
     assert not [name for name in FROM_BROKER.values() if not hasattr(BrokerConfig, name)]
     assert not [name for name in SYNONYMS.values() if name not in all_broker_keys()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("log.cleaner.min.cleanable.ratio", ".5f", 0.5),
+        ("log.cleaner.min.cleanable.ratio", " 5e-1D\t", 0.5),
+        ("log.cleaner.io.max.bytes.per.second", "1_000", None),
+        ("log.cleaner.io.max.bytes.per.second", "inf", None),
+        ("log.cleaner.io.max.bytes.per.second", "\u0663", None),  # a digit, but not Java's
+        ("log.retention.bytes", "\u00a07", None),  # a blank that Java does not trim
+        ("broker.rack", "\u00a0r ", "\u00a0r"),
+    ],
+)
+def test_values_are_read_as_by_apache_kafka(name: str, text: str, value: object) -> None:
+    """Apache Kafka's brokers in the same cluster must be able to read what is altered here."""
+    key = all_broker_keys()[name]
+    if value is None:
+        with pytest.raises(BadValue):
+            key.parse(text)
+    else:
+        assert key.parse(text) == value
