@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kwire.configs.declare import ConfigError
@@ -199,6 +200,7 @@ def test_key_store_as_a_trust_store_trusts_the_keys_own_certificate() -> None:
 def test_issuer_of_a_keys_certificate_is_trusted_only_as_an_entry(tmp_path: Path) -> None:
     """Otherwise every client of a public authority could log in (tried with Java 17)."""
     key = serialization.load_pem_private_key(LEAF.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
     own = x509.load_pem_x509_certificate(LEAF.cert_chain_pems[0].bytes())
     issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
     file = tmp_path / "store.p12"
