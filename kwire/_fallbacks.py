@@ -142,17 +142,21 @@ def check_records(payload: Buffer, count: int, *, keys: bool) -> CheckedRecords:
     """
     keyless: list[int] = []
     index, are_consecutive = 0, True
-    max_delta = _MIN_INT64
+    min_delta, max_delta = _MAX_INT64, _MIN_INT64
     for chunk in _walk(bytes(payload), count):
         for _, _, delta, offset_delta, _, key_size, _, _ in chunk:
             if offset_delta != index:
                 are_consecutive = False
+            if delta < min_delta:
+                min_delta = delta
             if delta > max_delta:
                 max_delta = delta
             if key_size < 0 and keys and len(keyless) < KEYLESS_MAX:
                 keyless.append(index)
             index += 1
-    return CheckedRecords(keyless, are_consecutive, max_delta if index else 0)
+    if not index:
+        min_delta = max_delta = 0
+    return CheckedRecords(keyless, are_consecutive, min_delta, max_delta)
 
 
 def find_retained(

@@ -431,7 +431,7 @@ static PyObject *map_put_records(OffsetMap *map, PyObject *args, PyObject *kwarg
 
 typedef struct {
     int64_t keyless[KEYLESS_MAX];
-    int64_t keyless_count, max_delta;
+    int64_t keyless_count, min_delta, max_delta;
     int are_consecutive;
 } Checked;
 
@@ -439,6 +439,7 @@ static int check_all(Walk *walk, int64_t count, int is_naming, Checked *checked)
     Record record;
     checked->keyless_count = 0;
     checked->are_consecutive = 1;
+    checked->min_delta = count ? INT64_MAX : 0;
     checked->max_delta = count ? INT64_MIN : 0;
     if (check_count(walk, count) < 0)
         return -1;
@@ -446,6 +447,8 @@ static int check_all(Walk *walk, int64_t count, int is_naming, Checked *checked)
         if (read_record(walk, &record) < 0)
             return -1;
         checked->are_consecutive &= record.offset_delta == index;
+        if (record.delta < checked->min_delta)
+            checked->min_delta = record.delta;
         if (record.delta > checked->max_delta)
             checked->max_delta = record.delta;
         if (record.key_size < 0 && is_naming && checked->keyless_count < KEYLESS_MAX)
@@ -480,8 +483,8 @@ static PyObject *check_records(PyObject *module, PyObject *args, PyObject *kwarg
     }
     if (!keyless)
         return NULL;
-    PyObject *fields = Py_BuildValue("((NNL))", keyless, PyBool_FromLong(checked.are_consecutive),
-                                     (long long)checked.max_delta);
+    PyObject *fields = Py_BuildValue("((NNLL))", keyless, PyBool_FromLong(checked.are_consecutive),
+                                     (long long)checked.min_delta, (long long)checked.max_delta);
     PyObject *result = fields ? new_tuple((PyTypeObject *)checked_records, fields, NULL) : NULL;
     Py_XDECREF(fields);
     return result;

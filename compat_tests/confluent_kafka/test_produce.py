@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -136,3 +138,21 @@ def test_timestamps(broker, topic, unique):
     kind, timestamp = message.timestamp()
     assert kind == 2
     assert timestamp > 1_600_000_000_000
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_only_records_with_old_timestamps_fail_for_them(broker, topic, codec):
+    """The others of the batch fail because of them, wherever in the batch these are."""
+    hour_ms = 3600 * 1000
+    create(broker.address, topic, message_timestamp_before_max_ms=str(hour_ms))
+    client = producer(broker.address, compression_type=codec, linger_ms=60_000)
+    now, errors = int(time.time() * 1000), {}
+    for name, age in (("new", 0), ("old", 2 * hour_ms), ("next", 0), ("older", 3 * hour_ms)):
+
+        def on_delivery(error, message, name=name):
+            errors[name] = error.name()
+
+        client.produce(topic, name, timestamp=now - age, on_delivery=on_delivery)
+    assert client.flush(30) == 0
+    bad = dict.fromkeys(("old", "older"), "INVALID_RECORD")
+    assert errors == bad | dict.fromkeys(("new", "next"), "_INVALID_DIFFERENT_RECORD")

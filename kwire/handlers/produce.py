@@ -12,7 +12,7 @@ confirm the partition (KIP-890). All partitions of a request are verified togeth
 Unlike Kafka, which never answers a request with null records, kwire rejects them.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -49,7 +49,6 @@ from kwire.handlers.shared.verifying import (
     Verified,
     verify,
 )
-from kwire.log.config import LogConfig
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
 from kwire.records.header import HEADER_SIZE, TRANSACTIONAL, BatchHeader, Buffer, parse
@@ -84,6 +83,8 @@ _REPEATED: Final = (
 
 OPERATION_NOT_ATTEMPTED: the coordinator does not know another partition of the request yet.
 """
+_NAMED_AT_MOST: Final = 1_000
+"""The largest number of records of a rejected batch that the answer may name."""
 _ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """The errors that the log itself raises. The handler does not await between the append and the
 answer, so the answer has the log start at the time of the append."""
@@ -268,7 +269,7 @@ def _produce(
                 )
                 is_guarded = header.attributes & TRANSACTIONAL
                 guard = _guard_of(rules, partition) if is_guarded else None
-                batch = _check_records(replicas, partition, config, records, header)
+                batch = _check_records(replicas, partition, records, header, now_ms)
                 if isinstance(batch, Slow):
                     batch = yield batch.finish
                 records, header = batch
@@ -276,6 +277,10 @@ def _produce(
             except KafkaError as error:
                 place = _Place(len(answered), len(answers))
                 log_start = _log_start(replicas, topic, index, error)
+                if isinstance(error, InvalidTimestamp) and replicas.checks_records and acks:
+                    yield partial(
+                        _name_records, replicas, partition, records, header, now_ms, error
+                    )
                 failed.append(_Failed(place, error, log_start))
                 answers.append((index, -1, -1, log_start))
                 continue
@@ -315,15 +320,18 @@ def _find(context: Context, replicas: ReplicaService, topic: str | bytes, index:
 def _check_records(
     replicas: ReplicaService,
     partition: Partition,
-    config: LogConfig,
     records: Buffer,
     header: BatchHeader,
+    now_ms: Callable[[], int],
 ) -> _Batch | Slow[_Batch]:
     """Check a batch, with large records in a thread, which also recompresses them if needed."""
+    config = partition.log.config
     if replicas.checks_records or config.cleanup_compact:
         checked = replicas.unpacker.check_here(records, header, keys=config.cleanup_compact)
         if checked is None:
-            return Slow(partial(_check_in_thread, replicas, partition, records, header))
+            return Slow(partial(_check_in_thread, replicas, partition, records, header, now_ms))
+        if checked.min_delta < 0:
+            config.check_oldest(header, checked.min_delta, now_ms())
         if header.base_timestamp + checked.max_delta != header.max_timestamp:
             records, header = correct_timestamp(records, header, checked.max_delta)
     if config.compression_type != "producer":
@@ -332,16 +340,41 @@ def _check_records(
 
 
 async def _check_in_thread(
-    replicas: ReplicaService, partition: Partition, records: Buffer, header: BatchHeader
+    replicas: ReplicaService,
+    partition: Partition,
+    records: Buffer,
+    header: BatchHeader,
+    now_ms: Callable[[], int],
 ) -> _Batch:
     config = partition.config
     keys = config.cleanup_compact
     checked = await replicas.unpacker.check_in_thread(records, header, keys=keys)
+    if checked.min_delta < 0:
+        config.check_oldest(header, checked.min_delta, now_ms())
     if header.base_timestamp + checked.max_delta != header.max_timestamp:
         records, header = correct_timestamp(records, header, checked.max_delta)
     if config.compression_type != "producer":
         return await replicas.recompress(partition, records, header)
     return records, header
+
+
+async def _name_records(
+    replicas: ReplicaService,
+    partition: Partition,
+    records: Buffer,
+    header: BatchHeader,
+    now_ms: Callable[[], int],
+    error: InvalidTimestamp,
+) -> None:
+    """Add to the error of a batch each record that caused it, if the batch is not too large.
+
+    Without them, a producer fails every record of the batch for its timestamp.
+    """
+    if error.record_errors or header.record_count > _NAMED_AT_MOST:
+        return
+    config, now = partition.config, now_ms()
+    limits = (now, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+    error.record_errors = await replicas.unpacker.find_untimely(records, header, *limits)
 
 
 def _answer(

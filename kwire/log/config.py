@@ -12,7 +12,7 @@ import attrs
 
 from kwire.errors import RecordListTooLarge
 from kwire.records.header import LENGTH_END, BatchHeader
-from kwire.records.validate import check_timestamps, refuse_append_time
+from kwire.records.validate import check_oldest, check_timestamps, refuse_append_time
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -92,6 +92,11 @@ class LogConfig:
             raise RecordListTooLarge(
                 f"a batch of {header.size} bytes, a segment has at most {self.segment_bytes}"
             )
+
+    def check_oldest(self, header: BatchHeader, min_delta: int, now_ms: int) -> None:
+        """Raise InvalidTimestamp if the record with the smallest delta is too old."""
+        if not self.log_append_time:
+            check_oldest(header, min_delta, now_ms, self.timestamp_before_max_ms)
 
 
 DEFAULTS: Final = LogConfig()

@@ -1,12 +1,12 @@
 """Validates produced batches by their header alone.
 
 The order of the checks and the errors are Kafka's. :mod:`kwire.replica.unpacking` checks the
-records themselves: payloads that cannot be decompressed, wrong lengths, missing keys.
+records themselves: payloads that cannot be decompressed, wrong lengths, missing keys, timestamps.
 
 ``benchmarks/records.py``: 2.1 us for a 16 KB batch, of which 0.9 us are its CRC.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kwire.errors import (
@@ -35,6 +35,7 @@ from kwire.records.header import (
     BatchHeader,
     Buffer,
 )
+from kwire.records.iterate import times
 
 FOREVER: Final = (1 << 63) - 1
 
@@ -154,8 +155,9 @@ def _bad_magic(magic: int) -> CorruptMessage:
 def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms: int) -> None:
     """Reject timestamps too far from the current time, by ``message.timestamp.*.max.ms``.
 
-    The first record's timestamp counts as the oldest: the header has no other. If a producer sets
-    the LogAppendTime flag, all records have the batch's ``max_timestamp``.
+    The first record's timestamp counts as the oldest, because the header has no other:
+    :func:`check_oldest` checks the rest. If a producer sets the LogAppendTime flag, all records
+    have the batch's ``max_timestamp``.
     """
     newest = header.max_timestamp
     if newest != NO_TIMESTAMP and newest - now_ms > after_ms:
@@ -167,8 +169,28 @@ def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms:
         oldest = newest
         if newest == NO_TIMESTAMP:
             refuse_append_time(header)
+    _check_oldest(header, oldest, now_ms, before_ms)
+
+
+def check_oldest(header: BatchHeader, min_delta: int, now_ms: int, before_ms: int) -> None:
+    """Reject a batch whose oldest record is too old; ``min_delta`` is its timestamp delta."""
+    if not header.attributes & LOG_APPEND_TIME:
+        _check_oldest(header, header.base_timestamp + min_delta, now_ms, before_ms)
+
+
+def _check_oldest(header: BatchHeader, oldest: int, now_ms: int, before_ms: int) -> None:
     if before_ms != FOREVER and oldest != NO_TIMESTAMP and now_ms - oldest > before_ms:
         raise _bad_time(header, f"timestamp {oldest} is more than {before_ms} ms behind the broker")
+
+
+def untimely(
+    plain: bytes, header: BatchHeader, now_ms: int, before_ms: int, after_ms: int
+) -> Iterator[tuple[int, str]]:
+    """Yield the index of each record that is too old or too new, with the reason."""
+    oldest, newest = now_ms - before_ms, now_ms + after_ms
+    for index, (_, timestamp) in enumerate(times(plain, header)):
+        if timestamp != NO_TIMESTAMP and not oldest <= timestamp <= newest:
+            yield index, f"timestamp {timestamp} is not within [{oldest}, {newest}]"
 
 
 def refuse_append_time(header: BatchHeader) -> None:

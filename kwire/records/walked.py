@@ -10,9 +10,11 @@ class CheckedRecords(NamedTuple):
     """The indexes of records without a key, at most the first 1000."""
     are_offsets_consecutive: bool
     """True if the offset deltas are 0, 1, 2 and so on."""
-    max_delta: int
-    """The largest timestamp delta, in milliseconds from the batch's base timestamp; 0 for a batch
+    min_delta: int
+    """The smallest timestamp delta, in milliseconds from the batch's base timestamp; 0 for a batch
     without records."""
+    max_delta: int
+    """The largest timestamp delta; 0 for a batch without records."""
 
 
 class Retained(NamedTuple):

@@ -22,7 +22,7 @@ from kwire.records import build
 from kwire.records.compression import BadPayload, PayloadTooLarge, decompress
 from kwire.records.header import CODEC_MASK, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer, parse
 from kwire.records.iterate import BadRecords
-from kwire.records.validate import keyless, newest_timestamp
+from kwire.records.validate import keyless, newest_timestamp, untimely
 from kwire.records.walked import CheckedRecords
 from kwire.speedups import IMPLEMENTATION, check_records
 
@@ -112,6 +112,24 @@ class Unpacker:
             return await trio.to_thread.run_sync(work, limiter=self.threads)
         except BadPayload as error:
             raise _refusal(error) from None
+
+    async def find_untimely(
+        self, batch: Buffer, header: BatchHeader, now_ms: int, before_ms: int, after_ms: int
+    ) -> tuple[tuple[int, str], ...]:
+        """Return the index of each record that is too old or too new, with the reason.
+
+        The batch's records have been checked, or the result may be empty.
+        """
+        payload = memoryview(batch)[HEADER_SIZE : header.size]
+
+        def find() -> tuple[tuple[int, str], ...]:
+            plain = bytes(decompress(header.compression, payload, PAYLOAD_MAX))
+            return tuple(untimely(plain, header, now_ms, before_ms, after_ms))
+
+        try:
+            return await trio.to_thread.run_sync(find, limiter=self.threads)
+        except (BadPayload, BadRecords):
+            return ()
 
     async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
         """Return the batch with its payload in another codec.

@@ -65,6 +65,64 @@ async def test_stored_batch_has_the_largest_timestamp_of_its_records():
     assert stored[header.HEADER_SIZE :] == batch[header.HEADER_SIZE :]
 
 
+def _spread(*ages_ms: int, codec: int = 0, filler: int = 0) -> bytes:
+    """Return a batch whose records are so many milliseconds old, with large values if wanted."""
+    news = [New(b"k", bytes(filler), (), NOW_MS - age) for age in ages_ms]
+    return build.batch(news, timestamp_ms=0, compression=codec)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("filler", [0, 100_000])
+async def test_each_record_has_to_be_recent_enough(codec: int, filler: int):
+    """Kafka judges each record; the answer names those that are too old or too new.
+
+    A producer fails only these for their timestamps.
+    """
+    subject = broker()
+    partition = await create_topic(
+        subject, timestamp_before_max_ms=1000, timestamp_after_max_ms=1000
+    )
+    for ages, bad in (
+        ((0, 1000, -1000), []),
+        ((0, 1001, 5, 2000), [1, 3]),
+        ((-1000, 3, -1001), [2]),
+        ((2000, 0), [0]),
+    ):
+        batch = _spread(*ages, codec=codec, filler=filler)
+        (answer,) = await produce(subject, ("t", 0, batch))
+        assert answer.error_code == (errors.InvalidTimestamp.code if bad else 0)
+        assert [each.batch_index for each in answer.record_errors] == bad
+        assert all(
+            "is not within" in (e.batch_index_error_message or "") for e in answer.record_errors
+        )
+    assert partition.log.end_offset == 3
+
+
+async def test_records_of_large_batches_are_not_named():
+    subject = broker()
+    await create_topic(subject, timestamp_before_max_ms=1000)
+    for count, named in ((1000, 999), (1001, 0)):
+        (answer,) = await produce(subject, ("t", 0, _spread(0, *[2000] * (count - 1))))
+        assert answer.error_code == errors.InvalidTimestamp.code
+        assert len(answer.record_errors) == named
+
+
+async def test_missing_timestamps_and_those_of_the_batch_are_not_judged_one_by_one():
+    subject = broker()
+    partition = await create_topic(subject, timestamp_before_max_ms=1000)
+    (answer,) = await produce(subject, ("t", 0, _spread(0, NOW_MS + 1)))
+    assert answer.error_code == 0
+    plain = _spread(0, 2000)
+    flagged = header.parse(plain)._replace(attributes=header.LOG_APPEND_TIME)
+    sent = build.assemble(flagged, plain[header.HEADER_SIZE :])
+    (answer,) = await produce(subject, ("t", 0, sent))
+    assert answer.error_code == 0
+    appended = await create_topic(subject, "append", log_append_time=True)
+    (answer,) = await produce(subject, ("append", 0, _spread(0, 2000)))
+    assert answer.error_code == 0
+    assert (partition.log.end_offset, appended.log.end_offset) == (4, 2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "code"), [("header", 0), ("records", errors.InvalidRecord.code)]

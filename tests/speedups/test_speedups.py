@@ -59,7 +59,7 @@ def test_good_records_pass(name: str, records: list[New]):
     deltas = [r.timestamp or 0 for r in records]
     keyless = [i for i, r in enumerate(records) if r.key is None]
     result = code.check_records(encode(records), len(records), keys=True)
-    assert result == CheckedRecords(keyless, True, max(deltas, default=0))
+    assert result == CheckedRecords(keyless, True, min(deltas, default=0), max(deltas, default=0))
     assert code.check_records(encode(records), len(records), keys=False).keyless == []
 
 
