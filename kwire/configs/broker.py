@@ -289,12 +289,11 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), scope=CLUSTER_WIDE
     )
     compression_gzip_level = integer(
-        -1, "The level for gzip.", check=gzip_level, scope=CLUSTER_WIDE
-    )
-    compression_lz4_level = integer(9, "The level for lz4.", low=1, high=17, scope=CLUSTER_WIDE)
+        -1, "The level for gzip.", check=gzip_level, scope=CLUSTER_WIDE)
+    compression_lz4_level = integer(
+        9, "The level for lz4.", low=1, high=17, scope=CLUSTER_WIDE, effective=False)
     compression_zstd_level = integer(
-        3, "The level for zstd.", low=-131_072, high=22, scope=CLUSTER_WIDE
-    )
+        3, "The level for zstd.", low=-131_072, high=22, scope=CLUSTER_WIDE)
     message_max_bytes = integer(1_048_588, "The largest record batch.", low=0, scope=CLUSTER_WIDE)
 
     # The log

@@ -50,7 +50,9 @@ class TopicConfig(Config):
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
     compression_gzip_level = integer(-1, "The level for gzip.", check=gzip_level)
-    compression_lz4_level = integer(9, "The level for lz4.", low=1, high=17)
+    compression_lz4_level = integer(
+        9, "The level for lz4.", low=1, high=17, effective=False
+    )
     compression_zstd_level = integer(3, "The level for zstd.", low=-131_072, high=22)
     delete_retention_ms = long(86_400_000, "How long a tombstone stays.", low=0)
     file_delete_delay_ms = long(60000, "How long a deleted file stays.", low=0)

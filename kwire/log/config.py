@@ -45,6 +45,8 @@ class LogConfig:
     timestamp_before_max_ms: int = (1 << 63) - 1
     timestamp_after_max_ms: int = 60 * 60 * 1000
     compression_type: str = "producer"
+    compression_level: int | None = None
+    """The level of that codec, None for its default; lz4 and snappy have no levels here."""
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
     leader_throttled_replicas: frozenset[str] = frozenset()

@@ -15,6 +15,8 @@ _SAME_NAME: Final = (
     "min_cleanable_dirty_ratio", "max_message_bytes", "compression_type", "min_insync_replicas",
 )  # fmt: skip
 
+_DEFAULT_LEVELS: Final[Mapping[str, int]] = {"gzip": -1, "zstd": 3}
+
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     """Return the settings of a topic's logs; ``overrides`` are the topic's own in the metadata."""
@@ -37,6 +39,7 @@ def _build(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
             if topic.internal_segment_bytes is None
             else topic.internal_segment_bytes
         ),
+        compression_level=_level(topic),
         cleanup_delete="delete" in topic.cleanup_policy,
         cleanup_compact="compact" in topic.cleanup_policy,
         log_append_time=topic.message_timestamp_type == "LogAppendTime",
@@ -47,3 +50,10 @@ def _build(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         follower_throttled_replicas=frozenset(topic.follower_replication_throttled_replicas),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
     )
+
+
+def _level(topic: TopicConfig) -> int | None:
+    """Return the level at which the broker compresses, None for the codec's default."""
+    levels = {"gzip": topic.compression_gzip_level, "zstd": topic.compression_zstd_level}
+    level = levels.get(topic.compression_type)
+    return None if level == _DEFAULT_LEVELS.get(topic.compression_type) else level

@@ -178,7 +178,9 @@ class ReplicaService:
         codec = NONE if compression_type == "uncompressed" else NAMES.index(compression_type)
         if codec == header.compression:
             return records, header
-        batch = await self.unpacker.recompress(memoryview(records)[: header.size], header, codec)
+        batch = await self.unpacker.recompress(
+            memoryview(records)[: header.size], header, codec, config.compression_level
+        )
         if len(batch) > config.max_message_bytes:
             raise MessageTooLarge(
                 f"a batch of {len(batch)} bytes after compression with {compression_type}, "

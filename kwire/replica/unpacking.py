@@ -131,17 +131,20 @@ class Unpacker:
         except (BadPayload, BadRecords):
             return ()
 
-    async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
+    async def recompress(
+        self, batch: Buffer, header: BatchHeader, codec: int, level: int | None = None
+    ) -> bytes:
         """Return the batch with its payload in another codec.
 
-        Raises InvalidRecord if the payload is too large, UnknownServerError if it is damaged.
+        Only the default level, None, is fast enough for the loop. Raises InvalidRecord if the
+        payload is too large, UnknownServerError if it is damaged.
         """
-        if header.size <= HERE_BYTES:
+        if header.size <= HERE_BYTES and level is None:
             try:
                 return build.recompress(batch, header, codec, HERE_BYTES)
             except BadPayload:
                 pass  # The payload is damaged, or larger than the limit.
-        work = partial(build.recompress, batch, header, codec, PAYLOAD_MAX)
+        work = partial(build.recompress, batch, header, codec, PAYLOAD_MAX, level)
         try:
             return await trio.to_thread.run_sync(work, limiter=self.threads)
         except BadPayload as error:

@@ -9,10 +9,12 @@ from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.configs.broker import BrokerConfig
 from kwire.handlers.dispatch import Dispatcher
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
-from kwire.records import build, control, header, iterate
+from kwire.records import build, compression, control, header, iterate
+from kwire.replica.log_config import log_config
 from kwire.replica.partition import Partition
 from simulation.replication.links import join_parts
 from tests.support.handlers.broker import (
@@ -246,6 +248,38 @@ async def test_batches_are_stored_with_the_topics_compression(codec_name: str):
     for pos, head in header.headers(buf):
         assert ("uncompressed", "gzip", "snappy", "lz4", "zstd")[head.compression] == codec_name
         assert [r.value for r in iterate.records(buf, pos, head)] == [b"v" * 100]
+
+
+@pytest.mark.parametrize(
+    ("codec_name", "level", "used"),
+    [
+        ("gzip", "1", 1),
+        ("gzip", "3", 3),
+        ("gzip", "-1", None),
+        ("zstd", "-1", -1),
+        ("zstd", "19", 19),
+    ],
+)
+async def test_batches_are_compressed_at_the_topics_level(
+    codec_name: str, level: str, used: int | None
+):
+    """A batch that comes in the topic's codec keeps the level of its producer."""
+    overrides = {"compression.type": codec_name, f"compression.{codec_name}.level": level}
+    config = log_config(overrides, BrokerConfig({}))
+    subject = broker()
+    partition = await create_topic(
+        subject, compression_type=codec_name, compression_level=config.compression_level
+    )
+    codec, text = compression.NAMES.index(codec_name), b"".join(b"%d," % i for i in range(2000))
+    own = one_batch(text, compression=codec)
+    for sent in (one_batch(text), own):
+        (answer,) = await produce(subject, ("t", 0, sent))
+        assert answer.error_code == 0
+    buf = read_log(partition)
+    (first, _), (second, _) = header.headers(buf)
+    plain = one_batch(text)[header.HEADER_SIZE :]
+    assert buf[first + header.HEADER_SIZE : second] == compression.compress(codec, plain, used)
+    assert buf[second + header.HEADER_SIZE :] == own[header.HEADER_SIZE :]
 
 
 async def test_error_names_the_records_without_a_key():
