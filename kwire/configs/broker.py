@@ -206,8 +206,8 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         60000, "How long a starting broker tries to register."
     )
     controlled_shutdown_enable = boolean(
-        True, "Whether a stopping broker hands its leaders over first."
-    )
+        True, "Whether a stopping broker hands its leaders over first; kwire always does.",
+        effective=False)
     auto_leader_rebalance_enable = boolean(
         True, "Whether leaders go back to the preferred replicas by themselves."
     )
@@ -229,9 +229,8 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         effective=False
     )
     num_io_threads = integer(
-        8, "Kafka's number of request threads; bounds kwire's worker threads.", low=1,
-        scope=CLUSTER_WIDE
-    )
+        8, "Kafka's number of request threads; kwire has one loop.", low=1, scope=CLUSTER_WIDE,
+        effective=False)
     background_threads = integer(
         10, "Kafka's number of background threads.", low=1, scope=CLUSTER_WIDE, effective=False
     )
@@ -244,8 +243,8 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
     )
     socket_request_max_bytes = integer(100 << 20, "The largest request.", low=1)
     queued_max_requests = integer(
-        500, "Requests that may wait before the network is read no further.", low=1
-    )
+        500, "Requests that may wait before the network is read no further.", low=1,
+        effective=False)
     queued_max_request_bytes = long(-1, "Bytes of requests that may wait; -1 means no limit.")
     connections_max_idle_ms = long(600_000, "Idle time after which a connection is closed.")
     max_connections = integer(INT_MAX, "Simultaneous connections.", low=0, scope=CLUSTER_WIDE)
@@ -305,7 +304,7 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         (), "Data directories that get no new partitions.", scope=PER_BROKER, effective=False
     )
     log_dir_failure_timeout_ms = long(
-        30000, "How long the controller may not know of a failed directory.", low=1
+        30000, "How long the controller may not know of a failed directory.", low=1, effective=False
     )
     log_segment_bytes = integer(
         1 << 30, "The size at which a segment is rolled.", low=1 << 20, scope=CLUSTER_WIDE
@@ -355,7 +354,7 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         60000, "How often recovery points are written.", low=0
     )
     log_flush_start_offset_checkpoint_interval_ms = integer(
-        60000, "How often log starts are written.", low=0
+        60000, "How often Kafka writes log starts.", low=0, effective=False
     )
     log_initial_task_delay_ms = long(
         30000, "The wait before the log's housekeeping begins.", low=0, internal=True,
@@ -375,8 +374,8 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         3_600_000, "How far ahead a record's own timestamp may be.", low=0, scope=CLUSTER_WIDE
     )
     num_recovery_threads_per_data_dir = integer(
-        2, "Workers per directory that recover logs at the start.", low=1, scope=CLUSTER_WIDE
-    )
+        2, "Kafka's workers per directory that recover logs at the start.", low=1,
+        scope=CLUSTER_WIDE, effective=False)
     log_cleaner_enable = boolean(True, "Whether logs are compacted.")
     log_cleaner_threads = integer(
         1, "Logs that are compacted at the same time.", low=0, scope=CLUSTER_WIDE
@@ -469,12 +468,12 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
     group_min_session_timeout_ms = integer(6000, "The shortest session a member may ask for.")
     group_max_size = integer(INT_MAX, "Members of one group.", low=1)
     group_coordinator_append_linger_ms = integer(
-        -1, "How long a coordinator's records wait to be written together; -1 adapts.", low=-1
+        -1, "How long Kafka's records wait to be written together.", low=-1, effective=False
     )
     offset_metadata_max_bytes = integer(4096, "The longest text beside a committed offset.")
     offsets_commit_timeout_ms = integer(5000, "How long a commit may take.", low=1)
     offsets_load_buffer_size = integer(
-        5 << 20, "Bytes read at once while a coordinator loads.", low=1
+        5 << 20, "Bytes read at once while a coordinator loads.", low=1, effective=False
     )
     offsets_retention_check_interval_ms = long(
         600_000, "How often expired offsets are looked for.", low=1
@@ -482,7 +481,8 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
     offsets_retention_minutes = integer(
         10080, "How long the offsets of an empty group stay.", low=1
     )
-    offsets_topic_compression_codec = integer(0, "The codec of the offsets topic, by number.")
+    offsets_topic_compression_codec = integer(
+        0, "The codec of the offsets topic, by number.", effective=False)
     offsets_topic_num_partitions = integer(50, "Partitions of the offsets topic.", low=1)
     offsets_topic_replication_factor = integer(
         3, "Replicas of the offsets topic.", kind=Kind.SHORT, low=1
@@ -497,7 +497,7 @@ class BrokerConfig(ConsumerGroupConfig, ShareConfig, StreamsGroupConfig, Telemet
         True, "Whether a partition asks if it belongs to the transaction.", scope=CLUSTER_WIDE
     )
     transaction_state_log_load_buffer_size = integer(
-        5 << 20, "Bytes read at once while a coordinator loads.", low=1
+        5 << 20, "Bytes read at once while a coordinator loads.", low=1, effective=False
     )
     transaction_state_log_min_isr = integer(
         2, "Replicas in sync that the transaction topic needs.", low=1

@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kwire
 from kwire.configs.broker import OWN, BrokerConfig, all_broker_keys
 from kwire.configs.client_metrics import ClientMetricsConfig
 from kwire.configs.declare import BadValue, Key
@@ -30,6 +33,8 @@ BEYOND_TABLES = {
     "replica.lag.max.messages",
 }
 """Settings that Kafka has outside of its tables (``DynamicConfig``), and one that it had once."""
+ALIKE = {"sasl.oauthbearer.jwt.validator.class", "ssl.protocol"}
+"""Settings that need not be read, because other settings decide: all their values are accepted."""
 REQUIRED = {"node.id", "process.roles", "controller.listener.names"}
 
 
@@ -90,3 +95,17 @@ def test_values_are_read_as_by_apache_kafka(name: str, text: str, value: object)
             key.parse(text)
     else:
         assert key.parse(text) == value
+
+
+def test_settings_that_nothing_reads_are_marked() -> None:
+    """An operator would otherwise expect an effect of a setting that is only shown."""
+    sources = [path.read_text() for path in Path(kwire.__file__).parent.rglob("*.py")]
+    words = Counter(re.findall(r"\w+", "\n".join(sources)))
+    declared = Counter(re.findall(r"^    (\w+) = ", "\n".join(sources), re.MULTILINE))
+    unread = {
+        name
+        for table in ("broker", "topic")
+        for name, key in TABLES[table].items()
+        if key.effective and words[key.attribute] == declared[key.attribute]
+    }
+    assert unread == ALIKE
