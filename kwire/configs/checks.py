@@ -43,7 +43,8 @@ CERTIFICATES: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certifi
 """Settings that Kafka never shows, although they are public."""
 _CONNECTIONS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
 """Limits that would keep everybody out if they were 0."""
-_LISTENERS: Final = frozenset({"advertised.listeners", "listeners"})
+LISTENERS: Final = frozenset({"listener.security.protocol.map", "listeners"})
+"""Settings that decide on the listeners of one broker."""
 _THREADS: Final = frozenset(
     {
         "background.threads",
@@ -406,8 +407,14 @@ def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
     """Reject a run-time change of ``names`` that would stop the node or lock out clients."""
     _check_ages(config)
     for name in names:
-        if without_listener(name) in _CONNECTIONS:
-            text = config.own.get(name) or config.cluster.get(name)
+        plain, text = without_listener(name), config.own.get(name) or config.cluster.get(name)
+        if text is not None and (plain in _PROTECTIVE or "ssl." in plain):
+            check_protection({name: text})
+        if name.startswith("group."):
+            _check_times(config)
+        if name.startswith("log.cleaner."):
+            _check_cleaner(config)
+        if plain in _CONNECTIONS:
             _require(text is None or int(text) >= 1, f"{name} must be at least 1")
     _check_per_address(config)
 
@@ -417,8 +424,8 @@ def check_own_change(current: BrokerConfig, changed: BrokerConfig, names: Iterab
 
     The bounds are Kafka's: a number of threads can at most be doubled or halved at a time.
     """
-    if not _LISTENERS.isdisjoint(names):
-        _check_listeners(changed)
+    if not LISTENERS.isdisjoint(names):
+        check_listener_change(current, changed)
     for name in sorted(_THREADS.intersection(names)):
         before, after = current.raw_integer(name), changed.raw_integer(name)
         failure = f"Dynamic thread count update validation failed for {name}={after}, value should"
@@ -426,6 +433,17 @@ def check_own_change(current: BrokerConfig, changed: BrokerConfig, names: Iterab
             after <= 2 * before, f"{failure} not be greater than double the current value {before}"
         )
         _require(after >= before // 2, f"{failure} be at least half the current value {before}")
+
+
+def check_listener_change(current: BrokerConfig, changed: BrokerConfig) -> None:
+    """Reject other listeners that the broker could not have, or not at run time."""
+    protocols = {endpoint.name: endpoint.protocol for endpoint in current.endpoints}
+    for endpoint in changed.endpoints:
+        _require(
+            protocols.get(endpoint.name, endpoint.protocol) == endpoint.protocol,
+            f"Security protocol cannot be updated for existing listener {endpoint.name}",
+        )
+    _check_listeners(changed)
 
 
 def _check_per_address(config: BrokerConfig) -> None:
@@ -441,8 +459,16 @@ def _check_ages(config: BrokerConfig) -> None:
     _require(config.log_roll_jitter_time_ms >= 0, "log.roll.jitter.ms must be at least 0")
 
 
+def _check_cleaner(config: BrokerConfig) -> None:
+    _require(
+        config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1) > 1 << 20,
+        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread",
+    )
+
+
 def _check_log(config: BrokerConfig) -> None:
     _check_ages(config)
+    _check_cleaner(config)
     queued = config.queued_max_request_bytes
     _require(
         queued <= 0 or queued >= config.socket_request_max_bytes,

@@ -37,3 +37,23 @@ def with_variables(properties: Mapping[str, str]) -> Mapping[str, str]:
     from kwire.configs.providers import resolve
 
     return resolve(properties)
+
+
+def run_time_config(
+    config: BrokerConfig, cluster: Mapping[str, str], own: Mapping[str, str]
+) -> BrokerConfig:
+    """Return a node's settings with those of the metadata, for all brokers and for this one.
+
+    Listeners that the node cannot have are left out: controllers store them without a check if a
+    tool sends them there, and the node must not end for that.
+    """
+    changed = config.with_dynamic(cluster, own)
+    if checks.LISTENERS.isdisjoint(changed.own):
+        return changed
+    try:
+        checks.check_listener_change(config, changed)
+    except ConfigError as error:
+        logger.warning("dynamic setting ignored reason=%s", error)
+        kept = {name: text for name, text in own.items() if name not in checks.LISTENERS}
+        changed = config.with_dynamic(cluster, kept)
+    return changed

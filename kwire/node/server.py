@@ -16,6 +16,7 @@ from kwire.codec.apis import ListenerType
 from kwire.configs.authorizer import authorizer_config, early_listeners
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import ListenerEndpoint, has_sasl
+from kwire.configs.load import run_time_config
 from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import Dispatcher
 from kwire.handlers.shared.context import Services
@@ -101,8 +102,8 @@ class Server:
         own = str(self.config.node_id)
         if {(BROKER, ""), (BROKER, own)} & delta.configs:
             image = delta.after
-            config = self.core.current.config = self.config.with_dynamic(
-                image.config(BROKER, ""), image.config(BROKER, own)
+            config = self.core.current.config = run_time_config(
+                self.config, image.config(BROKER, ""), image.config(BROKER, own)
             )
             self.core.net.relimit(build.limits(config))
             self.core.tls.configure(config)

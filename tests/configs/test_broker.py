@@ -6,10 +6,11 @@ import pytest
 
 from kwire.configs.authorizer import authorizer_config
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.checks import check_changed, check_own_change
 from kwire.configs.declare import ConfigError
 from kwire.configs.describe import describe_broker
 from kwire.configs.listeners import Address, ListenerEndpoint
-from kwire.configs.load import broker_config
+from kwire.configs.load import broker_config, run_time_config
 from kwire.configs.topic import TopicConfig, check_topic_config
 from tests.support.configs.node import NODE, node
 
@@ -91,6 +92,61 @@ def test_settings_of_one_broker_do_not_change_for_all_of_them() -> None:
     assert not config.with_dynamic(stored, {}).cluster
     assert config.with_dynamic(stored, {}).endpoints == config.endpoints
     assert config.with_dynamic({}, stored).endpoints != config.endpoints
+
+
+@pytest.mark.parametrize(
+    ("protocols", "listeners"),
+    [
+        ("abc", None),
+        ("CONTROLLER:PLAINTEXT", None),
+        ("PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT", None),
+        ("PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", "abc"),
+        ("PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", "CONTROLLER://:9093"),
+    ],
+)
+def test_listeners_that_a_broker_cannot_have_are_refused_and_ignored_where_stored(
+    protocols: str, listeners: str | None
+) -> None:
+    """A controller stores what a tool sends to it; a broker that applied it would end."""
+    config = BrokerConfig(NODE)
+    own = {"listener.security.protocol.map": protocols}
+    if listeners is not None:
+        own["listeners"] = listeners
+    with pytest.raises(ConfigError):
+        check_own_change(config, config.with_dynamic({}, own), own)
+    changed = run_time_config(config, {}, {**own, "log.retention.ms": "7000"})
+    assert changed.endpoints == config.endpoints
+    assert changed.protocols == config.protocols
+    assert changed.log_retention_time_ms == 7000
+
+
+def test_further_protocols_of_listeners_are_accepted() -> None:
+    config = BrokerConfig(NODE)
+    own = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,X:SSL"}
+    check_own_change(config, config.with_dynamic({}, own), own)
+    assert run_time_config(config, {}, own).protocols["X"] == "SSL"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"principal.builder.class": "com.example.Builder"},
+        {"ssl.engine.factory.class": "com.example.Factory"},
+        {"listener.name.external.ssl.engine.factory.class": "com.example.Factory"},
+        {"group.consumer.assignment.interval.ms": "60000"},
+        {"group.share.assignment.interval.ms": "60000"},
+        {"group.streams.assignment.interval.ms": "60000"},
+        {"log.cleaner.dedupe.buffer.size": "1048576"},
+        {"log.cleaner.dedupe.buffer.size": "2097153", "log.cleaner.threads": "2"},
+    ],
+)
+def test_what_a_file_may_not_have_cannot_be_set_at_run_time(settings: dict[str, str]) -> None:
+    """Apache Kafka refuses the groups' and the cleaner's; for the others it loads the class."""
+    config = BrokerConfig(NODE)
+    with pytest.raises(ConfigError):
+        check_changed(config.with_dynamic({}, settings), settings)
+    with pytest.raises(ConfigError):
+        broker_config({**NODE, **settings})
 
 
 def test_invalid_setting_without_an_effect_does_not_hide_the_others() -> None:
