@@ -456,7 +456,7 @@ def _format(plan: Plan, member: Member, config: BrokerConfig) -> None:
         config,
         plan.cluster_id,
         ignore_formatted=False,
-        how=plan.initial_controllers,
+        how=plan.initial_controllers if config.is_controller else None,
         random_bytes=lambda count: own_id[:count],
     )
     for _ in lines:

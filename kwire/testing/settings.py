@@ -87,7 +87,9 @@ def node_config(
     ``port`` is the clients' port; 0 means any free port. ``secure`` has the files of a protected
     node.
     """
-    listeners = [f"{CLIENTS}://{HOST}:{port}", f"CONTROLLER://{HOST}:{member.controller_port}"]
+    listeners = [f"{CLIENTS}://{HOST}:{port}"]
+    if member in plan.voters:
+        listeners.append(f"CONTROLLER://{HOST}:{member.controller_port}")
     if len(plan.members) > 1:
         listeners.append(f"{_BROKERS}://{HOST}:0")
     all_settings = {

@@ -324,6 +324,16 @@ def test_a_test_can_move_the_time_of_a_broker() -> None:
 
 
 @pytest.mark.slow
+def test_a_cluster_has_nodes_that_are_only_brokers() -> None:
+    """The first five nodes are the controllers."""
+    with Cluster(6) as cluster:
+        cluster.create_topic("t", 6, replication_factor=6)
+        cluster.stop(6)
+        cluster.start(6)
+        assert cluster.bootstrap_servers.count(",") == 5
+
+
+@pytest.mark.slow
 def test_a_cluster_survives_the_loss_of_a_node() -> None:
     with Cluster(3) as cluster:
         cluster.create_topic("orders", 3)
