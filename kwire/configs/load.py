@@ -54,6 +54,6 @@ def run_time_config(
         checks.check_listener_change(config, changed)
     except ConfigError as error:
         logger.warning("dynamic setting ignored reason=%s", error)
-        kept = {name: text for name, text in own.items() if name not in checks.LISTENERS}
-        changed = config.with_dynamic(cluster, kept)
+        others = {name: text for name, text in own.items() if name not in checks.LISTENERS}
+        changed = config.with_dynamic(cluster, others)
     return changed

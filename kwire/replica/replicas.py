@@ -178,9 +178,8 @@ class ReplicaService:
         codec = NONE if compression_type == "uncompressed" else NAMES.index(compression_type)
         if codec == header.compression:
             return records, header
-        batch = await self.unpacker.recompress(
-            memoryview(records)[: header.size], header, codec, config.compression_level
-        )
+        whole = memoryview(records)[: header.size]
+        batch = await self.unpacker.recompress(whole, header, codec, config.compression_level)
         if len(batch) > config.max_message_bytes:
             raise MessageTooLarge(
                 f"a batch of {len(batch)} bytes after compression with {compression_type}, "
