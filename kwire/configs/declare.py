@@ -313,6 +313,12 @@ class Config:
         value = self._values.get(key.name, _MISSING)
         return self.fallback(key) if value is _MISSING else cast(T, value)
 
+    def integer(self, name: str) -> int:
+        """Return the effective value of a setting that is a whole number."""
+        value = self.value(self.keys()[name])
+        assert isinstance(value, int), name
+        return value
+
     def fallback(self, key: Key[T]) -> T:
         """Return the value of a setting that was not given."""
         return key.default

@@ -54,9 +54,16 @@ class GroupConfig(Config):
 
 def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Reject settings of a group that are outside the bounds of the broker's settings."""
-    _check_limits(settings, broker)
+    for name in LIMITED:
+        _value_in_limits(settings, broker, "share", name)
     for kind in ("consumer", "share", "streams"):
-        _check_intervals(kind, settings, broker)
+        session_timeout_ms = _value_in_limits(settings, broker, kind, "session.timeout.ms")
+        heartbeat_interval_ms = _value_in_limits(settings, broker, kind, "heartbeat.interval.ms")
+        _value_in_limits(settings, broker, kind, "assignment.interval.ms")
+        if session_timeout_ms <= heartbeat_interval_ms:
+            raise ConfigError(
+                f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
+            )
     standby_count = settings.get("streams.num.standby.replicas")
     if standby_count is not None and int(standby_count) > broker.group_streams_max_standby_replicas:
         raise ConfigError(
@@ -65,40 +72,28 @@ def check_group_config(settings: Mapping[str, str], broker: "BrokerConfig") -> N
         )
 
 
-def _check_intervals(kind: str, settings: Mapping[str, str], broker: "BrokerConfig") -> None:
-    values: dict[str, int] = {}
-    for name in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        key = f"{kind}.{name}"
-        if key not in settings:
-            values[name] = broker.raw_integer(f"group.{kind}.{name}")
-            continue
-        values[name] = int(settings[key])
-        if values[name] < broker.raw_integer(f"group.{kind}.min.{name}"):
-            raise ConfigError(f"{key} must be greater than or equal to group.{kind}.min.{name}")
-        if values[name] > broker.raw_integer(f"group.{kind}.max.{name}"):
-            raise ConfigError(f"{key} must be less than or equal to group.{kind}.max.{name}")
-    if values["session.timeout.ms"] <= values["heartbeat.interval.ms"]:
-        raise ConfigError(
-            f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
-        )
-
-
-def _check_limits(settings: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Reject settings of share partitions that are outside the bounds of the broker's settings."""
-    for name in LIMITED:
-        if f"share.{name}" not in settings:
-            continue
-        value = int(settings[f"share.{name}"])
-        low, high = f"group.share.min.{name}", f"group.share.max.{name}"
-        if value < broker.raw_integer(low):
-            raise ConfigError(f"share.{name} must be greater than or equal to {low}")
-        if value > broker.raw_integer(high):
-            raise ConfigError(f"share.{name} must be less than or equal to {high}")
-
-
-def within_limits(
-    overrides: Mapping[str, str], name: str, default: int, low: int, high: int
+def _value_in_limits(
+    settings: Mapping[str, str], broker: "BrokerConfig", kind: str, name: str
 ) -> int:
-    """Return a group's override, kept within the broker's limits, or the broker's setting."""
-    text = overrides.get(name)
-    return default if text is None else min(max(int(text), low), high)
+    """Return a group's setting, or the broker's; reject one outside the broker's limits."""
+    key = f"{kind}.{name}"
+    if key not in settings:
+        return broker.raw_integer(f"group.{key}")
+    value = int(settings[key])
+    low, high = f"group.{kind}.min.{name}", f"group.{kind}.max.{name}"
+    if value < broker.raw_integer(low):
+        raise ConfigError(f"{key} must be greater than or equal to {low}")
+    if value > broker.raw_integer(high):
+        raise ConfigError(f"{key} must be less than or equal to {high}")
+    return value
+
+
+def setting_of_group(
+    broker: "BrokerConfig", overrides: Mapping[str, str], kind: str, name: str
+) -> int:
+    """Return a group's override of ``kind.name`` within the broker's limits, or its setting."""
+    text = overrides.get(f"{kind}.{name}")
+    if text is None:
+        return broker.integer(f"group.{kind}.{name}")
+    low, high = (broker.integer(f"group.{kind}.{limit}.{name}") for limit in ("min", "max"))
+    return min(max(int(text), low), high)

@@ -1,9 +1,10 @@
 """The settings of one share group: the broker's settings, with the group's overrides."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kwire.configs.group import within_limits
+from kwire.configs.group import setting_of_group
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -28,28 +29,11 @@ class ShareSettings(NamedTuple):
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
         """Return a group's settings; its overrides are limited to the broker's bounds."""
+        limited = partial(setting_of_group, config, overrides, "share")
         return cls(
-            lock_ms=within_limits(
-                overrides,
-                "share.record.lock.duration.ms",
-                config.group_share_record_lock_duration_ms,
-                config.group_share_min_record_lock_duration_ms,
-                config.group_share_max_record_lock_duration_ms,
-            ),
-            max_deliveries=within_limits(
-                overrides,
-                "share.delivery.count.limit",
-                config.group_share_delivery_count_limit,
-                config.group_share_min_delivery_count_limit,
-                config.group_share_max_delivery_count_limit,
-            ),
-            max_in_flight=within_limits(
-                overrides,
-                "share.partition.max.record.locks",
-                config.group_share_partition_max_record_locks,
-                config.group_share_min_partition_max_record_locks,
-                config.group_share_max_partition_max_record_locks,
-            ),
+            lock_ms=limited("record.lock.duration.ms"),
+            max_deliveries=limited("delivery.count.limit"),
+            max_in_flight=limited("partition.max.record.locks"),
             reset=overrides.get("share.auto.offset.reset", "latest"),
             reads_committed=overrides.get("share.isolation.level") == "read_committed",
             may_renew=overrides.get("share.renew.acknowledge.enable", "true") == "true",

@@ -1,9 +1,10 @@
 """The settings of consumer groups: the broker's settings, with a group's overrides."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kwire.configs.group import within_limits
+from kwire.configs.group import setting_of_group
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -40,28 +41,11 @@ class ConsumerSettings(NamedTuple):
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ConsumerSettings":
         """Return a group's settings; its overrides are limited to the broker's bounds."""
+        limited = partial(setting_of_group, config, overrides, "consumer")
         return cls(
-            session_timeout_ms=within_limits(
-                overrides,
-                "consumer.session.timeout.ms",
-                config.group_consumer_session_timeout_ms,
-                config.group_consumer_min_session_timeout_ms,
-                config.group_consumer_max_session_timeout_ms,
-            ),
-            heartbeat_interval_ms=within_limits(
-                overrides,
-                "consumer.heartbeat.interval.ms",
-                config.group_consumer_heartbeat_interval_ms,
-                config.group_consumer_min_heartbeat_interval_ms,
-                config.group_consumer_max_heartbeat_interval_ms,
-            ),
-            assignment_interval_ms=within_limits(
-                overrides,
-                "consumer.assignment.interval.ms",
-                config.group_consumer_assignment_interval_ms,
-                config.group_consumer_min_assignment_interval_ms,
-                config.group_consumer_max_assignment_interval_ms,
-            ),
+            session_timeout_ms=limited("session.timeout.ms"),
+            heartbeat_interval_ms=limited("heartbeat.interval.ms"),
+            assignment_interval_ms=limited("assignment.interval.ms"),
             max_size=config.group_consumer_max_size,
             assignors=config.group_consumer_assignors,
             migration_policy=config.group_consumer_migration_policy,

@@ -1,9 +1,10 @@
 """The settings of share groups: the broker's settings, with a group's overrides."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kwire.configs.group import within_limits
+from kwire.configs.group import setting_of_group
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -22,28 +23,11 @@ class ShareSettings(NamedTuple):
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "ShareSettings":
         """Return a group's settings; its overrides are limited to the broker's bounds."""
+        limited = partial(setting_of_group, config, overrides, "share")
         return cls(
-            session_timeout_ms=within_limits(
-                overrides,
-                "share.session.timeout.ms",
-                config.group_share_session_timeout_ms,
-                config.group_share_min_session_timeout_ms,
-                config.group_share_max_session_timeout_ms,
-            ),
-            heartbeat_interval_ms=within_limits(
-                overrides,
-                "share.heartbeat.interval.ms",
-                config.group_share_heartbeat_interval_ms,
-                config.group_share_min_heartbeat_interval_ms,
-                config.group_share_max_heartbeat_interval_ms,
-            ),
-            assignment_interval_ms=within_limits(
-                overrides,
-                "share.assignment.interval.ms",
-                config.group_share_assignment_interval_ms,
-                config.group_share_min_assignment_interval_ms,
-                config.group_share_max_assignment_interval_ms,
-            ),
+            session_timeout_ms=limited("session.timeout.ms"),
+            heartbeat_interval_ms=limited("heartbeat.interval.ms"),
+            assignment_interval_ms=limited("assignment.interval.ms"),
             max_size=config.group_share_max_size,
             assignor=config.group_share_assignors[0],
             initialize_retry_interval_ms=max(

@@ -1,9 +1,10 @@
 """The settings of streams groups: the broker's settings, with a group's overrides."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kwire.configs.group import within_limits
+from kwire.configs.group import setting_of_group
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
@@ -27,39 +28,23 @@ class StreamsSettings(NamedTuple):
     @classmethod
     def of(cls, config: "BrokerConfig", overrides: Mapping[str, str]) -> "StreamsSettings":
         """Return a group's settings; its overrides are limited to the broker's bounds."""
+        limited = partial(setting_of_group, config, overrides, "streams")
         return cls(
-            session_timeout_ms=within_limits(
-                overrides,
-                "streams.session.timeout.ms",
-                config.group_streams_session_timeout_ms,
-                config.group_streams_min_session_timeout_ms,
-                config.group_streams_max_session_timeout_ms,
-            ),
-            heartbeat_interval_ms=within_limits(
-                overrides,
-                "streams.heartbeat.interval.ms",
-                config.group_streams_heartbeat_interval_ms,
-                config.group_streams_min_heartbeat_interval_ms,
-                config.group_streams_max_heartbeat_interval_ms,
-            ),
-            assignment_interval_ms=within_limits(
-                overrides,
-                "streams.assignment.interval.ms",
-                config.group_streams_assignment_interval_ms,
-                config.group_streams_min_assignment_interval_ms,
-                config.group_streams_max_assignment_interval_ms,
-            ),
+            session_timeout_ms=limited("session.timeout.ms"),
+            heartbeat_interval_ms=limited("heartbeat.interval.ms"),
+            assignment_interval_ms=limited("assignment.interval.ms"),
             initial_rebalance_delay_ms=int(
                 overrides.get(
                     "streams.initial.rebalance.delay.ms",
                     config.group_streams_initial_rebalance_delay_ms,
                 )
             ),
-            standby_count=within_limits(
-                overrides,
-                "streams.num.standby.replicas",
-                config.group_streams_num_standby_replicas,
-                0,
+            standby_count=min(
+                int(
+                    overrides.get(
+                        "streams.num.standby.replicas", config.group_streams_num_standby_replicas
+                    )
+                ),
                 config.group_streams_max_standby_replicas,
             ),
             max_size=config.group_streams_max_size,
