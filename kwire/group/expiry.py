@@ -10,20 +10,14 @@ of the step.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
+from kwire.group.group_tables import GroupTables
 from kwire.group.model import CONSUMER, ClassicGroup, ClassicGroupState
-from kwire.group.offsets import Committed, Offsets, is_of_deleted_topic
+from kwire.group.offsets import Committed, is_of_deleted_topic
 from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
-from kwire.group.settings import GroupSettings
 from kwire.types import ZERO_UUID
-
-if TYPE_CHECKING:
-    from kwire.group.consumer.model import ConsumerGroup
-    from kwire.group.consumer.shard import ConsumerShard
-    from kwire.group.streams.model import StreamsGroup
-    from kwire.group.streams.shard import StreamsShard
 
 STEP_OFFSETS: Final = 100
 """The number of offsets per step, about 1 ms of work if all of them are removed."""
@@ -33,39 +27,7 @@ IsOver = Callable[[Committed], bool]
 """Returns whether an offset must be removed."""
 
 
-class ShardState(Protocol):
-    """The groups and offsets of one partition, as the steps use them."""
-
-    @property
-    def groups(self) -> Mapping[str, ClassicGroup]: ...
-
-    @property
-    def has_consumer_groups(self) -> bool: ...
-
-    @property
-    def consumer(self) -> "ConsumerShard": ...
-
-    def consumer_group(self, group_id: str) -> "ConsumerGroup | None": ...
-
-    @property
-    def streams(self) -> "StreamsShard": ...
-
-    @property
-    def streams_groups(self) -> "Iterable[StreamsGroup]": ...
-
-    def streams_group(self, group_id: str) -> "StreamsGroup | None": ...
-
-    @property
-    def offsets(self) -> Offsets: ...
-
-    @property
-    def settings(self) -> Callable[[], GroupSettings]: ...
-
-    @property
-    def topic_ids(self) -> Callable[[], Mapping[str, bytes] | None]: ...
-
-
-def expire(shard: ShardState) -> Iterator[Step]:
+def expire(shard: GroupTables) -> Iterator[Step]:
     """Remove the expired offsets of all groups, and the empty groups without offsets."""
     for group_id in list(shard.groups):
         group = shard.groups.get(group_id)
@@ -80,12 +42,11 @@ def expire(shard: ShardState) -> Iterator[Step]:
                         yield partial(_expire_offsets, shard, group, since, topic, partitions)
         yield partial(_expire_group, shard, group_id)
     group_ids = [group.group_id for group in shard.streams_groups]
-    if shard.has_consumer_groups:
-        group_ids += shard.consumer.groups
+    group_ids += [group.group_id for group in shard.consumer_groups]
     yield from _expire_subscribers(shard, group_ids)
 
 
-def _expire_subscribers(shard: ShardState, group_ids: Iterable[str]) -> Iterator[Step]:
+def _expire_subscribers(shard: GroupTables, group_ids: Iterable[str]) -> Iterator[Step]:
     """Remove the expired offsets of consumer groups and streams groups, and the empty groups."""
     for group_id in group_ids:
         for topic in list(shard.offsets.of(group_id)):
@@ -95,9 +56,9 @@ def _expire_subscribers(shard: ShardState, group_ids: Iterable[str]) -> Iterator
 
 
 def _expire_subscriber_offsets(
-    shard: ShardState, group_id: str, topic: str, partitions: list[int], moment: Moment
+    shard: GroupTables, group_id: str, topic: str, partitions: list[int], moment: Moment
 ) -> Decision:
-    group = shard.consumer_group(group_id) or shard.streams_group(group_id)
+    group = shard.committing_group(group_id)
     if group is None or group.is_subscribed_to(topic):
         return NOTHING
     retention_ms = shard.settings().offsets_retention_ms
@@ -108,18 +69,14 @@ def _expire_subscriber_offsets(
     return _remove(shard, group_id, topic, partitions, is_over)
 
 
-def _expire_subscriber(shard: ShardState, group_id: str, moment: Moment) -> Decision:
-    consumer, streams = shard.consumer_group(group_id), shard.streams_group(group_id)
-    group = consumer or streams
+def _expire_subscriber(shard: GroupTables, group_id: str, moment: Moment) -> Decision:
+    group = shard.committing_group(group_id)
     if group is None or group.members or _has_offsets(shard, group_id):
         return NOTHING
-    if consumer is not None:
-        return Decision(records=tuple(shard.consumer.tombstones(consumer)))
-    assert streams is not None
-    return Decision(records=tuple(shard.streams.tombstones(streams)))
+    return Decision(records=tuple(shard.kind_of(group.kind).tombstones(group_id)))
 
 
-def _has_offsets(shard: ShardState, group_id: str) -> bool:
+def _has_offsets(shard: GroupTables, group_id: str) -> bool:
     return bool(shard.offsets.of(group_id)) or shard.offsets.has_pending(group_id)
 
 
@@ -141,7 +98,7 @@ def _commit_time(committed: Committed) -> int:
 
 
 def _expire_offsets(
-    shard: ShardState,
+    shard: GroupTables,
     group: ClassicGroup,
     since: Since,
     topic: str,
@@ -158,7 +115,7 @@ def _expire_offsets(
     return _remove(shard, group.group_id, topic, partitions, is_over)
 
 
-def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
+def _expire_group(shard: GroupTables, group_id: str, moment: Moment) -> Decision:
     group = shard.groups.get(group_id)
     if group is None or group.state is not ClassicGroupState.EMPTY or group.pending_join:
         return NOTHING
@@ -167,7 +124,7 @@ def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
     return Decision(records=(group_tombstone(group_id),))
 
 
-def remove_deleted_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iterator[Step]:
+def remove_deleted_topics(shard: GroupTables, names: Mapping[bytes, str]) -> Iterator[Step]:
     """Remove the offsets of deleted topics, but keep those of recreated topics."""
     for topic_id, topic in names.items():
         for group_id in shard.offsets.groups_of(topic):
@@ -176,7 +133,7 @@ def remove_deleted_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iter
 
 
 def _remove_deleted_topic(
-    shard: ShardState,
+    shard: GroupTables,
     topic_id: bytes,
     group_id: str,
     topic: str,
@@ -187,7 +144,7 @@ def _remove_deleted_topic(
     return _remove(shard, group_id, topic, partitions, lambda c: c.topic_id in ids)
 
 
-def remove_missing_topics(shard: ShardState) -> Iterator[Step]:
+def remove_missing_topics(shard: GroupTables) -> Iterator[Step]:
     """Remove the offsets of topics that are no longer in the metadata."""
     for group_id in shard.offsets.groups():
         for topic in list(shard.offsets.of(group_id)):
@@ -196,7 +153,7 @@ def remove_missing_topics(shard: ShardState) -> Iterator[Step]:
 
 
 def _remove_missing_topic(
-    shard: ShardState, group_id: str, topic: str, partitions: list[int], moment: Moment
+    shard: GroupTables, group_id: str, topic: str, partitions: list[int], moment: Moment
 ) -> Decision:
     topic_ids = shard.topic_ids()
 
@@ -206,14 +163,14 @@ def _remove_missing_topic(
     return _remove(shard, group_id, topic, partitions, is_over)
 
 
-def _chunks(shard: ShardState, group_id: str, topic: str) -> Iterator[list[int]]:
+def _chunks(shard: GroupTables, group_id: str, topic: str) -> Iterator[list[int]]:
     partitions = list(shard.offsets.of(group_id).get(topic, ()))
     for start in range(0, len(partitions), STEP_OFFSETS):
         yield partitions[start : start + STEP_OFFSETS]
 
 
 def _remove(
-    shard: ShardState, group_id: str, topic: str, partitions: list[int], is_over: IsOver
+    shard: GroupTables, group_id: str, topic: str, partitions: list[int], is_over: IsOver
 ) -> Decision:
     """Return the decision to remove expired offsets, except those that a transaction may change.
 

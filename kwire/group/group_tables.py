@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire.coordinator.decision import Record
-from kwire.group.model import ClassicGroup, ProtocolChange
+from kwire.errors import GroupIdNotFound
+from kwire.group.model import CONSUMER, SHARE, ClassicGroup, ProtocolChange
 from kwire.group.offsets import Offsets
 from kwire.group.records import is_of_consumer_group, is_of_share_group, load, store
 from kwire.group.settings import GroupSettings
@@ -112,14 +113,28 @@ class GroupTables:
             return self.consumer
         return self.share if is_of_share_group(key) else self.streams
 
+    def kind_of(self, kind: str) -> "ConsumerShard | ShareShard | StreamsShard":
+        """Return the groups of one kind, other than classic groups."""
+        if kind == CONSUMER:
+            return self.consumer
+        return self.share if kind == SHARE else self.streams
+
+    def committing_group(self, group_id: str) -> "ConsumerGroup | StreamsGroup | None":
+        """Return the consumer group or streams group with this id."""
+        return self.consumer_group(group_id) or self.streams_group(group_id)
+
+    def assigned_group(self, group_id: str) -> "ConsumerGroup | ShareGroup | StreamsGroup | None":
+        """Return the group with this id, unless it is a classic group."""
+        return self.committing_group(group_id) or self.share_group(group_id)
+
     def has_group(self, group_id: str) -> bool:
         """Return whether a group of any kind has this id."""
-        return (
-            group_id in self.groups
-            or self.consumer_group(group_id) is not None
-            or self.share_group(group_id) is not None
-            or self.streams_group(group_id) is not None
-        )
+        return group_id in self.groups or self.assigned_group(group_id) is not None
+
+    def no_group(self, group_id: str, kind: str) -> GroupIdNotFound:
+        """Return the error of a request about a group of this kind."""
+        problem = f"is not a {kind} group" if self.has_group(group_id) else "not found"
+        return GroupIdNotFound(f"Group {group_id} {problem}.")
 
     @property
     def has_consumer_groups(self) -> bool:

@@ -112,11 +112,8 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     _check_has_offsets(shard, request.group_id)
-    if (consumer := shard.consumer_group(request.group_id)) is not None:
-        shard.consumer.check_commit(consumer, request)
-        return
-    if (streams := shard.streams_group(request.group_id)) is not None:
-        shard.streams.check_commit(streams, request)
+    if (assigned := shard.committing_group(request.group_id)) is not None:
+        assigned.check_commit(request)
         return
     if group is None:
         if generation >= 0:
@@ -162,16 +159,11 @@ def _check_commit_in_transaction(
     has_member = generation >= 0 or bool(member_id) or request.group_instance_id is not None
     group = shard.groups.get(request.group_id)
     _check_has_offsets(shard, request.group_id)
-    consumer = shard.consumer_group(request.group_id)
-    streams = shard.streams_group(request.group_id)
-    if consumer is not None or streams is not None:
+    if (assigned := shard.committing_group(request.group_id)) is not None:
         if not has_member:
             return
         try:
-            if consumer is not None:
-                shard.consumer.check_commit(consumer, request)
-            elif streams is not None:
-                shard.streams.check_commit(streams, request)
+            assigned.check_commit(request)
         except StaleMemberEpoch as error:
             raise IllegalGeneration from error
         return
@@ -264,10 +256,8 @@ def read_offsets(
 
     A member of a consumer group or streams group must give its current epoch.
     """
-    if (consumer := shard.consumer_group(group_id)) is not None:
-        shard.consumer.check_fetch(consumer, member_id, member_epoch)
-    if (streams := shard.streams_group(group_id)) is not None:
-        shard.streams.check_fetch(streams, member_id, member_epoch)
+    if (assigned := shard.committing_group(group_id)) is not None:
+        assigned.check_fetch(member_id, member_epoch)
     stored = shard.offsets.of(group_id)
     committed: list[tuple[str, Sequence[tuple[int, Packed | None]]]]
     if topics is None:
@@ -339,7 +329,7 @@ def topics_in_use(shard: GroupShard, request: OffsetDeleteRequest) -> frozenset[
     Raises GroupIdNotFound, or NonEmptyGroup if a classic group's members are not consumers, so that
     its subscriptions are unknown.
     """
-    subscriber = shard.consumer_group(request.group_id) or shard.streams_group(request.group_id)
+    subscriber = shard.committing_group(request.group_id)
     if subscriber is not None:
         return frozenset(t.name for t in request.topics if subscriber.is_subscribed_to(t.name))
     group = _existing(shard, request.group_id)
@@ -387,8 +377,7 @@ def listing_of(group: "AnyGroup") -> Listing:
 def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
     group = shard.groups.get(group_id)
     if group is None:
-        problem = "is not a classic group" if shard.has_group(group_id) else "not found"
-        raise GroupIdNotFound(f"Group {group_id} {problem}.")
+        raise shard.no_group(group_id, "classic")
     return group
 
 
@@ -397,22 +386,13 @@ def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -
 
     Raises GroupIdNotFound or NonEmptyGroup.
     """
-    consumer = shard.consumer_group(group_id)
-    if consumer is not None and consumer.members:
-        raise NonEmptyGroup
-    if consumer is not None:
-        return shard.consumer.tombstones(consumer)
-    share = shard.share_group(group_id)
-    if share is not None and share.members:
-        raise NonEmptyGroup
-    if share is not None:
-        return shard.share.tombstones(share)
-    streams = shard.streams_group(group_id)
-    if streams is not None and streams.members:
-        raise NonEmptyGroup
-    if streams is not None:
-        builder.timers.append((("streams-delay", group_id), None))
-        return shard.streams.tombstones(streams)
+    assigned = shard.assigned_group(group_id)
+    if assigned is not None:
+        if assigned.members:
+            raise NonEmptyGroup
+        if assigned.kind == STREAMS:
+            builder.timers.append((("streams-delay", group_id), None))
+        return shard.kind_of(assigned.kind).tombstones(group_id)
     group = _existing(shard, group_id)
     if group.state is not ClassicGroupState.EMPTY:
         raise NonEmptyGroup

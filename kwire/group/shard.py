@@ -47,7 +47,7 @@ from kwire.records.header import NO_PRODUCER
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
     from kwire.group.consumer.model import Partitions
-    from kwire.group.consumer.target import TargetChange
+    from kwire.group.kind_tables import TargetChange
     from kwire.group.streams.tasks import TaskSet
 
 Args = TypeVarTuple("Args")
@@ -116,12 +116,9 @@ class GroupShard(GroupTables):
 
     # Any: what a target has of each member depends on the kind of group.
     def _apply_target(self, change: "TargetChange[Any]") -> None:
-        if self.share_group(change.group_id) is not None:
-            self.share.apply_target(change)
-        elif self.streams_group(change.group_id) is not None:
-            self.streams.apply_target(change)
-        else:
-            self.consumer.apply_target(change)
+        group = self.assigned_group(change.group_id)
+        assert group is not None
+        self.kind_of(group.kind).apply_target(change)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
@@ -286,9 +283,9 @@ class GroupShard(GroupTables):
         joined = classic.join(builder, created, request, client, fresh_id)
         if joined is created:
             return builder.build()
-        former = [] if consumer is None else self.consumer.tombstones(consumer)
-        if streams is not None:
-            former += self.streams.tombstones(streams)
+        former: list[Record] = []
+        if (assigned := consumer or streams) is not None:
+            former = self.kind_of(assigned.kind).tombstones(request.group_id)
         builder.records[:0] = [*former, group_record(created)]
         return builder.build(joined)
 

@@ -510,7 +510,7 @@ def test_large_group_is_assigned_after_its_members_have_joined(sim: Sim) -> None
 
 def begin_large_target(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> Iterator[Step]:
     """Have a member c join a large group; return the steps after the first ones of its target."""
-    monkeypatch.setattr("kwire.group.consumer.target._STEPS_AT_ONCE", 1)
+    monkeypatch.setattr("kwire.group.kind_tables._STEPS_AT_ONCE", 1)
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id="c",

@@ -35,10 +35,9 @@ from kwire.group.consumer.model import (
     ConsumerMember,
     MemberState,
 )
-from kwire.group.consumer.settings import ConsumerSettings
+from kwire.group.consumer.target import ConsumerTables
 from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
-from kwire.group.kind_tables import KindTables
 from kwire.group.model import CONSUMER, ClassicGroup
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class OwnedByName(NamedTuple):
 
 
 def join(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: JoinGroupRequest,
@@ -81,7 +80,7 @@ def join(
 
 
 def _join(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: JoinGroupRequest,
@@ -208,7 +207,7 @@ def _join_response(member: ConsumerMember) -> JoinGroupResponse:
 
 
 def sync(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: SyncGroupRequest,
@@ -236,7 +235,7 @@ def sync(
 
 
 def heartbeat(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: HeartbeatRequest,
@@ -260,9 +259,7 @@ def heartbeat(
     return rejoins
 
 
-def _lacks_target(
-    tables: KindTables[ConsumerGroup, ConsumerSettings], group: ConsumerGroup
-) -> bool:
+def _lacks_target(tables: ConsumerTables, group: ConsumerGroup) -> bool:
     """Return whether the next target is due, and only the join of a classic member can cause it."""
     return (
         group.assignment_epoch < group.epoch

@@ -17,7 +17,7 @@ from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse as Response,
 )
 from kwire.codec.messages.consumer_group_heartbeat import TopicPartitions
-from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, UnreleasedInstanceId
+from kwire.errors import GroupMaxSizeReached, UnreleasedInstanceId
 from kwire.group.consumer import fencing
 from kwire.group.consumer.member_update import MemberUpdate
 from kwire.group.consumer.model import (
@@ -30,8 +30,8 @@ from kwire.group.consumer.model import (
 from kwire.group.consumer.reconciliation import OwnedTopic
 from kwire.group.consumer.records import current_record
 from kwire.group.consumer.settings import ConsumerSettings
+from kwire.group.consumer.target import ConsumerTables
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.kind_tables import KindTables
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _NOTHING: Final = (None, None, None, None, None)
 
 
 def beat(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
     request: Request,
@@ -87,7 +87,7 @@ def _member(group: ConsumerGroup, request: Request) -> tuple[ConsumerMember, str
         member = group.require_static_member(instance_id, member_id)
     else:
         return join_static(group, member_id, instance_id)
-    _check_epoch(member, request.member_epoch, request.topic_partitions)
+    _check_epoch(group, member, request.member_epoch, request.topic_partitions)
     return member, None
 
 
@@ -118,7 +118,9 @@ def join_static(
     return former._replace(member_id=member_id, epoch=0, previous_epoch=0), former.member_id
 
 
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Sequence[OwnedTopic] | None) -> None:
+def _check_epoch(
+    group: ConsumerGroup, member: ConsumerMember, epoch: int, owned: Sequence[OwnedTopic] | None
+) -> None:
     """Fence a member whose epoch is not the current one.
 
     The previous epoch is accepted if the member owns only partitions that are assigned to it,
@@ -126,18 +128,9 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Sequence[OwnedTopic]
     """
     if epoch == 0 or epoch == member.epoch:
         return
-    if epoch > member.epoch:
-        raise FencedMemberEpoch(
-            f"The consumer group member has a greater member epoch ({epoch}) than the one known by "
-            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
-            "and rejoin."
-        )
-    if epoch != member.previous_epoch or not _is_assigned(owned, member.assigned):
-        raise FencedMemberEpoch(
-            f"The consumer group member has a smaller member epoch ({epoch}) than the one known by "
-            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
-            "and rejoin."
-        )
+    is_previous = epoch == member.previous_epoch and epoch < member.epoch
+    if not (is_previous and _is_assigned(owned, member.assigned)):
+        raise group.fencing(member, epoch)
 
 
 def _is_assigned(owned: Sequence[OwnedTopic] | None, assigned: Owned) -> bool:

@@ -17,9 +17,8 @@ from kwire.coordinator.draft import Draft
 from kwire.errors import KafkaError
 from kwire.group.consumer import fencing, migration
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember
-from kwire.group.consumer.settings import ConsumerSettings
+from kwire.group.consumer.target import ConsumerTables
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.kind_tables import KindTables
 from kwire.group.model import ProtocolChange
 
 _MEMBERS_AT_ONCE: Final = 100
@@ -48,7 +47,7 @@ def is_large(member_count: int, attempts: int) -> bool:
 class LargeMigration(Generic[C]):
     """One change of a large group's protocol, as steps."""
 
-    tables: KindTables[ConsumerGroup, ConsumerSettings]
+    tables: ConsumerTables
     group_id: str
     ticket: int
     """The request that waits for the change; -1 if there is none."""
@@ -113,7 +112,7 @@ class LargeMigration(Generic[C]):
 
 
 def large_downgrade(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
     leaving: Collection[ConsumerMember],
@@ -163,7 +162,7 @@ def _end(timers: tuple[Timer, ...], moment: Moment) -> Decision:
 
 
 def _stay(
-    tables: KindTables[ConsumerGroup, ConsumerSettings],
+    tables: ConsumerTables,
     ticket: int,
     group: ConsumerGroup,
     leaving: Collection[ConsumerMember],

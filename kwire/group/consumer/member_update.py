@@ -11,9 +11,14 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from kwire.drive import run_steps
-from kwire.group.consumer import fencing
+from kwire.group.consumer import fencing, records
 from kwire.group.consumer.assignors import ASSIGNORS
-from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
+from kwire.group.consumer.model import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+)
 from kwire.group.consumer.reconciliation import OwnedTopic, reconcile
 from kwire.group.consumer.records import (
     current_record,
@@ -27,15 +32,14 @@ from kwire.group.consumer.records import (
 from kwire.group.consumer.regexes import compile_regex, needs_resolution
 from kwire.group.consumer.settings import ConsumerSettings
 from kwire.group.consumer.target import (
-    AT_ONCE,
+    ConsumerTables,
     computing,
-    target_records,
     target_size,
     topic_ids_of,
 )
 from kwire.group.consumer.topics import group_hash
 from kwire.group.decision_builder import DecisionBuilder
-from kwire.group.kind_tables import KindTables
+from kwire.group.kind_tables import AT_ONCE, changed_targets
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +48,7 @@ logger = logging.getLogger(__name__)
 class MemberUpdate:
     """The change of one member."""
 
-    tables: KindTables[ConsumerGroup, ConsumerSettings]
+    tables: ConsumerTables
     builder: DecisionBuilder
     group: ConsumerGroup
     """The group before the change."""
@@ -163,7 +167,9 @@ class MemberUpdate:
         group, moment = self.group, self.builder.moment
         former_id = group.instances.get(self.new.instance_id or "", self.new.member_id)
         last = group.assignment_epoch, group.target.get(former_id, {})
-        if group.assignment_epoch >= self.epoch or self._is_too_early(moment.wall_ms):
+        if group.assignment_epoch >= self.epoch or group.has_recent_target(
+            self.settings.assignment_interval_ms, moment.wall_ms
+        ):
             return last
         topics = self.tables.topics()
         if target_size(group, self._names(), topics) > AT_ONCE:
@@ -174,16 +180,10 @@ class MemberUpdate:
             changes[former_id] = None
         assignor = preferred_assignor(self._assignors(), self.settings)
         targets = run_steps(computing(group, changes, topics, assignor))
-        self.builder.records.extend(target_records(group, targets, self.epoch, moment.wall_ms))
+        self.builder.records.extend(
+            changed_targets(records, group, targets, self.epoch, moment.wall_ms)
+        )
         return self.epoch, targets.get(self.new.member_id, {})
-
-    def _is_too_early(self, now_ms: int) -> bool:
-        """Return whether the last target is younger than the interval between two targets.
-
-        A target from the future is treated as old, because the wall clock was set back.
-        """
-        since_ms = self.group.assignment_ms
-        return bool(since_ms) and 0 <= now_ms - since_ms < self.settings.assignment_interval_ms
 
     def _assignors(self) -> Mapping[str, int]:
         """Count the members that prefer each assignor, in the order of Kafka's hash table.

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 import attrs
 
 from kwire.errors import FencedInstanceId, UnknownMemberId
+from kwire.group.assigned import FIRST_EPOCH, CommittingGroup
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Partitions by topic id."""
@@ -23,8 +24,6 @@ Owned = Mapping[bytes, Mapping[int, int]]
 """Partitions by topic id, each with the epoch in which it was assigned to its member."""
 
 NOTHING: Final[Owned] = {}
-FIRST_EPOCH: Final = 1
-"""The epoch of a new group, and of its empty target."""
 LEAVE_EPOCH: Final = -1
 """The member epoch with which a member leaves."""
 LEAVE_STATIC_EPOCH: Final = -2
@@ -102,14 +101,6 @@ class ConsumerMember(NamedTuple):
         """
         return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
 
-    def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """Return the epoch in which an owned partition was assigned, None if it is not owned."""
-        for owned in (self.assigned, self.revoking):
-            epoch = owned.get(topic_id, {}).get(partition)
-            if epoch is not None:
-                return epoch
-        return None
-
 
 class ResolvedRegex(NamedTuple):
     """The topics that matched a regular expression when it was last resolved."""
@@ -121,20 +112,10 @@ class ResolvedRegex(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class ConsumerGroup:
+class ConsumerGroup(CommittingGroup[ConsumerMember, Partitions]):
     """One consumer group, which only its `apply` methods and :meth:`adopt` change."""
 
     kind: ClassVar = "consumer"
-    group_id: str
-    epoch: int = FIRST_EPOCH
-    metadata_hash: int = 0
-    """The hash of the subscribed topics' metadata at the last group epoch."""
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_ms: int = 0
-    """The wall-clock time at which the target was computed; 0 before the first time."""
-    members: dict[str, ConsumerMember] = attrs.field(factory=dict)
-    target: dict[str, Partitions] = attrs.field(factory=dict)
-    """The partitions that each member should get, by member id."""
     instances: dict[str, str] = attrs.field(factory=dict)
     """Member ids of the static members, by instance id."""
     regexes: dict[str, ResolvedRegex] = attrs.field(factory=dict)
@@ -154,14 +135,10 @@ class ConsumerGroup:
     """The number of such members that support a protocol, by its name."""
     owner_epochs: dict[bytes, dict[int, int]] = attrs.field(factory=dict)
     """The epoch of the member that owns a partition, by topic id and partition."""
-    stable_counts: dict[int, int] = attrs.field(factory=dict)
-    """The number of stable members, by member epoch."""
     rejoining: set[str] = attrs.field(factory=set)
     """Members of the classic protocol that were asked to rejoin; in memory only."""
     revision: int = 0
     """The number of changes that were applied; in memory only."""
-    checked_version: object = None
-    """The version of the topics when the metadata hash was last compared; in memory only."""
 
     # Reading
 
@@ -192,11 +169,17 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.by_name or topic in self.by_regex
 
-    def require_member(self, member_id: str) -> ConsumerMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
+    def is_classic(self, member: ConsumerMember) -> bool:
+        return member.classic is not None
+
+    def assigned_since(
+        self, member: ConsumerMember, topic: str, topic_id: bytes, partition: int
+    ) -> int | None:
+        for owned in (member.assigned, member.revoking):
+            epoch = owned.get(topic_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         if instance_id is None or instance_id not in self.instances:
@@ -225,6 +208,10 @@ class ConsumerGroup:
         return member.topics if resolved is None else member.topics | resolved.topics
 
     # Applying records
+
+    def apply_target(self, targets: Mapping[str, Partitions]) -> None:
+        self.revision += 1
+        self.target.update(targets)
 
     def apply_member(self, member: ConsumerMember) -> None:
         """Add a member, or replace it."""
@@ -285,12 +272,6 @@ class ConsumerGroup:
                 epochs.update(dict.fromkeys(partitions, member.epoch))
 
     def index_owners(self) -> None:
-        """Set the owners of all partitions from the members as they are after a replay.
-
-        A replay leaves out records that others of the same key supersede, such as the removal of a
-        member that rejoined later. Until its last record is applied, that member seems to own what
-        another one has got meanwhile.
-        """
         self.owner_epochs = {}
         for member in self.members.values():
             self._own(member)

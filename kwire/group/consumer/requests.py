@@ -20,6 +20,7 @@ from kwire.errors import (
     KafkaError,
     UnsupportedAssignor,
 )
+from kwire.group.assigned import check_filled
 from kwire.group.consumer.large_migration import LargeMigration, is_large
 from kwire.group.consumer.migration import Upgrade, finish_upgrade, upgrading
 from kwire.group.consumer.model import (
@@ -48,10 +49,10 @@ def check_heartbeat(request: Request, assignors: Sequence[str]) -> None:
     """Reject a heartbeat whose fields contradict each other."""
     epoch = request.member_epoch
     if request.must_name_member or epoch > 0 or epoch == LEAVE_EPOCH:
-        _check_filled(request.member_id, "MemberId")
-    _check_filled(request.group_id, "GroupId")
-    _check_filled(request.instance_id, "InstanceId")
-    _check_filled(request.rack_id, "RackId")
+        check_filled(request.member_id, "MemberId")
+    check_filled(request.group_id, "GroupId")
+    check_filled(request.instance_id, "InstanceId")
+    check_filled(request.rack_id, "RackId")
     if epoch == _JOIN_EPOCH:
         _check_join(request)
     elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
@@ -63,11 +64,6 @@ def check_heartbeat(request: Request, assignors: Sequence[str]) -> None:
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
             f"{', '.join(assignors)}."
         )
-
-
-def _check_filled(value: str | None, name: str) -> None:
-    if value is not None and not value.strip():
-        raise InvalidRequest(f"{name} can't be empty.")
 
 
 def _check_join(request: Request) -> None:
@@ -174,8 +170,7 @@ def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[Mem
     """Describe a group; return its members separately, with their targets."""
     group = shard.consumer_group(group_id)
     if group is None:
-        problem = "is not a consumer group" if shard.has_group(group_id) else "not found"
-        raise GroupIdNotFound(f"Group {group_id} {problem}.")
+        raise shard.no_group(group_id, "consumer")
     described = DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,

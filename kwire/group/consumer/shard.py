@@ -8,7 +8,6 @@ there.
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import NamedTuple
 
 import attrs
@@ -22,13 +21,11 @@ from kwire.codec.messages.consumer_group_heartbeat import (
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest
-from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import NOTHING, Answer, Decision, Moment, Record, Step
 from kwire.errors import GroupIdNotFound, KafkaError, RebalanceInProgress
 from kwire.group.consumer import (
     classic_members,
-    commits,
     fencing,
     heartbeat,
     migration,
@@ -36,18 +33,16 @@ from kwire.group.consumer import (
 )
 from kwire.group.consumer.large_migration import LargeMigration, is_large, large_downgrade
 from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor, rank_assignors
-from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
-from kwire.group.consumer.regexes import Resolution
-from kwire.group.consumer.settings import ConsumerSettings
-from kwire.group.consumer.target import (
-    LargeTarget,
-    TargetChange,
-    TargetRecords,
-    Targets,
-    computing,
+from kwire.group.consumer.model import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Partitions,
 )
+from kwire.group.consumer.regexes import Resolution
+from kwire.group.consumer.target import ConsumerTables, Targets, computing
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
-from kwire.group.kind_tables import KindTables
+from kwire.group.kind_tables import TargetRecords
 from kwire.group.model import ClassicGroup
 
 logger = logging.getLogger(__name__)
@@ -59,8 +54,6 @@ class GroupUpdate(NamedTuple):
     group_id: str
     checked_version: object
     """The version of the topics when the metadata hash was compared."""
-    starts_target: bool = False
-    """True if the decision starts to compute a large target."""
     waiting: "WaitingJoin | None" = None
     """A join to answer once the group's first target is installed."""
     is_resolving: bool = False
@@ -78,7 +71,7 @@ class WaitingJoin(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
+class ConsumerShard(ConsumerTables):
     """The consumer groups of one partition."""
 
     _resolving: set[str] = attrs.field(factory=set, init=False)
@@ -91,13 +84,6 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
     def apply(self, record: Record) -> None:
         records.apply(self.groups, record)
 
-    def apply_target(self, change: TargetChange[Partitions]) -> None:
-        """Apply the records of a large target."""
-        group = self.groups[change.group_id]
-        group.revision += 1
-        group.target.update(change.targets)
-        group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
-
     def _adopt(self, update: GroupUpdate) -> None:
         group = self.groups.get(update.group_id)
         if group is not None:
@@ -105,8 +91,6 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
             if update.rejoining is not None:
                 member_id, is_asked = update.rejoining
                 (group.rejoining.add if is_asked else group.rejoining.discard)(member_id)
-        if update.starts_target:
-            self.computing.add(update.group_id)
         if update.is_resolving:
             self._resolving.add(update.group_id)
         if update.waiting is not None:
@@ -129,7 +113,6 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
         return records
 
     def computing_target(self, group: ConsumerGroup) -> Generator[None, None, Targets]:
-        """Compute the target of all members, as steps."""
         return computing(group, {}, self.topics(), self.assignor_of(group))
 
     def finish_target(self, group_id: str) -> Iterator[Step]:
@@ -185,22 +168,14 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
     ) -> Decision:
         """Return the decision that writes a member's update, and starts the work that follows."""
         group_id = update.group.group_id
-        steps: list[Iterable[Step]] = []
+        steps: Iterable[Step] = ()
         resolves = bool(update.expressions) and group_id not in self._resolving
         if resolves:
             may_describe = client.may_describe
-            steps.append(Resolution(self, group_id, update.expressions, may_describe).steps())
-        if update.starts_target:
-            steps.append(LargeTarget(self, group_id).steps())
-        state = GroupUpdate(
-            group_id,
-            self.topics().version,
-            starts_target=update.starts_target,
-            waiting=waiting,
-            is_resolving=resolves,
-            rejoining=rejoining,
-        )
-        return builder.build(partial(self._adopt, state), steps=chain(*steps) if steps else ())
+            steps = Resolution(self, group_id, update.expressions, may_describe).steps()
+        state = GroupUpdate(group_id, self.topics().version, waiting, resolves, rejoining)
+        adoption = partial(self._adopt, state)
+        return self.build(builder, group_id, adoption, steps, starts_target=update.starts_target)
 
     def _remove(
         self,
@@ -316,10 +291,6 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
 
     # Deadlines
 
-    def on_loaded(self) -> Iterator[Step]:
-        """Yield the steps after a load, which index the owners and start all deadlines."""
-        yield from [partial(self._wait_for_members, group_id) for group_id in self.groups]
-
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
         group, settings = self.groups[group_id], self.settings_of(group_id)
@@ -331,39 +302,17 @@ class ConsumerShard(KindTables[ConsumerGroup, ConsumerSettings]):
         return builder.build()
 
     def due(self, kind: str, group_id: str, member_id: str, moment: Moment) -> Decision:
-        """Decide on a deadline of a member."""
-        if kind == "revocation":
-            return self._on_revocation_timeout(group_id, member_id, moment)
-        return self._fence(group_id, member_id, moment, kind)
-
-    def _on_revocation_timeout(self, group_id: str, member_id: str, moment: Moment) -> Decision:
-        """Fence a member that did not give up its partitions within its rebalance timeout."""
-        group = self.groups.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if member is None or member.state != MemberState.UNREVOKED or member.epoch < 0:
-            return NOTHING
-        return self._fence(group_id, member_id, moment, "revocation")
-
-    def _fence(self, group_id: str, member_id: str, moment: Moment, reason: str) -> Decision:
-        """Fence a member that has passed the deadline named by ``reason``."""
+        """Fence a member that has passed a deadline."""
         group = self.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return NOTHING
-        logger.info("member fenced group=%s member=%s reason=%s", group_id, member_id, reason)
+        if kind == "revocation" and (member.state != MemberState.UNREVOKED or member.epoch < 0):
+            return NOTHING
+        logger.info("member fenced group=%s member=%s reason=%s", group_id, member_id, kind)
         builder = DecisionBuilder(moment, self.settings())
         return self._remove(builder, group, (member,))
 
-    # Offsets
-
-    def check_commit(self, group: ConsumerGroup, request: OffsetCommitRequest) -> None:
-        """Reject a commit by a client that is not a member of the group in its current epoch."""
-        commits.check_commit(group, request)
-
-    def check_fetch(self, group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-        """Reject a fetch of offsets by a member in another epoch."""
-        commits.check_fetch(group, member_id, epoch)
-
-    def tombstones(self, group: ConsumerGroup) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[Record]:
         """Return the tombstones that delete a group."""
-        return list(records.group_tombstones(group))
+        return list(records.group_tombstones(self.groups[group_id]))

@@ -21,12 +21,12 @@ from kwire.codec.messages.share_group_heartbeat import (
 from kwire.codec.messages.share_group_heartbeat import TopicPartitions
 from kwire.drive import run_steps
 from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, InvalidRequest
+from kwire.group.assigned import check_filled
 from kwire.group.consumer.model import LEAVE_EPOCH, Partitions
-from kwire.group.consumer.target import AT_ONCE, Targets
 from kwire.group.consumer.topics import group_hash
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.kind_tables import KindTables
-from kwire.group.share import initialization
+from kwire.group.kind_tables import AT_ONCE, changed_targets
+from kwire.group.share import initialization, records
 from kwire.group.share.model import ShareGroup, ShareMember, TopicState
 from kwire.group.share.records import (
     current_record,
@@ -34,11 +34,9 @@ from kwire.group.share.records import (
     member_record,
     member_tombstones,
     partitions_record,
-    target_epoch_record,
-    target_record,
 )
 from kwire.group.share.settings import ShareSettings
-from kwire.group.share.target import computing, ids_of, target_size
+from kwire.group.share.target import ShareTables, computing, ids_of, target_size
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +52,9 @@ def check_member_id(request: Request) -> None:
 
 def check(request: Request) -> None:
     """Reject a heartbeat whose fields contradict each other."""
-    for value, name in (
-        (request.member_id, "MemberId"),
-        (request.group_id, "GroupId"),
-        (request.rack_id, "RackId"),
-    ):
-        if value is not None and not value.strip():
-            raise InvalidRequest(f"{name} can't be empty.")
+    check_filled(request.member_id, "MemberId")
+    check_filled(request.group_id, "GroupId")
+    check_filled(request.rack_id, "RackId")
     if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
         raise InvalidRequest("SubscribedTopicNames must be set in first request.")
     if request.member_epoch < LEAVE_EPOCH:
@@ -71,7 +65,7 @@ def check(request: Request) -> None:
 class Beat:
     """The change of one member by its heartbeat, before any of it is written."""
 
-    tables: KindTables[ShareGroup, ShareSettings]
+    tables: ShareTables
     builder: DecisionBuilder
     group: ShareGroup
     """The group before the change."""
@@ -122,27 +116,16 @@ class Beat:
         """
         group, moment, member_id = self.group, self.builder.moment, self.new.member_id
         last = group.assignment_epoch, group.target.get(member_id, {})
-        if group.assignment_epoch >= self.epoch or self._is_too_early(moment.wall_ms):
+        if group.assignment_epoch >= self.epoch or group.has_recent_target(
+            self.settings.assignment_interval_ms, moment.wall_ms
+        ):
             return last
         if target_size(group) > AT_ONCE:
             self.starts_target = not self.tables.is_computing(group.group_id)
             return last
         targets = run_steps(computing(group, {member_id: self.new}, self.tables.topics()))
-        self._write_targets(targets)
+        self.builder.records += changed_targets(records, group, targets, self.epoch, moment.wall_ms)
         return self.epoch, targets.get(member_id, {})
-
-    def _write_targets(self, targets: Targets) -> None:
-        """Write the targets that have changed, then their epoch."""
-        group_id, records = self.group.group_id, self.builder.records
-        for member_id, partitions in targets.items():
-            if self.group.target.get(member_id) != partitions:
-                records.append(target_record(group_id, member_id, partitions))
-        records.append(target_epoch_record(group_id, self.epoch, self.builder.moment.wall_ms))
-
-    def _is_too_early(self, now_ms: int) -> bool:
-        """Return whether the last target is younger than the interval between two targets."""
-        since_ms = self.group.assignment_ms
-        return bool(since_ms) and 0 <= now_ms - since_ms < self.settings.assignment_interval_ms
 
     def move(self, epoch: int, target: Partitions) -> None:
         """Move the member to its target of this epoch, and write what has changed."""
@@ -177,7 +160,7 @@ class Beat:
 
 
 def beat(
-    tables: KindTables[ShareGroup, ShareSettings],
+    tables: ShareTables,
     builder: DecisionBuilder,
     group: ShareGroup,
     request: Request,
@@ -214,20 +197,16 @@ def _member(group: ShareGroup, request: Request, settings: ShareSettings) -> Sha
     if member is None and request.member_epoch == JOIN_EPOCH:
         return ShareMember(request.member_id)
     member = group.require_member(request.member_id)
-    _check_epoch(member, request.member_epoch)
+    _check_epoch(group, member, request.member_epoch)
     return member
 
 
-def _check_epoch(member: ShareMember, epoch: int) -> None:
+def _check_epoch(group: ShareGroup, member: ShareMember, epoch: int) -> None:
     """Fence a member whose epoch is neither the current nor the previous one."""
     if epoch in (JOIN_EPOCH, member.epoch):
         return
     if epoch > member.epoch:
-        raise FencedMemberEpoch(
-            f"The share group member has a greater member epoch ({epoch}) than the one known by "
-            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
-            "and rejoin."
-        )
+        raise group.fencing(member, epoch)
     if epoch != member.previous_epoch:
         raise FencedMemberEpoch(
             f"The share group member has a smaller member epoch ({epoch}) than the one known by "
@@ -268,7 +247,7 @@ def response(request: Request, change: Beat) -> Response:
 
 
 def remove(
-    tables: KindTables[ShareGroup, ShareSettings],
+    tables: ShareTables,
     builder: DecisionBuilder,
     group: ShareGroup,
     member: ShareMember,

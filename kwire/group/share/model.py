@@ -15,8 +15,8 @@ from typing import ClassVar, Final, NamedTuple
 
 import attrs
 
-from kwire.errors import UnknownMemberId
-from kwire.group.consumer.model import FIRST_EPOCH, Partitions
+from kwire.group.assigned import AssignedGroup
+from kwire.group.consumer.model import Partitions
 from kwire.group.model import SHARE
 
 NOTHING: Final[Partitions] = {}
@@ -65,26 +65,14 @@ class SharePartitions(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class ShareGroup:
+class ShareGroup(AssignedGroup[ShareMember, Partitions]):
     """One share group; its persisted state is changed only by the `apply` methods."""
 
     kind: ClassVar = SHARE
-    group_id: str
-    epoch: int = FIRST_EPOCH
-    metadata_hash: int = 0
-    """The hash of the subscribed topics' metadata at the last group epoch."""
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_ms: int = 0
-    """The wall-clock time at which the target was computed; 0 before the first time."""
-    members: dict[str, ShareMember] = attrs.field(factory=dict)
-    target: dict[str, Partitions] = attrs.field(factory=dict)
-    """The partitions that each member should get, by member id."""
     partitions: SharePartitions | None = None
     """None while the log has no record of share partitions."""
     by_name: dict[str, int] = attrs.field(factory=dict)
     """The number of members that subscribe to a topic."""
-    checked_version: object = None
-    """The version of the topics when the metadata hash was last compared; in memory only."""
     initializing_ms: int | None = None
     """The wall-clock time of the last change of the share partitions' state; in memory only.
 
@@ -103,12 +91,6 @@ class ShareGroup:
     @property
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
-
-    def require_member(self, member_id: str) -> ShareMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def has_unassigned(self) -> bool:
         """Return whether a subscribed topic has initialized partitions that no member has."""
@@ -146,7 +128,6 @@ class ShareGroup:
             self._count(member.topics, -1)
 
     def apply_target(self, targets: Mapping[str, Partitions]) -> None:
-        """Set the targets of some members."""
         self.target.update(targets)
         self._has_unassigned = None
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kwire.codec.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire.codec.messages.share_group_describe import (
     Assignment,
     ShareGroupDescribeResponse,
@@ -20,7 +19,6 @@ from kwire.group.share.heartbeat import JOIN_EPOCH
 from kwire.group.share.model import ShareGroup, ShareMember, SharePartitions, TopicState
 
 DescribedGroup = ShareGroupDescribeResponse.DescribedGroup
-AlteredTopic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
 
 Numbers = Mapping[bytes, Iterable[int]]
 """Partitions by topic id."""
@@ -32,14 +30,14 @@ def _group_of(shard: GroupShard, group_id: str) -> ShareGroup | None:
     """Return the share group; None if the id is unused. Raises GroupIdNotFound for another kind."""
     group = shard.share_group(group_id)
     if group is None and shard.has_group(group_id):
-        raise GroupIdNotFound(f"Group {group_id} is not a share group.")
+        raise shard.no_group(group_id, "share")
     return group
 
 
 def _existing(shard: GroupShard, group_id: str) -> ShareGroup:
-    group = _group_of(shard, group_id)
+    group = shard.share_group(group_id)
     if group is None:
-        raise GroupIdNotFound(f"Group {group_id} not found.")
+        raise shard.no_group(group_id, "share")
     return group
 
 
@@ -60,7 +58,7 @@ def heartbeat(
     if group is None and request.member_epoch == JOIN_EPOCH:
         group = ShareGroup(group_id)
     if group is None and request.member_epoch < JOIN_EPOCH:
-        raise GroupIdNotFound(f"Group {group_id} not found.")
+        raise shard.no_group(group_id, "share")
     if group is None:
         raise GroupIdNotFound(f"Share group {group_id} not found.")
     builder = DecisionBuilder(moment, shard.settings(), ticket)

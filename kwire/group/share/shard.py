@@ -5,7 +5,7 @@ first request about one. A group id belongs to one kind of group only.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -19,13 +19,12 @@ from kwire.codec.messages.share_group_heartbeat import (
 )
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
 from kwire.group.consumer.model import LEAVE_EPOCH, Partitions
-from kwire.group.consumer.target import LargeTarget, TargetChange, TargetRecords, Targets
+from kwire.group.consumer.target import Targets
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.kind_tables import KindTables
+from kwire.group.kind_tables import TargetRecords
 from kwire.group.share import heartbeat, initialization, records
 from kwire.group.share.model import ShareGroup, SharePartitions
-from kwire.group.share.settings import ShareSettings
-from kwire.group.share.target import computing
+from kwire.group.share.target import ShareTables, computing
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +39,6 @@ class ShareUpdate(NamedTuple):
     """The version of the topics for which nothing is left to initialize, if that is so."""
     initializing_ms: int | None = None
     """The time of the decision, if it changed the share partitions."""
-    starts_target: bool = False
-    """True if the decision starts to compute a large target."""
 
 
 class Initialization(NamedTuple):
@@ -62,7 +59,7 @@ class Beaten(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class ShareShard(KindTables[ShareGroup, ShareSettings]):
+class ShareShard(ShareTables):
     """The share groups of one partition."""
 
     # Records
@@ -70,15 +67,7 @@ class ShareShard(KindTables[ShareGroup, ShareSettings]):
     def apply(self, record: Record) -> None:
         records.apply(self.groups, record)
 
-    def apply_target(self, change: TargetChange[Partitions]) -> None:
-        """Apply the records of a large target."""
-        group = self.groups[change.group_id]
-        group.apply_target(change.targets)
-        group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
-
     def _adopt(self, update: ShareUpdate) -> None:
-        if update.starts_target:
-            self.computing.add(update.group_id)
         group = self.groups.get(update.group_id)
         if group is None:
             return
@@ -95,7 +84,6 @@ class ShareShard(KindTables[ShareGroup, ShareSettings]):
         return records
 
     def computing_target(self, group: ShareGroup) -> Generator[None, None, Targets]:
-        """Compute the target of all members, as steps."""
         return computing(group, {}, self.topics())
 
     # Members
@@ -127,17 +115,9 @@ class ShareShard(KindTables[ShareGroup, ShareSettings]):
             checked_version=version,
             complete_version=version if is_complete else None,
             initializing_ms=builder.moment.wall_ms if missing else None,
-            starts_target=change.starts_target,
         )
-        steps: Iterable[Step] = ()
-        if change.starts_target:
-            steps = LargeTarget(self, group.group_id).steps()
-        return builder.build(partial(self._adopt, update), steps=steps)
-
-    def on_loaded(self) -> Iterator[Step]:
-        """Yield the steps after a load, which start the sessions of all members."""
-        for group_id in list(self.groups):
-            yield partial(self._wait_for_members, group_id)
+        adoption = partial(self._adopt, update)
+        return self.build(builder, group.group_id, adoption, starts_target=change.starts_target)
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
@@ -157,9 +137,9 @@ class ShareShard(KindTables[ShareGroup, ShareSettings]):
         heartbeat.remove(self, builder, group, member)
         return builder.build()
 
-    def tombstones(self, group: ShareGroup) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[Record]:
         """Return the tombstones that delete a group without members."""
-        return list(records.group_tombstones(group.group_id))
+        return list(records.group_tombstones(group_id))
 
     # Share partitions
 

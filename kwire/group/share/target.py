@@ -1,12 +1,16 @@
 """The target assignment of a share group: the initialized partitions that each member gets."""
 
 from collections.abc import Generator, Iterable, Mapping
+from typing import TypeAlias
 
 from kwire.coordinator.partitioning import java_hash
+from kwire.group.consumer.model import Partitions
 from kwire.group.consumer.target import Targets
 from kwire.group.consumer.topics import Topics
+from kwire.group.kind_tables import KindTables
 from kwire.group.share.assignor import Sharer, assign_simple
 from kwire.group.share.model import ShareGroup, ShareMember
+from kwire.group.share.settings import ShareSettings
 from kwire.hash_order import listing
 
 
@@ -47,3 +51,7 @@ def target_size(group: ShareGroup) -> int:
     """Return how many members and partitions the target of a group has."""
     initialized = {} if group.partitions is None else group.partitions.initialized
     return len(group.members) + sum(len(state.partitions) for state in initialized.values())
+
+
+ShareTables: TypeAlias = KindTables[ShareGroup, Partitions, ShareSettings]
+"""The share groups of one partition of `__consumer_offsets`."""

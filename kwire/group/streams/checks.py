@@ -4,6 +4,7 @@ from kwire.codec.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest as Request,
 )
 from kwire.errors import InvalidRequest, StreamsInvalidTopology
+from kwire.group.assigned import check_filled
 from kwire.group.consumer.model import LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from kwire.group.streams.heartbeat import JOIN_EPOCH
 
@@ -11,13 +12,9 @@ from kwire.group.streams.heartbeat import JOIN_EPOCH
 def check_heartbeat(request: Request) -> None:
     """Reject a heartbeat that contradicts itself or uses features that Kafka 4.3 lacks."""
     _check_supported(request)
-    for value, name in (
-        (request.member_id, "MemberId"),
-        (request.group_id, "GroupId"),
-        (request.rack_id, "RackId"),
-    ):
-        if value is not None and not value.strip():
-            raise InvalidRequest(f"{name} can't be empty.")
+    check_filled(request.member_id, "MemberId")
+    check_filled(request.group_id, "GroupId")
+    check_filled(request.rack_id, "RackId")
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
     elif request.member_epoch == LEAVE_STATIC_EPOCH:

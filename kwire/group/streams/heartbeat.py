@@ -22,25 +22,27 @@ from kwire.codec.messages.streams_group_heartbeat import (
 )
 from kwire.codec.messages.streams_group_heartbeat import TaskIds
 from kwire.drive import run_steps
-from kwire.errors import FencedMemberEpoch, GroupMaxSizeReached, InvalidRequest
-from kwire.group.consumer.target import AT_ONCE
+from kwire.errors import GroupMaxSizeReached, InvalidRequest
 from kwire.group.consumer.topics import Topics, group_hash
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.kind_tables import KindTables
-from kwire.group.streams import timers
+from kwire.group.kind_tables import AT_ONCE, changed_targets
+from kwire.group.streams import records, timers
 from kwire.group.streams.configuration import Configuration, Status, StatusCode, configuring
-from kwire.group.streams.model import MemberState, QueryEndpoint, StreamsGroup, StreamsMember
+from kwire.group.streams.model import (
+    MemberState,
+    QueryEndpoint,
+    StreamsGroup,
+    StreamsMember,
+)
 from kwire.group.streams.reconciliation import reconcile
 from kwire.group.streams.records import (
     current_record,
     epoch_record,
     member_record,
-    target_epoch_record,
-    target_record,
     topology_record,
 )
 from kwire.group.streams.settings import StreamsSettings
-from kwire.group.streams.target import NO_TASKS, Targets, computing, target_size
+from kwire.group.streams.target import NO_TASKS, StreamsTables, Targets, computing, target_size
 from kwire.group.streams.tasks import NO_EPOCH, TaskSet
 from kwire.group.streams.topology import Topology, topology_from
 
@@ -89,7 +91,7 @@ class Unmatched(Exception):
 class Beat:
     """The change of one member by its heartbeat, before any of it is written."""
 
-    tables: KindTables[StreamsGroup, StreamsSettings]
+    tables: StreamsTables
     builder: DecisionBuilder
     group: StreamsGroup
     """The group before the change."""
@@ -162,7 +164,7 @@ class Beat:
         last = group.assignment_epoch, group.target.get(member_id, NO_TASKS)
         if group.assignment_epoch >= self.epoch:
             return last
-        if is_too_early(group, self.settings, moment.wall_ms):
+        if group.has_recent_target(self.settings.assignment_interval_ms, moment.wall_ms):
             self._note_delay("the configured assignment interval")
             return last
         if target_size(group, self.configuration, self.settings.standby_count) > AT_ONCE:
@@ -203,15 +205,6 @@ class Beat:
         return self.new.assigned != self.old.assigned
 
 
-def is_too_early(group: StreamsGroup, settings: StreamsSettings, now_ms: int) -> bool:
-    """Return whether the last target is younger than the interval between two targets.
-
-    A target from the future is treated as old, because the wall clock was set back.
-    """
-    since_ms = group.assignment_ms
-    return bool(since_ms) and 0 <= now_ms - since_ms < settings.assignment_interval_ms
-
-
 def compute_target(
     builder: DecisionBuilder,
     group: StreamsGroup,
@@ -222,17 +215,13 @@ def compute_target(
     epoch: int,
 ) -> Targets:
     """Compute the target of a small group; write the changes, then the target's epoch."""
-    group_id, records = group.group_id, builder.records
     targets = run_steps(computing(group, changes, topology, configuration, standby_count))
-    for member_id, tasks in targets.items():
-        if group.target.get(member_id) != tasks:
-            records.append(target_record(group_id, member_id, tasks))
-    records.append(target_epoch_record(group_id, epoch, builder.moment.wall_ms))
+    builder.records += changed_targets(records, group, targets, epoch, builder.moment.wall_ms)
     return targets
 
 
 def beat(
-    tables: KindTables[StreamsGroup, StreamsSettings],
+    tables: StreamsTables,
     builder: DecisionBuilder,
     group: StreamsGroup,
     request: Request,
@@ -300,11 +289,13 @@ def _member(
             )
         return group.members.get(member_id) or StreamsMember(member_id)
     member = group.require_member(member_id)
-    _check_epoch(member, request.member_epoch, owned)
+    _check_epoch(group, member, request.member_epoch, owned)
     return member
 
 
-def _check_epoch(member: StreamsMember, epoch: int, owned: TaskSet | None) -> None:
+def _check_epoch(
+    group: StreamsGroup, member: StreamsMember, epoch: int, owned: TaskSet | None
+) -> None:
     """Fence a member whose epoch is not the current one.
 
     The previous epoch is accepted if the member has only tasks that are assigned to it, because it
@@ -312,18 +303,9 @@ def _check_epoch(member: StreamsMember, epoch: int, owned: TaskSet | None) -> No
     """
     if epoch == member.epoch:
         return
-    if epoch > member.epoch:
-        raise FencedMemberEpoch(
-            f"The streams group member has a greater member epoch ({epoch}) than the one known by "
-            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
-            "and rejoin."
-        )
-    if epoch != member.previous_epoch or not _is_assigned(member, owned):
-        raise FencedMemberEpoch(
-            f"The streams group member has a smaller member epoch ({epoch}) than the one known by "
-            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
-            "and rejoin."
-        )
+    is_previous = epoch == member.previous_epoch and epoch < member.epoch
+    if not (is_previous and _is_assigned(member, owned)):
+        raise group.fencing(member, epoch)
 
 
 def _is_assigned(member: StreamsMember, owned: TaskSet | None) -> bool:
@@ -349,7 +331,7 @@ def _topology(group: StreamsGroup, requested: Topology | None) -> Topology:
 
 
 def _match(
-    tables: KindTables[StreamsGroup, StreamsSettings],
+    tables: StreamsTables,
     group: StreamsGroup,
     topology: Topology,
     matched: Matched | None,

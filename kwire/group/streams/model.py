@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import attrs
 
-from kwire.errors import UnknownMemberId
-from kwire.group.consumer.model import FIRST_EPOCH
+from kwire.group.assigned import CommittingGroup
 from kwire.group.model import STREAMS
 from kwire.group.streams.tasks import NO_EPOCH, NOTHING, OwnedTasks, TaskOwners, TaskSet
 
@@ -89,33 +88,19 @@ class StreamsMember(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class StreamsGroup:
+class StreamsGroup(CommittingGroup[StreamsMember, TaskSet]):
     """One streams group; its persisted state is changed only by the `apply` methods."""
 
     kind: ClassVar = STREAMS
-    group_id: str
-    epoch: int = FIRST_EPOCH
-    metadata_hash: int = 0
-    """The hash of the required topics' metadata at the last group epoch."""
     validated_epoch: int = NO_EPOCH
     """The epoch of the topology whose topics were complete at the last group epoch."""
     assignment_configs: Mapping[str, str] = {}
     """The settings of the assignor at the last group epoch."""
-    assignment_epoch: int = FIRST_EPOCH
-    assignment_ms: int = 0
-    """The wall-clock time at which the target was computed; 0 before the first time."""
     topology: "Topology | None" = None
-    members: dict[str, StreamsMember] = attrs.field(factory=dict)
-    target: dict[str, TaskSet] = attrs.field(factory=dict)
-    """The tasks that each member should get, by member id."""
     owners: TaskOwners = attrs.field(factory=TaskOwners)
     """The processes that have tasks."""
-    stable_counts: dict[int, int] = attrs.field(factory=dict)
-    """The number of stable members by member epoch."""
     configuration: "Configuration | None" = None
     """The topology with its topics as last found; in memory only, like the following fields."""
-    checked_version: object = None
-    """The version of the topics when the metadata hash was last compared."""
     endpoint_epoch: int = 0
     """Grows when the tasks of a member with an endpoint change."""
     shutdown_by: str | None = None
@@ -141,11 +126,17 @@ class StreamsGroup:
         """Return whether members of the group read the topic."""
         return bool(self.members) and self.topology is not None and topic in self.topology.sources
 
-    def require_member(self, member_id: str) -> StreamsMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
+    def assigned_since(
+        self, member: StreamsMember, topic: str, topic_id: bytes, partition: int
+    ) -> int | None:
+        if self.topology is None or topic not in self.topology.sources:
+            return None
+        subtopology_id = self.topology.sources[topic]
+        for owned in (member.assigned, member.revoking):
+            epoch = owned.active.get(subtopology_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None
 
     # Applying records
 
@@ -164,12 +155,6 @@ class StreamsGroup:
             self.shutdown_by = None
 
     def index_owners(self) -> None:
-        """Set the owners of all tasks from the members as they are after a replay.
-
-        A replay leaves out records that others of the same key supersede, such as the removal of a
-        member that rejoined later. Until its last record is applied, that member seems to own what
-        another one has got meanwhile.
-        """
         self.owners = TaskOwners()
         for member in self.members.values():
             self.owners.add(member.process_id, member.assigned, member.revoking)

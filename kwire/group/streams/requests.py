@@ -86,8 +86,7 @@ def describe(shard: GroupShard, group_id: str) -> tuple[DescribedGroup, list[Mem
     """Describe a group; its members are returned separately, with their targets."""
     group = shard.streams_group(group_id)
     if group is None:
-        problem = "is not a streams group" if shard.has_group(group_id) else "not found"
-        raise GroupIdNotFound(f"Group {group_id} {problem}.")
+        raise shard.no_group(group_id, "streams")
     configuration, topology = group.configuration, group.topology
     counts = NO_COUNTS
     if configuration is not None and configuration.is_ready:

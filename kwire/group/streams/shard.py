@@ -5,29 +5,26 @@ first request about one. A group id belongs to one kind of group only.
 """
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import attrs
 
-from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest as Request,
 )
 from kwire.codec.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse as Response,
 )
-from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
-from kwire.group.consumer.target import AT_ONCE, LargeTarget, TargetChange, TargetRecords
+from kwire.coordinator.decision import NOTHING, Decision, Moment, Record
 from kwire.group.decision_builder import Client, DecisionBuilder
-from kwire.group.kind_tables import KindTables
-from kwire.group.streams import commits, heartbeat, records, timers
+from kwire.group.kind_tables import AT_ONCE, TargetRecords
+from kwire.group.streams import heartbeat, records, timers
 from kwire.group.streams.configuration import Configuration, InternalTopic
 from kwire.group.streams.heartbeat import Beat, Matched
 from kwire.group.streams.model import MemberState, StreamsGroup, StreamsMember
-from kwire.group.streams.settings import StreamsSettings
-from kwire.group.streams.target import Targets, computing, target_size
+from kwire.group.streams.target import StreamsTables, Targets, computing, target_size
 from kwire.group.streams.tasks import TaskSet
 from kwire.group.streams.topology import Topology
 
@@ -46,8 +43,6 @@ class StreamsUpdate(NamedTuple):
     shutdown_by: str | None = None
     """A member that asked all others to shut down."""
     is_delayed: bool | None = None
-    starts_target: bool = False
-    """True if the decision starts to compute a large target."""
 
 
 class Endpoints(NamedTuple):
@@ -68,7 +63,7 @@ class Beaten(NamedTuple):
 
 
 @attrs.define(eq=False, repr=False)
-class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
+class StreamsShard(StreamsTables):
     """The streams groups of one partition."""
 
     # Records
@@ -76,15 +71,7 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
     def apply(self, record: Record) -> None:
         records.apply(self.groups, record)
 
-    def apply_target(self, change: TargetChange[TaskSet]) -> None:
-        """Apply the records of a large target."""
-        group = self.groups[change.group_id]
-        group.target.update(change.targets)
-        group.assignment_epoch, group.assignment_ms = change.epoch, change.computed_ms
-
     def _adopt(self, update: StreamsUpdate) -> None:
-        if update.starts_target:
-            self.computing.add(update.group_id)
         group = self.groups.get(update.group_id)
         if group is None:
             return
@@ -105,7 +92,6 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
         return records
 
     def computing_target(self, group: StreamsGroup) -> Generator[None, None, Targets]:
-        """Compute the target of all members, as steps."""
         assert group.topology is not None
         assert group.configuration is not None
         standby_count = self.settings_of(group.group_id).standby_count
@@ -148,9 +134,9 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
             endpoint_epoch=None if is_new else epoch,
             shutdown_by=change.new.member_id if request.shutdown_application else None,
             is_delayed=change.is_delayed,
-            starts_target=change.starts_target,
         )
-        return self._build(builder, update)
+        adoption = partial(self._adopt, update)
+        return self.build(builder, group.group_id, adoption, starts_target=change.starts_target)
 
     def leave(self, group: StreamsGroup, request: Request, builder: DecisionBuilder) -> Decision:
         """Decide on the last heartbeat of a member."""
@@ -167,20 +153,9 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
         _remove(builder, group, member)
         shutdown_by = member.member_id if request.shutdown_application else None
         update = StreamsUpdate(group.group_id, shutdown_by=shutdown_by)
-        return self._build(builder, update)
-
-    def _build(self, builder: DecisionBuilder, update: StreamsUpdate) -> Decision:
-        """Return the decision that adopts an update, and starts the work that follows."""
-        steps: Iterable[Step] = ()
-        if update.starts_target:
-            steps = LargeTarget(self, update.group_id).steps()
-        return builder.build(partial(self._adopt, update), steps=steps)
+        return builder.build(partial(self._adopt, update))
 
     # Deadlines
-
-    def on_loaded(self) -> Iterator[Step]:
-        """Yield the steps after a load, which index the owners and start all deadlines."""
-        yield from [partial(self._wait_for_members, group_id) for group_id in self.groups]
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
@@ -221,7 +196,7 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
             and configuration is not None
             and topology is not None
             and group.assignment_epoch < group.epoch
-            and not heartbeat.is_too_early(group, settings, moment.wall_ms)
+            and not group.has_recent_target(settings.assignment_interval_ms, moment.wall_ms)
         ):
             if target_size(group, configuration, settings.standby_count) > AT_ONCE:
                 starts_target = True
@@ -235,22 +210,12 @@ class StreamsShard(KindTables[StreamsGroup, StreamsSettings]):
                     settings.standby_count,
                     group.epoch,
                 )
-        update = StreamsUpdate(group_id, is_delayed=False, starts_target=starts_target)
-        return self._build(builder, update)
+        adoption = partial(self._adopt, StreamsUpdate(group_id, is_delayed=False))
+        return self.build(builder, group_id, adoption, starts_target=starts_target)
 
-    # Offsets
-
-    def check_commit(self, group: StreamsGroup, request: OffsetCommitRequest) -> None:
-        """Reject a commit by a client that is not a member of the group in its current epoch."""
-        commits.check_commit(group, request)
-
-    def check_fetch(self, group: StreamsGroup, member_id: str | None, epoch: int) -> None:
-        """Reject a fetch of offsets by a member in another epoch."""
-        commits.check_fetch(group, member_id, epoch)
-
-    def tombstones(self, group: StreamsGroup) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[Record]:
         """Return the tombstones that delete a group without members."""
-        return list(records.group_tombstones(group.group_id))
+        return list(records.group_tombstones(group_id))
 
 
 def _endpoints(group: StreamsGroup, change: Beat) -> Endpoints:

@@ -1,10 +1,13 @@
 """The target assignment of a streams group: the tasks that each member should get."""
 
 from collections.abc import Generator, Mapping
+from typing import TypeAlias
 
+from kwire.group.kind_tables import KindTables
 from kwire.group.streams.assignor import TaskMember, TaskPlan, assign_sticky
 from kwire.group.streams.configuration import Configuration
 from kwire.group.streams.model import StreamsGroup, StreamsMember
+from kwire.group.streams.settings import StreamsSettings
 from kwire.group.streams.tasks import TaskSet
 from kwire.group.streams.topology import Topology
 
@@ -46,3 +49,7 @@ def target_size(group: StreamsGroup, configuration: Configuration, standby_count
     """Return how many members and tasks the target of a group has."""
     tasks = sum(configuration.task_counts.values())
     return len(group.members) + tasks * (1 + standby_count)
+
+
+StreamsTables: TypeAlias = KindTables[StreamsGroup, TaskSet, StreamsSettings]
+"""The streams groups of one partition of `__consumer_offsets`."""

@@ -31,7 +31,3 @@ def end_member_timers(builder: DecisionBuilder, group_id: str, member_id: str) -
 def start_delay(builder: DecisionBuilder, group_id: str, delay_ms: int) -> None:
     """Set the time of a group's first assignment."""
     builder.start_timer(("streams-delay", group_id), delay_ms)
-
-
-def end_delay(builder: DecisionBuilder, group_id: str) -> None:
-    builder.timers.append((("streams-delay", group_id), None))

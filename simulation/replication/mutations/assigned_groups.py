@@ -7,7 +7,7 @@ from kwire.codec.messages.consumer_group_records import TopicPartitions
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Record, Step
 from kwire.errors import StaleMemberEpoch
-from kwire.group.consumer import commits, fencing, heartbeat, reconciliation, records
+from kwire.group.consumer import fencing, heartbeat, reconciliation, records
 from kwire.group.consumer.member_update import MemberUpdate
 from kwire.group.consumer.model import ConsumerGroup, ConsumerMember, Owned, Partitions
 from kwire.group.consumer.reconciliation import OwnedTopic
@@ -17,7 +17,7 @@ from kwire.group.consumer.topics import Topics
 from kwire.group.decision_builder import DecisionBuilder
 from simulation.raft.mutations import Mutation
 
-_check_commit = commits.check_commit
+_check_commit = ConsumerGroup.check_commit
 _remove_members = fencing.remove_members
 _follow_epoch = MemberUpdate.follow_epoch
 _apply = records.apply
@@ -30,7 +30,9 @@ def _accept_commit(group: ConsumerGroup, request: OffsetCommitRequest) -> None:
         raise StaleMemberEpoch
 
 
-def _accept_epoch(member: ConsumerMember, epoch: int, owned: Sequence[OwnedTopic] | None) -> None:
+def _accept_epoch(
+    group: ConsumerGroup, member: ConsumerMember, epoch: int, owned: Sequence[OwnedTopic] | None
+) -> None:
     """Accept a heartbeat of any epoch."""
 
 
@@ -43,7 +45,7 @@ def _is_free(group: ConsumerGroup, topic_id: bytes, partition: int) -> int:
 
 
 def _never_fence(
-    shard: ConsumerShard, group_id: str, member_id: str, moment: Moment, reason: str
+    shard: ConsumerShard, kind: str, group_id: str, member_id: str, moment: Moment
 ) -> Decision:
     return NOTHING
 
@@ -102,7 +104,7 @@ MUTATIONS: Final = (
     Mutation(
         "commits-of-older-epochs-count",
         "a member commits partitions in an older epoch that are not its own any more",
-        ((commits, "check_commit", _accept_commit),),
+        ((ConsumerGroup, "check_commit", _accept_commit),),
         (69,),
     ),
     Mutation(
@@ -126,13 +128,13 @@ MUTATIONS: Final = (
     Mutation(
         "silent-members-stay",
         "a member that sends no heartbeats is never fenced",
-        ((ConsumerShard, "_fence", _never_fence),),
+        ((ConsumerShard, "due", _never_fence),),
         (70,),
     ),
     Mutation(
         "commits-of-removed-members-count",
         "a member that was removed from the group commits in the epoch that it had",
-        ((commits, "check_commit", _accept_removed),),
+        ((ConsumerGroup, "check_commit", _accept_removed),),
         (69,),
     ),
     Mutation(
