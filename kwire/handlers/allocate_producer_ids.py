@@ -4,19 +4,12 @@ from kwire.codec.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
 
 
-def refuse(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:
-    return AllocateProducerIdsResponse(
-        error_code=error.code, producer_id_start=-1, producer_id_len=0
-    )
-
-
-@handles(AllocateProducerIdsRequest, refuse=refuse)
+@handles(AllocateProducerIdsRequest, refused={"producer_id_start": -1, "producer_id_len": 0})
 async def allocate_producer_ids(
     context: Context, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:

@@ -6,13 +6,12 @@ from kwire.codec.messages.alter_share_group_offsets import (
 )
 from kwire.errors import (
     InvalidGroupId,
-    KafkaError,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.share_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_share_groups
 from kwire.types import ZERO_UUID
 
 RequestedTopic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
@@ -20,19 +19,11 @@ Topic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 Partition = Topic.AlterShareGroupOffsetsResponsePartition
 
 
-def refuse(
-    request: AlterShareGroupOffsetsRequest, error: KafkaError
-) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(
-        error_code=error.code, error_message=error.text, responses=[]
-    )
-
-
-@handles(AlterShareGroupOffsetsRequest, refuse=refuse)
+@handles(AlterShareGroupOffsetsRequest)
 async def alter_share_group_offsets(
     context: Context, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
-    check_enabled(context)
+    check_share_groups(context)
     context.check_allowed("Read", "Group", request.group_id)
     if not request.group_id:
         raise InvalidGroupId

@@ -1,17 +1,12 @@
 """BrokerHeartbeat (API key 63): a broker reports that it is alive, and the state it wants."""
 
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.brokers import decide_heartbeat
 
 
-def refuse(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:
-    return BrokerHeartbeatResponse(error_code=error.code, should_shut_down=False)
-
-
-@handles(BrokerHeartbeatRequest, refuse=refuse)
+@handles(BrokerHeartbeatRequest, refused={"should_shut_down": False})
 async def broker_heartbeat(
     context: Context, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:

@@ -6,34 +6,22 @@ from kwire.codec.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kwire.errors import InvalidGroupId, KafkaError
-from kwire.handlers.shared.consumer_groups import check_enabled
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.described_groups import describe_groups, refuse_group
+from kwire.handlers.shared.described_groups import describe_groups, refusing
 from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.served_groups import check_consumer_groups
 
 Group = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-def refuse(
-    request: ConsumerGroupDescribeRequest, error: KafkaError
-) -> ConsumerGroupDescribeResponse:
-    groups = [refuse_group(Group, group_id, error) for group_id in request.group_ids]
-    return ConsumerGroupDescribeResponse(groups=groups)
-
-
-@handles(ConsumerGroupDescribeRequest, refuse=refuse)
+@handles(ConsumerGroupDescribeRequest, refuse=refusing(ConsumerGroupDescribeResponse, Group))
 async def consumer_group_describe(
     context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    check_enabled(context)
-
-    async def describe(group_id: str) -> Group:
-        if not group_id:
-            raise InvalidGroupId
-        return await context.groups.describe_consumer_group(group_id)
-
-    groups = await describe_groups(context, request, Group, describe, _topics_of)
+    check_consumer_groups(context)
+    groups = await describe_groups(
+        context, request, Group, context.groups.describe_consumer_group, _topics_of
+    )
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -12,23 +12,15 @@ from kwire.codec.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from kwire.errors import KafkaError
 from kwire.group import usual_requests
 from kwire.group.decision_builder import Client
-from kwire.handlers.shared.consumer_groups import check_enabled
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import Flat, handles
+from kwire.handlers.shared.served_groups import check_consumer_groups
 from kwire.waits import Slow
 
 _NOTHING: Final = (None, None, None, None, None)
-
-
-def refuse(
-    request: ConsumerGroupHeartbeatRequest, error: KafkaError
-) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(
-        error_code=error.code, error_message=error.text, member_epoch=0, heartbeat_interval_ms=0
-    )
+_REFUSED: Final = {"member_epoch": 0, "heartbeat_interval_ms": 0}
 
 
 def heartbeat_values(
@@ -43,7 +35,7 @@ def heartbeat_values(
     """Answer a heartbeat with only the member's ids and epoch, which usually changes nothing."""
     if rebalance_timeout_ms != -1 or not member_id.strip():
         return None
-    check_enabled(context)
+    check_consumer_groups(context)
     context.check_allowed("Read", "Group", group_id)
     client = context.client_id, f"/{context.client_host}"
     answer = usual_requests.consumer_heartbeat(context.groups, group_id, member_id, epoch, client)
@@ -62,11 +54,11 @@ _FLAT: Final = Flat(
 )
 
 
-@handles(ConsumerGroupHeartbeatRequest, refuse=refuse, flat=_FLAT)
+@handles(ConsumerGroupHeartbeatRequest, refused=_REFUSED, flat=_FLAT)
 def consumer_group_heartbeat(
     context: Context, request: ConsumerGroupHeartbeatRequest
 ) -> Slow[ConsumerGroupHeartbeatResponse] | ConsumerGroupHeartbeatResponse:
-    check_enabled(context)
+    check_consumer_groups(context)
     context.check_allowed("Read", "Group", request.group_id)
     for name in request.subscribed_topic_names or ():
         context.check_allowed("Describe", "Topic", name)

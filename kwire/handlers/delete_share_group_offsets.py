@@ -4,28 +4,20 @@ from kwire.codec.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
-from kwire.errors import InvalidGroupId, KafkaError, TopicAuthorizationFailed
+from kwire.errors import InvalidGroupId, TopicAuthorizationFailed
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.share_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_share_groups
 from kwire.types import ZERO_UUID
 
 Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 
 
-def refuse(
-    request: DeleteShareGroupOffsetsRequest, error: KafkaError
-) -> DeleteShareGroupOffsetsResponse:
-    return DeleteShareGroupOffsetsResponse(
-        error_code=error.code, error_message=error.text, responses=[]
-    )
-
-
-@handles(DeleteShareGroupOffsetsRequest, refuse=refuse)
+@handles(DeleteShareGroupOffsetsRequest)
 async def delete_share_group_offsets(
     context: Context, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
-    check_enabled(context)
+    check_share_groups(context)
     context.check_allowed("Delete", "Group", request.group_id)
     if not request.group_id:
         raise InvalidGroupId

@@ -13,7 +13,6 @@ from kwire.codec.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from kwire.drive import run_in_slices
-from kwire.errors import KafkaError
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import MetadataImage, QuotaEntity
@@ -32,13 +31,7 @@ _MATCHES: Final = {
 _TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
-def refuse(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(
-        error_code=error.code, error_message=error.text, entries=None
-    )
-
-
-@handles(DescribeClientQuotasRequest, refuse=refuse)
+@handles(DescribeClientQuotasRequest, refused={"entries": None})
 async def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:

@@ -9,7 +9,6 @@ from typing import Final
 from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kwire.errors import KafkaError
 from kwire.handlers.shared.authorized_operations import cluster_operations
 from kwire.handlers.shared.client_view import any_controller_id, with_endpoints
 from kwire.handlers.shared.context import CLUSTER, Context
@@ -22,15 +21,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def refuse(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
-    return DescribeClusterResponse(
-        error_code=error.code,
-        error_message=error.text,
-        cluster_id="",
-    )
-
-
-@handles(DescribeClusterRequest, refuse=refuse)
+@handles(DescribeClusterRequest, refused={"cluster_id": ""})
 async def describe_cluster(
     context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:

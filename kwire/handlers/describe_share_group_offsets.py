@@ -12,7 +12,7 @@ from kwire.drive import Slices
 from kwire.errors import KafkaError, TopicAuthorizationFailed
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.share_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_share_groups
 from kwire.types import ZERO_UUID
 
 RequestedGroup = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
@@ -53,7 +53,7 @@ def _refuse_topic(topic: RequestedTopic) -> Topic:
 async def describe_share_group_offsets(
     context: Context, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    check_enabled(context)
+    check_share_groups(context)
 
     async def answer(group: RequestedGroup) -> Group:
         try:

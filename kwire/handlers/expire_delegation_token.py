@@ -4,20 +4,13 @@ from kwire.codec.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )
-from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.token_requests import check_token_requests, decide
 from kwire.raftmeta.controller.delegation_tokens import decide_expire_token
 
 
-def refuse(
-    request: ExpireDelegationTokenRequest, error: KafkaError
-) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-
-
-@handles(ExpireDelegationTokenRequest, refuse=refuse, calls_controller=True)
+@handles(ExpireDelegationTokenRequest, refused={"expiry_timestamp_ms": -1}, calls_controller=True)
 async def expire_delegation_token(
     context: Context, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:

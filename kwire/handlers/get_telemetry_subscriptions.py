@@ -9,7 +9,6 @@ from kwire.codec.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.telemetry_requests import client_of, receiver_of
@@ -20,20 +19,16 @@ _CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """The codecs in the order in which clients prefer them."""
 
 
-def refuse(
-    request: GetTelemetrySubscriptionsRequest, error: KafkaError
-) -> GetTelemetrySubscriptionsResponse:
-    return GetTelemetrySubscriptionsResponse(
-        error_code=error.code,
-        client_instance_id=ZERO_UUID,
-        subscription_id=0,
-        push_interval_ms=0,
-        telemetry_max_bytes=0,
-        delta_temporality=False,
-    )
+_REFUSED: Final = {
+    "client_instance_id": ZERO_UUID,
+    "subscription_id": 0,
+    "push_interval_ms": 0,
+    "telemetry_max_bytes": 0,
+    "delta_temporality": False,
+}
 
 
-@handles(GetTelemetrySubscriptionsRequest, refuse=refuse)
+@handles(GetTelemetrySubscriptionsRequest, refused=_REFUSED)
 async def get_telemetry_subscriptions(
     context: Context, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:

@@ -10,7 +10,6 @@ from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitPro
 from kwire.errors import (
     ClusterAuthorizationFailed,
     InvalidRequest,
-    KafkaError,
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
@@ -18,11 +17,7 @@ from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 
 
-def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
-
-
-@handles(InitProducerIdRequest, refuse=refuse)
+@handles(InitProducerIdRequest, refused={"producer_id": -1, "producer_epoch": -1})
 async def init_producer_id(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:

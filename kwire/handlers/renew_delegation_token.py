@@ -4,18 +4,13 @@ from kwire.codec.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
-from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.token_requests import check_token_requests, decide
 from kwire.raftmeta.controller.delegation_tokens import decide_renew_token
 
 
-def refuse(request: RenewDelegationTokenRequest, error: KafkaError) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-
-
-@handles(RenewDelegationTokenRequest, refuse=refuse, calls_controller=True)
+@handles(RenewDelegationTokenRequest, refused={"expiry_timestamp_ms": -1}, calls_controller=True)
 async def renew_delegation_token(
     context: Context, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:

@@ -42,13 +42,7 @@ def discard(response: ShareFetchResponse) -> None:
                 partition.records.close()
 
 
-def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
-    return ShareFetchResponse(
-        error_code=error.code, error_message=error.text, acquisition_lock_timeout_ms=0
-    )
-
-
-@handles(ShareFetchRequest, refuse=refuse, discard=discard)
+@handles(ShareFetchRequest, refused={"acquisition_lock_timeout_ms": 0}, discard=discard)
 async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetchResponse:
     service = share_service(context)
     key = check_request(context, request.group_id, request.member_id)

@@ -6,32 +6,22 @@ from kwire.codec.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
-from kwire.errors import InvalidGroupId, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.described_groups import describe_groups, refuse_group
+from kwire.handlers.shared.described_groups import describe_groups, refusing
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.share_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_share_groups
 
 Group = ShareGroupDescribeResponse.DescribedGroup
 
 
-def refuse(request: ShareGroupDescribeRequest, error: KafkaError) -> ShareGroupDescribeResponse:
-    groups = [refuse_group(Group, group_id, error) for group_id in request.group_ids]
-    return ShareGroupDescribeResponse(groups=groups)
-
-
-@handles(ShareGroupDescribeRequest, refuse=refuse)
+@handles(ShareGroupDescribeRequest, refuse=refusing(ShareGroupDescribeResponse, Group))
 async def share_group_describe(
     context: Context, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
-    check_enabled(context)
-
-    async def describe(group_id: str) -> Group:
-        if not group_id:
-            raise InvalidGroupId
-        return await context.groups.share.describe(group_id)
-
-    groups = await describe_groups(context, request, Group, describe, _topics_of)
+    check_share_groups(context)
+    groups = await describe_groups(
+        context, request, Group, context.groups.share.describe, _topics_of
+    )
     return ShareGroupDescribeResponse(groups=groups)
 
 

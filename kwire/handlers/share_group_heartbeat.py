@@ -8,24 +8,17 @@ from kwire.codec.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from kwire.errors import KafkaError
 from kwire.group.decision_builder import Client
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.share_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_share_groups
 
 
-def refuse(request: ShareGroupHeartbeatRequest, error: KafkaError) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(
-        error_code=error.code, error_message=error.text, member_epoch=0, heartbeat_interval_ms=0
-    )
-
-
-@handles(ShareGroupHeartbeatRequest, refuse=refuse)
+@handles(ShareGroupHeartbeatRequest, refused={"member_epoch": 0, "heartbeat_interval_ms": 0})
 async def share_group_heartbeat(
     context: Context, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
-    check_enabled(context)
+    check_share_groups(context)
     context.check_allowed("Read", "Group", request.group_id)
     from kwire.group.share.heartbeat import check, check_member_id
 

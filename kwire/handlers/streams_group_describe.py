@@ -6,36 +6,24 @@ from kwire.codec.messages.streams_group_describe import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
-from kwire.errors import InvalidGroupId, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.described_groups import describe_groups, refuse_group
+from kwire.handlers.shared.described_groups import describe_groups, refusing
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.streams_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_streams_groups
 
 Group = StreamsGroupDescribeResponse.DescribedGroup
 
 
-def refuse(request: StreamsGroupDescribeRequest, error: KafkaError) -> StreamsGroupDescribeResponse:
-    groups = [refuse_group(Group, group_id, error) for group_id in request.group_ids]
-    return StreamsGroupDescribeResponse(groups=groups)
-
-
-@handles(StreamsGroupDescribeRequest, refuse=refuse)
+@handles(StreamsGroupDescribeRequest, refuse=refusing(StreamsGroupDescribeResponse, Group))
 async def streams_group_describe(
     context: Context, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
-    check_enabled(context)
-
-    async def describe(group_id: str) -> Group:
-        if not group_id:
-            raise InvalidGroupId
-        return await context.groups.streams.describe(group_id)
-
+    check_streams_groups(context)
     groups = await describe_groups(
         context,
         request,
         Group,
-        describe,
+        context.groups.streams.describe,
         _topics_of,
         "The described group uses topics that the client is not authorized to describe.",
     )

@@ -16,11 +16,11 @@ from kwire.codec.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from kwire.drive import give_way
-from kwire.errors import InvalidTopicException, KafkaError, StreamsInvalidTopology
+from kwire.errors import InvalidTopicException, StreamsInvalidTopology
 from kwire.group.decision_builder import Client
 from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
-from kwire.handlers.shared.streams_groups import check_enabled
+from kwire.handlers.shared.served_groups import check_streams_groups
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 from kwire.types import INTERNAL_TOPICS
 
@@ -35,25 +35,20 @@ _SHOWN: Final = 3
 """The number of topics whose creation failure a response explains."""
 
 
-def refuse(
-    request: StreamsGroupHeartbeatRequest, error: KafkaError
-) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(
-        error_code=error.code,
-        error_message=error.text,
-        member_id="",
-        member_epoch=0,
-        heartbeat_interval_ms=0,
-        task_offset_interval_ms=0,
-        endpoint_information_epoch=0,
-    )
+_REFUSED: Final = {
+    "member_id": "",
+    "member_epoch": 0,
+    "heartbeat_interval_ms": 0,
+    "task_offset_interval_ms": 0,
+    "endpoint_information_epoch": 0,
+}
 
 
-@handles(StreamsGroupHeartbeatRequest, refuse=refuse)
+@handles(StreamsGroupHeartbeatRequest, refused=_REFUSED)
 async def streams_group_heartbeat(
     context: Context, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
-    check_enabled(context)
+    check_streams_groups(context)
     context.check_allowed("Read", "Group", request.group_id)
     if request.topology is not None:
         _check_topics(context, request.topology)

@@ -160,9 +160,9 @@ MUTATIONS = (
     Mutation(
         name="serve-consumer-groups-below-their-feature-level",
         invariants=(74, 97),
-        path="kwire/handlers/shared/consumer_groups.py",
-        old="if _PROTOCOL not in protocols or not context.image.features.get(_FEATURE, 0):",
-        new="if _PROTOCOL not in protocols:",
+        path="kwire/handlers/shared/served_groups.py",
+        old=' or not context.image.features.get("group.version", 0):',
+        new=":",
         test=f"{_HANDLERS}::test_group_version_0_serves_no_consumer_groups",
     ),
     Mutation(

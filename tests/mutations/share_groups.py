@@ -141,9 +141,9 @@ MUTATIONS = (
     Mutation(
         name="serve-share-groups-below-their-feature-level",
         invariants=(74,),
-        path="kwire/handlers/shared/share_groups.py",
-        old="    if not context.image.features.get(_FEATURE, 0):",
-        new="    if False:",
+        path="kwire/handlers/shared/served_groups.py",
+        old="    if not context.image.features.get(",
+        new="    if () == (",
         test=f"{_HANDLERS}::test_share_version_0_serves_no_share_groups",
     ),
     Mutation(

@@ -122,8 +122,8 @@ MUTATIONS = (
     Mutation(
         name="serve-streams-groups-below-their-feature-level",
         invariants=(74,),
-        path="kwire/handlers/shared/streams_groups.py",
-        old="not context.image.features.get(_FEATURE, 0):",
+        path="kwire/handlers/shared/served_groups.py",
+        old='not context.image.features.get("streams.version", 0):',
         new="False:",
         test=f"{_HANDLERS}::test_streams_version_0_serves_no_streams_groups",
     ),

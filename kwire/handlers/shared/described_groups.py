@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
 from kwire.drive import Slices
-from kwire.errors import GroupIdNotFound, KafkaError, TopicAuthorizationFailed
+from kwire.errors import GroupIdNotFound, InvalidGroupId, KafkaError, TopicAuthorizationFailed
 from kwire.handlers.shared.authorized_operations import authorized_operations
 from kwire.handlers.shared.context import Context
 
@@ -26,11 +26,23 @@ class _Group(Protocol):
 
 
 G = TypeVar("G", bound=_Group)
+R = TypeVar("R")
 
 _REFUSAL: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def refuse_group(new_group: Callable[..., G], group_id: str, error: KafkaError) -> G:
+def refusing(
+    new_response: Callable[..., R], new_group: Callable[..., _Group]
+) -> Callable[[_Request, KafkaError], R]:
+    """Return a function that gives each group of a request the same error."""
+
+    def refuse(request: _Request, error: KafkaError) -> R:
+        return new_response(groups=[_refuse_group(new_group, g, error) for g in request.group_ids])
+
+    return refuse
+
+
+def _refuse_group(new_group: Callable[..., G], group_id: str, error: KafkaError) -> G:
     """Return the error description of a group that cannot be described."""
     text = error.text if isinstance(error, (GroupIdNotFound, TopicAuthorizationFailed)) else None
     return new_group(
@@ -62,10 +74,12 @@ async def describe_groups(
     async def answer(group_id: str) -> G:
         try:
             context.check_allowed("Describe", "Group", group_id)
+            if not group_id:
+                raise InvalidGroupId
             group = await describe(group_id)
             await _check_topics(context, topics_of(group), refusal)
         except KafkaError as error:
-            return refuse_group(new_group, group_id, error)
+            return _refuse_group(new_group, group_id, error)
         if request.include_authorized_operations:
             group.authorized_operations = authorized_operations(context, "Group", group_id)
         return group

@@ -11,10 +11,10 @@ await (:data:`kwire.waits.Steps`), or a plain function, which returns the respon
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import iscoroutinefunction, isgeneratorfunction
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -36,6 +36,9 @@ Resp = TypeVar("Resp")
 Result: TypeAlias = Slow[Resp | Unfinished[Resp] | None] | Resp | None
 """The response of a handler, None if there must not be one, or what the request has to wait for."""
 Function = Callable[[Context, Req], Result[Resp]]
+
+
+_NO_FIELDS: Final[Mapping[str, object]] = {}
 
 
 def _discard_nothing(response: object) -> None:
@@ -124,17 +127,17 @@ def handles(
     request_type: type[Req],
     *,
     refuse: Callable[[Req, KafkaError], Body] | None = None,
+    refused: Mapping[str, object] = _NO_FIELDS,
     discard: Callable[[Body], None] = _discard_nothing,
     calls_controller: bool = False,
     flat: Flat | None = None,
 ) -> Callable[[Callable[[Context, Req], object]], Handler[Req, Body]]:
     """Make a function the handler of one API.
 
-    ``refuse`` builds the response to a request that fails as a whole. It is needed only if such a
-    response consists of more than its own error code and, if the response has one, its error
-    message.
+    ``refuse`` builds the response to a request that fails as a whole. Without it, such a response
+    consists of the error code, the error message if it has one, and the fields ``refused``.
     """
-    refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
+    refuse_request = refuse or _refuse_with_error_code(request_type, refused)
 
     def decorate(function: Callable[[Context, Req], object]) -> Handler[Req, Body]:
         begin = function
@@ -159,11 +162,15 @@ def _begin_slow(
     return Slow(partial(function, context, request))
 
 
-def _refuse_with_error_code(request_type: type) -> Callable[[object, KafkaError], Body]:
-    """Return a function whose responses contain only an error code and, if possible, its text."""
+def _refuse_with_error_code(
+    request_type: type, others: Mapping[str, object]
+) -> Callable[[object, KafkaError], Body]:
+    """Return a function whose responses contain an error code, if possible its text, and others."""
     key = spec_of(request_type).api_key
     assert key is not None, "only requests have handlers"
     response_type: Callable[..., Body] = BY_KEY[key].response
     if any(field.name == "error_message" for field in fields(BY_KEY[key].response)):
-        return lambda request, error: response_type(error_code=error.code, error_message=error.text)
-    return lambda request, error: response_type(error_code=error.code)
+        return lambda request, error: response_type(
+            error_code=error.code, error_message=error.text, **others
+        )
+    return lambda request, error: response_type(error_code=error.code, **others)

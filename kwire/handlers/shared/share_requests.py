@@ -16,12 +16,12 @@ from kwire.errors import (
     UnsupportedVersion,
 )
 from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.served_groups import check_share_groups
 from kwire.share.in_flight import REJECT, RENEW, Acknowledgement
 from kwire.share.keys import SharePartition
 from kwire.share.sessions import Ref, SessionKey
 from kwire.share.share_partitions import ShareService
 
-_FEATURE: Final = "share.version"
 _MEMBER_ID_MAX: Final = 36
 
 Errors: TypeAlias = dict[Ref, KafkaError | None]
@@ -35,8 +35,9 @@ _Batch: TypeAlias = (
 def share_service(context: Context) -> ShareService:
     """Return the broker's share partitions, unless the cluster does not serve share groups."""
     share = context.broker.share
-    if share is None or not context.image.features.get(_FEATURE, 0):
+    if share is None:
         raise UnsupportedVersion
+    check_share_groups(context)
     return share()
 
 
