@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 if TYPE_CHECKING:
@@ -61,12 +61,7 @@ class StopSignals:
         self._former = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._former.items():
             signal.signal(number, handler)
 

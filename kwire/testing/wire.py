@@ -6,7 +6,6 @@ It handles only frames and messages: no retries, no negotiation, no background w
 
 import socket
 from struct import Struct
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import trio
@@ -72,12 +71,7 @@ class WireClient(_Numbered):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -144,12 +138,7 @@ class TrioWireClient(_Numbered):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stream.aclose()
 
     async def call(self, request: Request[Resp], version: int) -> Resp:

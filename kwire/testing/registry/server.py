@@ -8,7 +8,6 @@ import base64
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from types import TracebackType
 from typing import Final, Self
 
 from kwire.testing.errors import BrokerError
@@ -57,12 +56,7 @@ class SchemaRegistry:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._server is not None
         assert self._thread is not None
         self._server.shutdown()
