@@ -112,7 +112,7 @@ def install(kind: str) -> None:
 
 
 def works(python: Path) -> bool:
-    """Whether the environment's interpreter still runs and is new enough."""
+    """Return whether the environment's interpreter still runs and is new enough."""
     test = [str(python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
     return python.exists() and not subprocess.run(test, capture_output=True, check=False).returncode
 

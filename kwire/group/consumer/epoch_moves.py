@@ -1,9 +1,9 @@
 """The usual step of a member towards a new target: it keeps its partitions and reaches the epoch.
 
 When one member joins or leaves a group, the target of most other members stays the same. Each of
-them then needs one record, which differs from its last one only in the epochs. The functions here
-make the decision and the bytes of :mod:`~kwire.group.consumer.reconciliation` and
-:mod:`~kwire.group.consumer.records` for this step, without message objects.
+them then needs one record, which differs from its last one only in the epochs. For this step,
+the functions here decide as :mod:`~kwire.group.consumer.reconciliation` does, and build the bytes
+of :mod:`~kwire.group.consumer.records` without message objects.
 """
 
 from struct import Struct, pack

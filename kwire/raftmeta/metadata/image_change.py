@@ -157,7 +157,7 @@ class ImageChange:
         return after, delta
 
     def _map(self, name: MapName[K, V]) -> "MapMutation[K, V]":
-        """Return a map opened for changes."""
+        """Return the map with this name, in the form that can be changed."""
         attribute = name.attribute
         opened: MapMutation[K, V] | None = self._open.get(attribute)
         if opened is None:

@@ -156,7 +156,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def is_damaged(self) -> bool:
-        """Whether a message was damaged."""
+        """Return whether a message was damaged."""
 
     @abstractmethod
     def empty_disk(self, node_id: int) -> Any:
@@ -181,7 +181,7 @@ class Cluster(ABC):
         return state
 
     def is_leader(self, node_id: int) -> bool:
-        """Whether a node leads and has committed a record of its epoch."""
+        """Return whether a node leads and has committed a record of its epoch."""
         node = self.nodes[node_id]
         if node.raft is None or node.is_paused:
             return False
@@ -267,7 +267,7 @@ class Cluster(ABC):
             self.heal()
 
     def has_all(self, node_id: int) -> bool:
-        """Whether a node has everything that was acknowledged."""
+        """Return whether a node has everything that was acknowledged."""
         return set(self.acknowledged) <= set(self.committed_names(node_id))
 
     def catch_up(self, *nodes: int) -> None:

@@ -1,6 +1,6 @@
 """The network between the nodes of the real world: a proxy for each pair and direction of requests.
 
-A proxy passes bytes on, holds them while the way is cut, and changes one on request.
+A proxy passes bytes on, holds them while the connection is cut, and changes one byte on request.
 """
 
 import socket
@@ -16,7 +16,7 @@ HOST: Final = "127.0.0.1"
 
 
 class Proxies:
-    """All ways between the nodes, in a thread of their own."""
+    """The proxies of all pairs of nodes, which one thread runs."""
 
     def __init__(self, ids: list[int], port_of: Callable[[int], int]) -> None:
         self.cut: set[tuple[int, int]] = set()

@@ -101,7 +101,7 @@ class Frame:
 
     @property
     def is_raft(self) -> bool:
-        """Whether the quorum's own rules made it (a Fetch may be a broker's)."""
+        """True if the quorum's own rules made it (a Fetch may be a broker's)."""
         if self.api not in RAFT:
             return self.repeated
         if self.api != "Fetch":

@@ -123,7 +123,7 @@ class Growth:
         self.replay.feed(Received(f"idle {t} {share}", request))
 
     def _is_later(self, offset: int, t: float) -> bool:
-        """Whether the batch at an offset was written after ``t``, by its own stamp."""
+        """Return whether the batch at an offset was written after ``t``, by its own stamp."""
         recorded = self.library.get((self.replay.raft.state.epoch, offset))
         return recorded is not None and self._written_at(recorded) > t
 

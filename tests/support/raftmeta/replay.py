@@ -136,7 +136,7 @@ class Replay:
         self.owed, self.own_requests, self.unanswered = [], [], {}
 
     def _is_overtaken(self, frame: Frame) -> bool:
-        """Whether kwire waited and the request was refused as of an old epoch, or repeated."""
+        """Return whether kwire waited, and the request was repeated or had an old epoch."""
         answer = self.early.get(frame.key)
         if frame.key not in self.waited or answer is None:
             return False
@@ -372,7 +372,7 @@ class Replay:
             self._bind(frame, own)
 
     def _is_waiting(self) -> bool:
-        """Whether the node waits for its turn to fetch, or for the answer of another node."""
+        """Return whether the node waits for its turn to fetch, or for another node."""
         calls, now = self.raft.state.calls, self.now / 1000
         if any(isinstance(call.request, FetchRequest) for call in calls.open.values()):
             return True

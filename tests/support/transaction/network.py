@@ -96,7 +96,7 @@ class DataPartition:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the last stable offset is at the end."""
+        """True if the last stable offset is at the end."""
         return self.states.first_open() is None
 
 
