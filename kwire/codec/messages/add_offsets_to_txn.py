@@ -6,11 +6,6 @@ from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 @message(api_key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
-    """Request of API key 25.
-
-    Version 3 is flexible.
-    """
-
     transactional_id: String = field("0+")
     producer_id: Int64 = field("0+")
     producer_epoch: Int16 = field("0+")
@@ -19,11 +14,6 @@ class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
 
 @message(api_key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse:
-    """Response of API key 25.
-
-    Version 3 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
 

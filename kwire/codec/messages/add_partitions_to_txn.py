@@ -23,12 +23,6 @@ class AddPartitionsToTxnTopic:
 
 @message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
-    """Request of API key 24.
-
-    Version 3 is flexible. Version 4 adds transactions and drops v3_and_below_transactional_id,
-    v3_and_below_producer_id, v3_and_below_producer_epoch, v3_and_below_topics.
-    """
-
     @struct
     class AddPartitionsToTxnTransaction:
         transactional_id: String = field("4+", default="")
@@ -60,12 +54,6 @@ class AddPartitionsToTxnTopicResult:
 
 @message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
-    """Response of API key 24.
-
-    Version 3 is flexible. Version 4 adds error_code, results_by_transaction and drops
-    results_by_topic_v3_and_below.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("4+", default=0, ignorable=True)
 

@@ -18,11 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
-    """Request of API key 80.
-
-    Version 1 adds ack_when_committed.
-    """
-
     cluster_id: NullableString = field("0+", nullable="0+")
     timeout_ms: Int32 = field("0+")
     voter_id: Int32 = field("0+")
@@ -40,8 +35,6 @@ class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterResponse:
-    """Response of API key 80."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+", ignorable=True)

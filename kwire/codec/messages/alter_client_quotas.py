@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
-    """Request of API key 49.
-
-    Version 1 is flexible.
-    """
-
     @struct
     class EntryData:
         @struct
@@ -45,11 +40,6 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
 
 @message(api_key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasResponse:
-    """Response of API key 49.
-
-    Version 1 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

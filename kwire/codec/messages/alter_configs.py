@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Request["AlterConfigsResponse"]):
-    """Request of API key 33.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class AlterConfigsResource:
         resource_type: Int8 = field("0+")
@@ -40,11 +35,6 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
 @message(api_key=33, versions="0-2", flexible="2+")
 class AlterConfigsResponse:
-    """Response of API key 33.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -16,11 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=56, versions="2-3", flexible="0+")
 class AlterPartitionRequest(Request["AlterPartitionResponse"]):
-    """Request of API key 56.
-
-    Version 3 adds topics.partitions.new_isr_with_epochs and drops topics.partitions.new_isr.
-    """
-
     broker_id: Int32 = field("0+")
     broker_epoch: Int64 = field("0+", default=-1)
 
@@ -50,8 +45,6 @@ class AlterPartitionRequest(Request["AlterPartitionResponse"]):
 
 @message(api_key=56, versions="2-3", flexible="0+")
 class AlterPartitionResponse:
-    """Response of API key 56."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
 

@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
-    """Request of API key 45.
-
-    Version 1 adds allow_replication_factor_change.
-    """
-
     timeout_ms: Int32 = field("0+", default=60000)
     allow_replication_factor_change: Bool = field("1+", default=True)
 
@@ -41,11 +36,6 @@ class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsRes
 
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsResponse:
-    """Response of API key 45.
-
-    Version 1 adds allow_replication_factor_change.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     allow_replication_factor_change: Bool = field("1+", default=True, ignorable=True)
     error_code: Int16 = field("0+", default=0)

@@ -5,11 +5,6 @@ from kwire.codec.schema import Array, Int16, Int32, Request, String, field, mess
 
 @message(api_key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
-    """Request of API key 34.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class AlterReplicaLogDir:
         path: String = field("0+")
@@ -26,11 +21,6 @@ class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
 
 @message(api_key=34, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsResponse:
-    """Response of API key 34.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

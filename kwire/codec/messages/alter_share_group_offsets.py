@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"]):
-    """Request of API key 91."""
-
     group_id: String = field("0+")
 
     @struct
@@ -37,8 +35,6 @@ class AlterShareGroupOffsetsRequest(Request["AlterShareGroupOffsetsResponse"]):
 
 @message(api_key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse:
-    """Response of API key 91."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

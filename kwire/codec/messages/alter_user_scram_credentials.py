@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsResponse"]):
-    """Request of API key 51."""
-
     @struct
     class ScramCredentialDeletion:
         name: String = field("0+")
@@ -39,8 +37,6 @@ class AlterUserScramCredentialsRequest(Request["AlterUserScramCredentialsRespons
 
 @message(api_key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsResponse:
-    """Response of API key 51."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

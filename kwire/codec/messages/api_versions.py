@@ -17,12 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
-    """Request of API key 18.
-
-    Version 3 adds client_software_name, client_software_version and is flexible. Version 5 adds
-    cluster_id, node_id.
-    """
-
     client_software_name: String = field("3+", default="", ignorable=True)
     client_software_version: String = field("3+", default="", ignorable=True)
     cluster_id: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
@@ -31,12 +25,6 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
 
 @message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
-    """Response of API key 18.
-
-    Version 1 adds throttle_time_ms. Version 3 adds supported_features, finalized_features_epoch,
-    finalized_features, zk_migration_ready and is flexible.
-    """
-
     error_code: Int16 = field("0+", default=0)
 
     @struct

@@ -5,8 +5,6 @@ from kwire.codec.schema import Array, Int16, Int32, Int64, Request, Uuid, field,
 
 @message(api_key=73, versions="0", flexible="0+")
 class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"]):
-    """Request of API key 73."""
-
     broker_id: Int32 = field("0+")
     broker_epoch: Int64 = field("0+", default=-1)
 
@@ -31,8 +29,6 @@ class AssignReplicasToDirsRequest(Request["AssignReplicasToDirsResponse"]):
 
 @message(api_key=73, versions="0", flexible="0+")
 class AssignReplicasToDirsResponse:
-    """Response of API key 73."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
 

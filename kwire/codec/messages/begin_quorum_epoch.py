@@ -18,12 +18,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=53, versions="0-1", flexible="1+")
 class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"]):
-    """Request of API key 53.
-
-    Version 1 adds voter_id, topics.partitions.voter_directory_id, leader_endpoints and is
-    flexible.
-    """
-
     cluster_id: NullableString = field("0+", default=None, nullable="0+")
     voter_id: Int32 = field("1+", default=-1, ignorable=True)
 
@@ -53,11 +47,6 @@ class BeginQuorumEpochRequest(Request["BeginQuorumEpochResponse"]):
 
 @message(api_key=53, versions="0-1", flexible="1+")
 class BeginQuorumEpochResponse:
-    """Response of API key 53.
-
-    Version 1 adds node_endpoints and is flexible.
-    """
-
     error_code: Int16 = field("0+", default=0)
 
     @struct

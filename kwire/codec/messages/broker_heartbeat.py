@@ -16,11 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=63, versions="0-2", flexible="0+")
 class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
-    """Request of API key 63.
-
-    Version 1 adds offline_log_dirs. Version 2 adds cordoned_log_dirs.
-    """
-
     broker_id: Int32 = field("0+")
     broker_epoch: Int64 = field("0+", default=-1)
     current_metadata_offset: Int64 = field("0+")
@@ -32,8 +27,6 @@ class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
 
 @message(api_key=63, versions="0-2", flexible="0+")
 class BrokerHeartbeatResponse:
-    """Response of API key 63."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     is_caught_up: Bool = field("0+", default=False)

@@ -19,12 +19,6 @@ from kwire.codec.schema import (
 
 @message(api_key=62, versions="0-4", flexible="0+")
 class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
-    """Request of API key 62.
-
-    Version 1 adds is_migrating_zk_broker. Version 2 adds log_dirs. Version 3 adds
-    previous_broker_epoch.
-    """
-
     broker_id: Int32 = field("0+")
     cluster_id: String = field("0+")
     incarnation_id: Uuid = field("0+")
@@ -53,8 +47,6 @@ class BrokerRegistrationRequest(Request["BrokerRegistrationResponse"]):
 
 @message(api_key=62, versions="0-4", flexible="0+")
 class BrokerRegistrationResponse:
-    """Response of API key 62."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     broker_epoch: Int64 = field("0+", default=-1)

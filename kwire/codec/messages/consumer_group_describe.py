@@ -18,8 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
-    """Request of API key 69."""
-
     group_ids: Array[String] = field("0+", factory=list)
     include_authorized_operations: Bool = field("0+")
 
@@ -38,11 +36,6 @@ class Assignment:
 
 @message(api_key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse:
-    """Response of API key 69.
-
-    Version 1 adds groups.members.member_type.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -19,11 +19,6 @@ from kwire.codec.schema import (
 
 @message(api_key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
-    """Request of API key 68.
-
-    Version 1 adds subscribed_topic_regex.
-    """
-
     group_id: String = field("0+")
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
@@ -52,8 +47,6 @@ class TopicPartitions:
 
 @message(api_key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse:
-    """Response of API key 68."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -19,30 +19,22 @@ from kwire.codec.schema import (
 
 @message(record_type=3, versions="0")
 class ConsumerGroupMetadataKey:
-    """Key of coordinator record type 3."""
-
     group_id: String = field("0")
 
 
 @message(record_type=3, versions="0", flexible="0+")
 class ConsumerGroupMetadataValue:
-    """Value of coordinator record type 3."""
-
     epoch: Int32 = field("0+")
     metadata_hash: Int64 = field("0+", default=0, tag=0)
 
 
 @message(record_type=4, versions="0")
 class ConsumerGroupPartitionMetadataKey:
-    """Key of coordinator record type 4."""
-
     group_id: String = field("0")
 
 
 @message(record_type=4, versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue:
-    """Value of coordinator record type 4."""
-
     @struct
     class TopicMetadata:
         topic_id: Uuid = field("0+")
@@ -61,16 +53,12 @@ class ConsumerGroupPartitionMetadataValue:
 
 @message(record_type=5, versions="0")
 class ConsumerGroupMemberMetadataKey:
-    """Key of coordinator record type 5."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
 
 @message(record_type=5, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """Value of coordinator record type 5."""
-
     instance_id: NullableString = field("0+", nullable="0+")
     rack_id: NullableString = field("0+", nullable="0+")
     client_id: String = field("0+")
@@ -98,31 +86,23 @@ class ConsumerGroupMemberMetadataValue:
 
 @message(record_type=6, versions="0")
 class ConsumerGroupTargetAssignmentMetadataKey:
-    """Key of coordinator record type 6."""
-
     group_id: String = field("0")
 
 
 @message(record_type=6, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """Value of coordinator record type 6."""
-
     assignment_epoch: Int32 = field("0+")
     assignment_timestamp: Int64 = field("0+", default=0, tag=0, ignorable=True)
 
 
 @message(record_type=7, versions="0")
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Key of coordinator record type 7."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
 
 @message(record_type=7, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
-    """Value of coordinator record type 7."""
-
     @struct
     class TopicPartition:
         topic_id: Uuid = field("0+")
@@ -133,8 +113,6 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
 @message(record_type=8, versions="0")
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """Key of coordinator record type 8."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
@@ -148,8 +126,6 @@ class TopicPartitions:
 
 @message(record_type=8, versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """Value of coordinator record type 8."""
-
     member_epoch: Int32 = field("0+")
     previous_member_epoch: Int32 = field("0+")
     state: Int8 = field("0+")
@@ -159,16 +135,12 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message(record_type=16, versions="0")
 class ConsumerGroupRegularExpressionKey:
-    """Key of coordinator record type 16."""
-
     group_id: String = field("0")
     regular_expression: String = field("0")
 
 
 @message(record_type=16, versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue:
-    """Value of coordinator record type 16."""
-
     topics: Array[String] = field("0+", factory=list)
     version: Int64 = field("0+")
     timestamp: Int64 = field("0+")

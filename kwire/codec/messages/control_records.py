@@ -17,15 +17,11 @@ from kwire.types import ZERO_UUID
 
 @message(versions="0")
 class ControlRecordTypeSchema:
-    """The control record ControlRecordTypeSchema."""
-
     type: Int16 = field("0+")
 
 
 @message(versions="0")
 class EndTxnMarker:
-    """The control record EndTxnMarker."""
-
     coordinator_epoch: Int32 = field("0+")
 
 
@@ -37,8 +33,6 @@ class Voter:
 
 @message(versions="0-1", flexible="0+")
 class LeaderChangeMessage:
-    """The control record LeaderChangeMessage."""
-
     version: Int16 = field("0+")
     leader_id: Int32 = field("0+")
     voters: Array[Voter] = field("0+", factory=list)
@@ -47,31 +41,23 @@ class LeaderChangeMessage:
 
 @message(versions="0", flexible="0+")
 class SnapshotHeaderRecord:
-    """The control record SnapshotHeaderRecord."""
-
     version: Int16 = field("0+")
     last_contained_log_timestamp: Int64 = field("0+")
 
 
 @message(versions="0", flexible="0+")
 class SnapshotFooterRecord:
-    """The control record SnapshotFooterRecord."""
-
     version: Int16 = field("0+")
 
 
 @message(versions="0", flexible="0+")
 class KRaftVersionRecord:
-    """The control record KRaftVersionRecord."""
-
     version: Int16 = field("0+")
     k_raft_version: Int16 = field("0+")
 
 
 @message(versions="0", flexible="0+")
 class VotersRecord:
-    """The control record VotersRecord."""
-
     version: Int16 = field("0+")
 
     @struct

@@ -18,8 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=70, versions="0", flexible="0+")
 class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"]):
-    """Request of API key 70."""
-
     controller_id: Int32 = field("0+")
     incarnation_id: Uuid = field("0+")
     zk_migration_ready: Bool = field("0+")
@@ -44,8 +42,6 @@ class ControllerRegistrationRequest(Request["ControllerRegistrationResponse"]):
 
 @message(api_key=70, versions="0", flexible="0+")
 class ControllerRegistrationResponse:
-    """Response of API key 70."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=30, versions="1-3", flexible="2+")
 class CreateAclsRequest(Request["CreateAclsResponse"]):
-    """Request of API key 30.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class AclCreation:
         resource_type: Int8 = field("0+")
@@ -37,11 +32,6 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
 
 @message(api_key=30, versions="1-3", flexible="2+")
 class CreateAclsResponse:
-    """Response of API key 30.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

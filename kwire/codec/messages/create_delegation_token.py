@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
-    """Request of API key 38.
-
-    Version 2 is flexible. Version 3 adds owner_principal_type, owner_principal_name.
-    """
-
     owner_principal_type: NullableString = field("3+", default="", nullable="3+")
     owner_principal_name: NullableString = field("3+", default="", nullable="3+")
 
@@ -36,12 +31,6 @@ class CreateDelegationTokenRequest(Request["CreateDelegationTokenResponse"]):
 
 @message(api_key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenResponse:
-    """Response of API key 38.
-
-    Version 2 is flexible. Version 3 adds token_requester_principal_type,
-    token_requester_principal_name.
-    """
-
     error_code: Int16 = field("0+", default=0)
     principal_type: String = field("0+")
     principal_name: String = field("0+")

@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
-    """Request of API key 37.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class CreatePartitionsTopic:
         name: String = field("0+")
@@ -42,11 +37,6 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 @message(api_key=37, versions="0-3", flexible="2+")
 class CreatePartitionsResponse:
-    """Response of API key 37.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -20,11 +20,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
-    """Request of API key 19.
-
-    Version 5 is flexible.
-    """
-
     @struct
     class CreatableTopic:
         name: String = field("0+")
@@ -52,12 +47,6 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
 @message(api_key=19, versions="2-7", flexible="5+")
 class CreateTopicsResponse:
-    """Response of API key 19.
-
-    Version 5 adds topics.topic_config_error_code, topics.num_partitions,
-    topics.replication_factor, topics.configs and is flexible. Version 7 adds topics.topic_id.
-    """
-
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
 
     @struct

@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=31, versions="1-3", flexible="2+")
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
-    """Request of API key 31.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class DeleteAclsFilter:
         resource_type_filter: Int8 = field("0+")
@@ -37,11 +32,6 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
 
 @message(api_key=31, versions="1-3", flexible="2+")
 class DeleteAclsResponse:
-    """Response of API key 31.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

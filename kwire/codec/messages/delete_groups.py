@@ -15,21 +15,11 @@ from kwire.codec.schema import (
 
 @message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
-    """Request of API key 42.
-
-    Version 2 is flexible.
-    """
-
     groups_names: Array[String] = field("0+", factory=list)
 
 
 @message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsResponse:
-    """Response of API key 42.
-
-    Version 2 is flexible. Version 3 adds results.error_message.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -5,11 +5,6 @@ from kwire.codec.schema import Array, Int16, Int32, Int64, Request, String, fiel
 
 @message(api_key=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
-    """Request of API key 21.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class DeleteRecordsTopic:
         name: String = field("0+")
@@ -27,11 +22,6 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
 
 @message(api_key=21, versions="0-2", flexible="2+")
 class DeleteRecordsResponse:
-    """Response of API key 21.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

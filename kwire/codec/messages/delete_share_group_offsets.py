@@ -16,8 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"]):
-    """Request of API key 92."""
-
     group_id: String = field("0+")
 
     @struct
@@ -29,8 +27,6 @@ class DeleteShareGroupOffsetsRequest(Request["DeleteShareGroupOffsetsResponse"])
 
 @message(api_key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsResponse:
-    """Response of API key 92."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

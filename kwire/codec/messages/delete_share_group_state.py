@@ -16,8 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=86, versions="0", flexible="0+")
 class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
-    """Request of API key 86."""
-
     group_id: String = field("0+")
 
     @struct
@@ -35,8 +33,6 @@ class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"]):
 
 @message(api_key=86, versions="0", flexible="0+")
 class DeleteShareGroupStateResponse:
-    """Response of API key 86."""
-
     @struct
     class DeleteStateResult:
         topic_id: Uuid = field("0+")

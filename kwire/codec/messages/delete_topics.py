@@ -17,11 +17,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
-    """Request of API key 20.
-
-    Version 4 is flexible. Version 6 adds topics and drops topic_names.
-    """
-
     @struct
     class DeleteTopicState:
         name: NullableString = field("6+", default=None, nullable="6+")
@@ -34,12 +29,6 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 @message(api_key=20, versions="1-6", flexible="4+")
 class DeleteTopicsResponse:
-    """Response of API key 20.
-
-    Version 4 is flexible. Version 5 adds responses.error_message. Version 6 adds
-    responses.topic_id.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
 
     @struct

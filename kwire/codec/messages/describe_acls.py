@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest(Request["DescribeAclsResponse"]):
-    """Request of API key 29.
-
-    Version 2 is flexible.
-    """
-
     resource_type_filter: Int8 = field("0+")
     resource_name_filter: NullableString = field("0+", nullable="0+")
     pattern_type_filter: Int8 = field("1+", default=3)
@@ -33,11 +28,6 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
 @message(api_key=29, versions="1-3", flexible="2+")
 class DescribeAclsResponse:
-    """Response of API key 29.
-
-    Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -19,11 +19,6 @@ from kwire.codec.schema import (
 
 @message(api_key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
-    """Request of API key 48.
-
-    Version 1 is flexible.
-    """
-
     @struct
     class ComponentData:
         entity_type: String = field("0+")
@@ -36,11 +31,6 @@ class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):
 
 @message(api_key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasResponse:
-    """Response of API key 48.
-
-    Version 1 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
-    """Request of API key 60.
-
-    Version 1 adds endpoint_type. Version 2 adds include_fenced_brokers.
-    """
-
     include_cluster_authorized_operations: Bool = field("0+")
     endpoint_type: Int8 = field("1+", default=1)
     include_fenced_brokers: Bool = field("2+", default=False)
@@ -29,11 +24,6 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
 
 @message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterResponse:
-    """Response of API key 60.
-
-    Version 1 adds endpoint_type. Version 2 adds brokers.is_fenced.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -18,11 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
-    """Request of API key 32.
-
-    Version 3 adds include_documentation. Version 4 is flexible.
-    """
-
     @struct
     class DescribeConfigsResource:
         resource_type: Int8 = field("0+")
@@ -36,12 +31,6 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 @message(api_key=32, versions="1-4", flexible="4+")
 class DescribeConfigsResponse:
-    """Response of API key 32.
-
-    Version 3 adds results.configs.config_type, results.configs.documentation. Version 4 is
-    flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

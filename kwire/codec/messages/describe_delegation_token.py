@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"]):
-    """Request of API key 41.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class DescribeDelegationTokenOwner:
         principal_type: String = field("0+")
@@ -32,12 +27,6 @@ class DescribeDelegationTokenRequest(Request["DescribeDelegationTokenResponse"])
 
 @message(api_key=41, versions="1-3", flexible="2+")
 class DescribeDelegationTokenResponse:
-    """Response of API key 41.
-
-    Version 2 is flexible. Version 3 adds tokens.token_requester_principal_type,
-    tokens.token_requester_principal_name.
-    """
-
     error_code: Int16 = field("0+", default=0)
 
     @struct

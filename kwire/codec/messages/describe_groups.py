@@ -21,23 +21,12 @@ UNASKED = -2147483648
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
-    """Request of API key 15.
-
-    Version 3 adds include_authorized_operations. Version 5 is flexible.
-    """
-
     groups: Array[String] = field("0+", factory=list)
     include_authorized_operations: Bool = field("3+", default=False)
 
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse:
-    """Response of API key 15.
-
-    Version 1 adds throttle_time_ms. Version 3 adds groups.authorized_operations. Version 4 adds
-    groups.members.group_instance_id. Version 5 is flexible. Version 6 adds groups.error_message.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
 
     @struct

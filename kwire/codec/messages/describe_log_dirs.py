@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
-    """Request of API key 35.
-
-    Version 2 is flexible.
-    """
-
     @struct
     class DescribableLogDirTopic:
         topic: String = field("0+")
@@ -32,12 +27,6 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
 
 @message(api_key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsResponse:
-    """Response of API key 35.
-
-    Version 2 is flexible. Version 3 adds error_code. Version 4 adds results.total_bytes,
-    results.usable_bytes. Version 5 adds results.is_cordoned.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("3+", default=0, ignorable=True)
 

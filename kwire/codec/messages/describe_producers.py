@@ -16,8 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=61, versions="0", flexible="0+")
 class DescribeProducersRequest(Request["DescribeProducersResponse"]):
-    """Request of API key 61."""
-
     @struct
     class TopicRequest:
         name: String = field("0+")
@@ -28,8 +26,6 @@ class DescribeProducersRequest(Request["DescribeProducersResponse"]):
 
 @message(api_key=61, versions="0", flexible="0+")
 class DescribeProducersResponse:
-    """Response of API key 61."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -19,8 +19,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
-    """Request of API key 55."""
-
     @struct
     class TopicData:
         topic_name: String = field("0+")
@@ -45,11 +43,6 @@ class ReplicaState:
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumResponse:
-    """Response of API key 55.
-
-    Version 2 adds error_message, topics.partitions.error_message, nodes.
-    """
-
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("2+", default=None, nullable="2+", ignorable=True)
 

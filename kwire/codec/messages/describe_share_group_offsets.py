@@ -18,8 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsResponse"]):
-    """Request of API key 90."""
-
     @struct
     class DescribeShareGroupOffsetsRequestGroup:
         group_id: String = field("0+")
@@ -38,11 +36,6 @@ class DescribeShareGroupOffsetsRequest(Request["DescribeShareGroupOffsetsRespons
 
 @message(api_key=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsResponse:
-    """Response of API key 90.
-
-    Version 1 adds groups.topics.partitions.lag.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -19,8 +19,6 @@ from kwire.codec.schema import (
 
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
-    """Request of API key 75."""
-
     @struct
     class TopicRequest:
         name: String = field("0+")
@@ -38,8 +36,6 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
 
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse:
-    """Response of API key 75."""
-
     throttle_time_ms: Int32 = field("0+", default=0, ignorable=True)
 
     @struct

@@ -5,15 +5,11 @@ from kwire.codec.schema import Array, Int16, Int32, Int64, Request, String, fiel
 
 @message(api_key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
-    """Request of API key 65."""
-
     transactional_ids: Array[String] = field("0+", factory=list)
 
 
 @message(api_key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse:
-    """Response of API key 65."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"]):
-    """Request of API key 50."""
-
     @struct
     class UserName:
         name: String = field("0+")
@@ -28,8 +26,6 @@ class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsR
 
 @message(api_key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse:
-    """Response of API key 50."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

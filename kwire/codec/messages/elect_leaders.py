@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request["ElectLeadersResponse"]):
-    """Request of API key 43.
-
-    Version 1 adds election_type. Version 2 is flexible.
-    """
-
     election_type: Int8 = field("1+", default=0)
 
     @struct
@@ -35,11 +30,6 @@ class ElectLeadersRequest(Request["ElectLeadersResponse"]):
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse:
-    """Response of API key 43.
-
-    Version 1 adds error_code. Version 2 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("1+", default=0)
 

@@ -18,12 +18,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=54, versions="0-1", flexible="1+")
 class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
-    """Request of API key 54.
-
-    Version 1 adds topics.partitions.preferred_candidates, leader_endpoints and drops
-    topics.partitions.preferred_successors and is flexible.
-    """
-
     cluster_id: NullableString = field("0+", default=None, nullable="0+")
 
     @struct
@@ -59,11 +53,6 @@ class EndQuorumEpochRequest(Request["EndQuorumEpochResponse"]):
 
 @message(api_key=54, versions="0-1", flexible="1+")
 class EndQuorumEpochResponse:
-    """Response of API key 54.
-
-    Version 1 adds node_endpoints and is flexible.
-    """
-
     error_code: Int16 = field("0+", default=0)
 
     @struct

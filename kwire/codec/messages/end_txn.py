@@ -6,11 +6,6 @@ from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 @message(api_key=26, versions="0-5", flexible="3+")
 class EndTxnRequest(Request["EndTxnResponse"]):
-    """Request of API key 26.
-
-    Version 3 is flexible.
-    """
-
     transactional_id: String = field("0+")
     producer_id: Int64 = field("0+")
     producer_epoch: Int16 = field("0+")
@@ -21,11 +16,6 @@ class EndTxnRequest(Request["EndTxnResponse"]):
 
 @message(api_key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """Response of API key 26.
-
-    Version 3 is flexible. Version 5 adds producer_id, producer_epoch.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     producer_id: Int64 = field("5+", default=-1, ignorable=True)

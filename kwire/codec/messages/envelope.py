@@ -5,8 +5,6 @@ from kwire.codec.schema import Bytes, Int16, NullableBytes, Request, field, mess
 
 @message(api_key=58, versions="0", flexible="0+")
 class EnvelopeRequest(Request["EnvelopeResponse"]):
-    """Request of API key 58."""
-
     request_data: Bytes = field("0+")
     request_principal: NullableBytes = field("0+", nullable="0+")
     client_host_address: Bytes = field("0+")
@@ -14,7 +12,5 @@ class EnvelopeRequest(Request["EnvelopeResponse"]):
 
 @message(api_key=58, versions="0", flexible="0+")
 class EnvelopeResponse:
-    """Response of API key 58."""
-
     response_data: NullableBytes = field("0+", default=None, nullable="0+")
     error_code: Int16 = field("0+", default=0)

@@ -5,22 +5,12 @@ from kwire.codec.schema import Bytes, Int16, Int32, Int64, Request, field, messa
 
 @message(api_key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"]):
-    """Request of API key 40.
-
-    Version 2 is flexible.
-    """
-
     hmac: Bytes = field("0+")
     expiry_time_period_ms: Int64 = field("0+")
 
 
 @message(api_key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenResponse:
-    """Response of API key 40.
-
-    Version 2 is flexible.
-    """
-
     error_code: Int16 = field("0+", default=0)
     expiry_timestamp_ms: Int64 = field("0+")
     throttle_time_ms: Int32 = field("0+", default=0)

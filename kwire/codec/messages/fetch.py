@@ -30,16 +30,6 @@ TOPIC_IDS_SINCE = 13
 
 @message(api_key=1, versions="4-18", flexible="12+")
 class FetchRequest(Request["FetchResponse"]):
-    """Request of API key 1.
-
-    Version 5 adds topics.partitions.log_start_offset. Version 7 adds session_id, session_epoch,
-    forgotten_topics_data. Version 9 adds topics.partitions.current_leader_epoch. Version 11 adds
-    rack_id. Version 12 adds cluster_id, topics.partitions.last_fetched_epoch and is flexible.
-    Version 13 adds topics.topic_id, forgotten_topics_data.topic_id and drops topics.topic,
-    forgotten_topics_data.topic. Version 15 adds replica_state and drops replica_id. Version 17
-    adds topics.partitions.replica_directory_id. Version 18 adds topics.partitions.high_watermark.
-    """
-
     cluster_id: NullableString = field("12+", default=None, nullable="12+", tag=0, ignorable=True)
     replica_id: Int32 = field("0-14", default=-1)
 
@@ -94,15 +84,6 @@ class FetchRequest(Request["FetchResponse"]):
 
 @message(api_key=1, versions="4-18", flexible="12+")
 class FetchResponse:
-    """Response of API key 1.
-
-    Version 5 adds responses.partitions.log_start_offset. Version 7 adds error_code, session_id.
-    Version 11 adds responses.partitions.preferred_read_replica. Version 12 adds
-    responses.partitions.diverging_epoch, responses.partitions.current_leader,
-    responses.partitions.snapshot_id and is flexible. Version 13 adds responses.topic_id and drops
-    responses.topic. Version 16 adds node_endpoints.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("7+", default=0, ignorable=True)
     session_id: Int32 = field("7+", default=0)

@@ -20,11 +20,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=59, versions="0-1", flexible="0+")
 class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
-    """Request of API key 59.
-
-    Version 1 adds topics.partitions.replica_directory_id.
-    """
-
     cluster_id: NullableString = field("0+", default=None, nullable="0+", tag=0)
     replica_id: Int32 = field("0+", default=-1)
     max_bytes: Int32 = field("0+", default=2147483647)
@@ -54,11 +49,6 @@ class FetchSnapshotRequest(Request["FetchSnapshotResponse"]):
 
 @message(api_key=59, versions="0-1", flexible="0+")
 class FetchSnapshotResponse:
-    """Response of API key 59.
-
-    Version 1 adds node_endpoints.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)
 

@@ -21,11 +21,6 @@ _UNKNOWN: Final = -1
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
-    """Request of API key 10.
-
-    Version 1 adds key_type. Version 3 is flexible. Version 4 adds coordinator_keys and drops key.
-    """
-
     key: String = field("0-3", default="")
     key_type: Int8 = field("1+", default=0)
     coordinator_keys: Array[String] = field("4+", factory=list)
@@ -33,12 +28,6 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse:
-    """Response of API key 10.
-
-    Version 1 adds throttle_time_ms, error_message. Version 3 is flexible. Version 4 adds
-    coordinators and drops error_code, error_message, node_id, host, port.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0-3", default=0)
     error_message: NullableString = field("1-3", default=None, nullable="1-3", ignorable=True)

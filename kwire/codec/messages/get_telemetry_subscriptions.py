@@ -16,15 +16,11 @@ from kwire.codec.schema import (
 
 @message(api_key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"]):
-    """Request of API key 71."""
-
     client_instance_id: Uuid = field("0+")
 
 
 @message(api_key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse:
-    """Response of API key 71."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     client_instance_id: Uuid = field("0+")

@@ -5,11 +5,6 @@ from kwire.codec.schema import Int16, Int32, NullableString, Request, String, fi
 
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest(Request["HeartbeatResponse"]):
-    """Request of API key 12.
-
-    Version 3 adds group_instance_id. Version 4 is flexible.
-    """
-
     group_id: String = field("0+")
     generation_id: Int32 = field("0+")
     member_id: String = field("0+")
@@ -18,10 +13,5 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse:
-    """Response of API key 12.
-
-    Version 1 adds throttle_time_ms. Version 4 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)

@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
-    """Request of API key 44.
-
-    Version 1 is flexible.
-    """
-
     @struct
     class AlterConfigsResource:
         resource_type: Int8 = field("0+")
@@ -41,11 +36,6 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
 
 @message(api_key=44, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse:
-    """Response of API key 44.
-
-    Version 1 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -6,12 +6,6 @@ from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 @message(api_key=22, versions="0-6", flexible="2+", unstable="6")
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
-    """Request of API key 22.
-
-    Version 2 is flexible. Version 3 adds producer_id, producer_epoch. Version 6 adds enable2_pc,
-    keep_prepared_txn.
-    """
-
     transactional_id: NullableString = field("0+", nullable="0+")
     transaction_timeout_ms: Int32 = field("0+")
     producer_id: Int64 = field("3+", default=-1)
@@ -22,11 +16,6 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
 @message(api_key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse:
-    """Response of API key 22.
-
-    Version 2 is flexible. Version 6 adds ongoing_txn_producer_id, ongoing_txn_producer_epoch.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)
     producer_id: Int64 = field("0+", default=-1)

@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=83, versions="0", flexible="0+")
 class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateResponse"]):
-    """Request of API key 83."""
-
     group_id: String = field("0+")
 
     @struct
@@ -38,8 +36,6 @@ class InitializeShareGroupStateRequest(Request["InitializeShareGroupStateRespons
 
 @message(api_key=83, versions="0", flexible="0+")
 class InitializeShareGroupStateResponse:
-    """Response of API key 83."""
-
     @struct
     class InitializeStateResult:
         topic_id: Uuid = field("0+")

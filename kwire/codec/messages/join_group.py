@@ -17,12 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest(Request["JoinGroupResponse"]):
-    """Request of API key 11.
-
-    Version 1 adds rebalance_timeout_ms. Version 5 adds group_instance_id. Version 6 is flexible.
-    Version 8 adds reason.
-    """
-
     group_id: String = field("0+")
     session_timeout_ms: Int32 = field("0+")
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
@@ -45,12 +39,6 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """Response of API key 11.
-
-    Version 2 adds throttle_time_ms. Version 5 adds members.group_instance_id. Version 6 is
-    flexible. Version 7 adds protocol_type. Version 9 adds skip_assignment.
-    """
-
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)
     generation_id: Int32 = field("0+", default=-1)

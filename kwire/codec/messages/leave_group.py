@@ -15,12 +15,6 @@ from kwire.codec.schema import (
 
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
-    """Request of API key 13.
-
-    Version 3 adds members and drops member_id. Version 4 is flexible. Version 5 adds
-    members.reason.
-    """
-
     group_id: String = field("0+")
     member_id: String = field("0-2", default="")
 
@@ -35,11 +29,6 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """Response of API key 13.
-
-    Version 1 adds throttle_time_ms. Version 3 adds members. Version 4 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)
 

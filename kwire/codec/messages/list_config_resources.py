@@ -9,21 +9,11 @@ _CLIENT_METRICS: Final = 16
 
 @message(api_key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
-    """Request of API key 74.
-
-    Version 1 adds resource_types.
-    """
-
     resource_types: Array[Int8] = field("1+", factory=list)
 
 
 @message(api_key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesResponse:
-    """Response of API key 74.
-
-    Version 1 adds config_resources.resource_type.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
 

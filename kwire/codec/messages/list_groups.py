@@ -5,23 +5,12 @@ from kwire.codec.schema import Array, Int16, Int32, Request, String, field, mess
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest(Request["ListGroupsResponse"]):
-    """Request of API key 16.
-
-    Version 3 is flexible. Version 4 adds states_filter. Version 5 adds types_filter.
-    """
-
     states_filter: Array[String] = field("4+", factory=list)
     types_filter: Array[String] = field("5+", factory=list)
 
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse:
-    """Response of API key 16.
-
-    Version 1 adds throttle_time_ms. Version 3 is flexible. Version 4 adds groups.group_state.
-    Version 5 adds groups.group_type.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)
 

@@ -24,12 +24,6 @@ _SPECIAL_SINCE: Final = ((7, -2), (8, -3), (9, -4), (11, -5))
 
 @message(api_key=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
-    """Request of API key 2.
-
-    Version 2 adds isolation_level. Version 4 adds topics.partitions.current_leader_epoch. Version
-    6 is flexible. Version 10 adds timeout_ms.
-    """
-
     replica_id: Int32 = field("0+")
     isolation_level: Int8 = field("2+", default=0)
 
@@ -51,12 +45,6 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
 @message(api_key=2, versions="1-11", flexible="6+")
 class ListOffsetsResponse:
-    """Response of API key 2.
-
-    Version 2 adds throttle_time_ms. Version 4 adds topics.partitions.leader_epoch. Version 6 is
-    flexible.
-    """
-
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
 
     @struct

@@ -16,8 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
-    """Request of API key 46."""
-
     timeout_ms: Int32 = field("0+", default=60000)
 
     @struct
@@ -32,8 +30,6 @@ class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsRespo
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """Response of API key 46."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -16,11 +16,6 @@ from kwire.codec.schema import (
 
 @message(api_key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest(Request["ListTransactionsResponse"]):
-    """Request of API key 66.
-
-    Version 1 adds duration_filter. Version 2 adds transactional_id_pattern.
-    """
-
     state_filters: Array[String] = field("0+", factory=list)
     producer_id_filters: Array[Int64] = field("0+", factory=list)
     duration_filter: Int64 = field("1+", default=-1)
@@ -29,8 +24,6 @@ class ListTransactionsRequest(Request["ListTransactionsResponse"]):
 
 @message(api_key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
-    """Response of API key 66."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     unknown_state_filters: Array[String] = field("0+", factory=list)

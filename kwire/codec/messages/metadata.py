@@ -25,14 +25,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=3, versions="0-13", flexible="9+")
 class MetadataRequest(Request["MetadataResponse"]):
-    """Request of API key 3.
-
-    Version 4 adds allow_auto_topic_creation. Version 8 adds
-    include_cluster_authorized_operations, include_topic_authorized_operations. Version 9 is
-    flexible. Version 10 adds topics.topic_id. Version 11 drops
-    include_cluster_authorized_operations.
-    """
-
     @struct
     class MetadataRequestTopic:
         topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
@@ -48,15 +40,6 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 @message(api_key=3, versions="0-13", flexible="9+")
 class MetadataResponse:
-    """Response of API key 3.
-
-    Version 1 adds brokers.rack, controller_id, topics.is_internal. Version 2 adds cluster_id.
-    Version 3 adds throttle_time_ms. Version 5 adds topics.partitions.offline_replicas. Version 7
-    adds topics.partitions.leader_epoch. Version 8 adds topics.topic_authorized_operations,
-    cluster_authorized_operations. Version 9 is flexible. Version 10 adds topics.topic_id. Version
-    11 drops cluster_authorized_operations. Version 13 adds error_code.
-    """
-
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
 
     @struct

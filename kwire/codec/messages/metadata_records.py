@@ -24,12 +24,6 @@ from kwire.codec.schema import (
 
 @message(record_type=0, versions="0-4", flexible="0+")
 class RegisterBrokerRecord:
-    """Metadata record type 0.
-
-    Version 1 adds in_controlled_shutdown. Version 2 adds is_migrating_zk_broker. Version 3 adds
-    log_dirs. Version 4 adds cordoned_log_dirs.
-    """
-
     broker_id: Int32 = field("0+")
     is_migrating_zk_broker: Bool = field("2+", default=False)
     incarnation_id: Uuid = field("0+")
@@ -60,27 +54,18 @@ class RegisterBrokerRecord:
 
 @message(record_type=1, versions="0", flexible="0+")
 class UnregisterBrokerRecord:
-    """Metadata record type 1."""
-
     broker_id: Int32 = field("0+")
     broker_epoch: Int64 = field("0+")
 
 
 @message(record_type=2, versions="0", flexible="0+")
 class TopicRecord:
-    """Metadata record type 2."""
-
     name: String = field("0+")
     topic_id: Uuid = field("0+")
 
 
 @message(record_type=3, versions="0-2", flexible="0+")
 class PartitionRecord:
-    """Metadata record type 3.
-
-    Version 1 adds directories. Version 2 adds eligible_leader_replicas, last_known_elr.
-    """
-
     partition_id: Int32 = field("0+", default=-1)
     topic_id: Uuid = field("0+")
     replicas: Array[Int32] = field("0+", factory=list)
@@ -98,8 +83,6 @@ class PartitionRecord:
 
 @message(record_type=4, versions="0", flexible="0+")
 class ConfigRecord:
-    """Metadata record type 4."""
-
     resource_type: Int8 = field("0+")
     resource_name: String = field("0+")
     name: String = field("0+")
@@ -108,11 +91,6 @@ class ConfigRecord:
 
 @message(record_type=5, versions="0-2", flexible="0+")
 class PartitionChangeRecord:
-    """Metadata record type 5.
-
-    Version 1 adds directories. Version 2 adds eligible_leader_replicas, last_known_elr.
-    """
-
     partition_id: Int32 = field("0+", default=-1)
     topic_id: Uuid = field("0+")
     isr: NullableArray[Int32] = field("0+", default=None, nullable="0+", tag=0)
@@ -128,31 +106,23 @@ class PartitionChangeRecord:
 
 @message(record_type=7, versions="0", flexible="0+")
 class FenceBrokerRecord:
-    """Metadata record type 7."""
-
     id: Int32 = field("0+")
     epoch: Int64 = field("0+")
 
 
 @message(record_type=8, versions="0", flexible="0+")
 class UnfenceBrokerRecord:
-    """Metadata record type 8."""
-
     id: Int32 = field("0+")
     epoch: Int64 = field("0+")
 
 
 @message(record_type=9, versions="0", flexible="0+")
 class RemoveTopicRecord:
-    """Metadata record type 9."""
-
     topic_id: Uuid = field("0+")
 
 
 @message(record_type=10, versions="0", flexible="0+")
 class DelegationTokenRecord:
-    """Metadata record type 10."""
-
     owner: String = field("0+")
     requester: String = field("0+")
     renewers: Array[String] = field("0+", factory=list)
@@ -164,8 +134,6 @@ class DelegationTokenRecord:
 
 @message(record_type=11, versions="0", flexible="0+")
 class UserScramCredentialRecord:
-    """Metadata record type 11."""
-
     name: String = field("0+")
     mechanism: Int8 = field("0+")
     salt: Bytes = field("0+")
@@ -176,16 +144,12 @@ class UserScramCredentialRecord:
 
 @message(record_type=12, versions="0", flexible="0+")
 class FeatureLevelRecord:
-    """Metadata record type 12."""
-
     name: String = field("0+")
     feature_level: Int16 = field("0+")
 
 
 @message(record_type=14, versions="0", flexible="0+")
 class ClientQuotaRecord:
-    """Metadata record type 14."""
-
     @struct
     class EntityData:
         entity_type: String = field("0+")
@@ -199,8 +163,6 @@ class ClientQuotaRecord:
 
 @message(record_type=15, versions="0", flexible="0+")
 class ProducerIdsRecord:
-    """Metadata record type 15."""
-
     broker_id: Int32 = field("0+")
     broker_epoch: Int64 = field("0+", default=-1)
     next_producer_id: Int64 = field("0+")
@@ -208,12 +170,6 @@ class ProducerIdsRecord:
 
 @message(record_type=17, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """Metadata record type 17.
-
-    Version 1 adds in_controlled_shutdown. Version 2 adds log_dirs. Version 3 adds
-    cordoned_log_dirs.
-    """
-
     broker_id: Int32 = field("0+")
     broker_epoch: Int64 = field("0+")
     fenced: Int8 = field("0+", default=0, tag=0)
@@ -224,8 +180,6 @@ class BrokerRegistrationChangeRecord:
 
 @message(record_type=18, versions="0", flexible="0+")
 class AccessControlEntryRecord:
-    """Metadata record type 18."""
-
     id: Uuid = field("0+")
     resource_type: Int8 = field("0+")
     resource_name: String = field("0+")
@@ -238,8 +192,6 @@ class AccessControlEntryRecord:
 
 @message(record_type=19, versions="0", flexible="0+")
 class RemoveAccessControlEntryRecord:
-    """Metadata record type 19."""
-
     id: Uuid = field("0+")
 
 
@@ -250,23 +202,17 @@ class NoOpRecord:
 
 @message(record_type=21, versions="0", flexible="0+")
 class ZkMigrationStateRecord:
-    """Metadata record type 21."""
-
     zk_migration_state: Int8 = field("0+")
 
 
 @message(record_type=22, versions="0", flexible="0+")
 class RemoveUserScramCredentialRecord:
-    """Metadata record type 22."""
-
     name: String = field("0+")
     mechanism: Int8 = field("0+")
 
 
 @message(record_type=23, versions="0", flexible="0+")
 class BeginTransactionRecord:
-    """Metadata record type 23."""
-
     name: NullableString = field("0+", default=None, nullable="0+", tag=0)
 
 
@@ -277,22 +223,16 @@ class EndTransactionRecord:
 
 @message(record_type=25, versions="0", flexible="0+")
 class AbortTransactionRecord:
-    """Metadata record type 25."""
-
     reason: NullableString = field("0+", default=None, nullable="0+", tag=0)
 
 
 @message(record_type=26, versions="0", flexible="0+")
 class RemoveDelegationTokenRecord:
-    """Metadata record type 26."""
-
     token_id: String = field("0+")
 
 
 @message(record_type=27, versions="0", flexible="0+")
 class RegisterControllerRecord:
-    """Metadata record type 27."""
-
     controller_id: Int32 = field("0+")
     incarnation_id: Uuid = field("0+")
     zk_migration_ready: Bool = field("0+")
@@ -317,15 +257,11 @@ class RegisterControllerRecord:
 
 @message(record_type=28, versions="0", flexible="0+")
 class ClearElrRecord:
-    """Metadata record type 28."""
-
     topic_name: String = field("0+")
 
 
 @message(record_type=29, versions="0", flexible="0+")
 class UnregisterControllerRecord:
-    """Metadata record type 29."""
-
     controller_id: Int32 = field("0+")
 
 

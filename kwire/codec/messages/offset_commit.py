@@ -20,13 +20,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
-    """Request of API key 8.
-
-    Version 5 drops retention_time_ms. Version 6 adds topics.partitions.committed_leader_epoch.
-    Version 7 adds group_instance_id. Version 8 is flexible. Version 10 adds topics.topic_id and
-    drops topics.name.
-    """
-
     group_id: String = field("0+")
     generation_id_or_member_epoch: Int32 = field("1+", default=-1, ignorable=True)
     member_id: String = field("1+", ignorable=True)
@@ -54,12 +47,6 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 @message(api_key=8, versions="2-10", flexible="8+")
 class OffsetCommitResponse:
-    """Response of API key 8.
-
-    Version 3 adds throttle_time_ms. Version 8 is flexible. Version 10 adds topics.topic_id and
-    drops topics.name.
-    """
-
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
 
     @struct

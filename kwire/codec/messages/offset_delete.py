@@ -5,8 +5,6 @@ from kwire.codec.schema import Array, Int16, Int32, Request, String, field, mess
 
 @message(api_key=47, versions="0")
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
-    """Request of API key 47."""
-
     group_id: String = field("0+")
 
     @struct
@@ -24,8 +22,6 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 @message(api_key=47, versions="0")
 class OffsetDeleteResponse:
-    """Response of API key 47."""
-
     error_code: Int16 = field("0+", default=0)
     throttle_time_ms: Int32 = field("0+", default=0, ignorable=True)
 

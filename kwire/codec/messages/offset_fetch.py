@@ -20,13 +20,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
-    """Request of API key 9.
-
-    Version 6 is flexible. Version 7 adds require_stable. Version 8 adds groups and drops
-    group_id, topics. Version 9 adds groups.member_id, groups.member_epoch. Version 10 adds
-    groups.topics.topic_id and drops groups.topics.name.
-    """
-
     group_id: String = field("0-7", default="")
 
     @struct
@@ -56,13 +49,6 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 @message(api_key=9, versions="1-10", flexible="6+")
 class OffsetFetchResponse:
-    """Response of API key 9.
-
-    Version 2 adds error_code. Version 3 adds throttle_time_ms. Version 5 adds
-    topics.partitions.committed_leader_epoch. Version 6 is flexible. Version 8 adds groups and
-    drops topics, error_code. Version 10 adds groups.topics.topic_id and drops groups.topics.name.
-    """
-
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
 
     @struct

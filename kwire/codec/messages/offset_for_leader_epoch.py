@@ -5,11 +5,6 @@ from kwire.codec.schema import Array, Int16, Int32, Int64, Request, String, fiel
 
 @message(api_key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
-    """Request of API key 23.
-
-    Version 3 adds replica_id. Version 4 is flexible.
-    """
-
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
 
     @struct
@@ -29,11 +24,6 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 @message(api_key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochResponse:
-    """Response of API key 23.
-
-    Version 4 is flexible.
-    """
-
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
 
     @struct

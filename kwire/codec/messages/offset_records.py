@@ -17,8 +17,6 @@ from kwire.types import ZERO_UUID
 
 @message(record_type=0, versions="0")
 class LegacyOffsetCommitKey:
-    """Key of coordinator record type 0."""
-
     group: String = field("0")
     topic: String = field("0")
     partition: Int32 = field("0")
@@ -26,8 +24,6 @@ class LegacyOffsetCommitKey:
 
 @message(record_type=0, versions="0")
 class LegacyOffsetCommitValue:
-    """Value of coordinator record type 0."""
-
     offset: Int64 = field("0")
     metadata: String = field("0")
     commit_timestamp: Int64 = field("0")
@@ -35,8 +31,6 @@ class LegacyOffsetCommitValue:
 
 @message(record_type=1, versions="0")
 class OffsetCommitKey:
-    """Key of coordinator record type 1."""
-
     group: String = field("0")
     topic: String = field("0")
     partition: Int32 = field("0")
@@ -44,12 +38,6 @@ class OffsetCommitKey:
 
 @message(record_type=1, versions="0-4", flexible="4+")
 class OffsetCommitValue:
-    """Value of coordinator record type 1.
-
-    Version 1 adds expire_timestamp. Version 2 drops expire_timestamp. Version 3 adds
-    leader_epoch. Version 4 adds topic_id and is flexible.
-    """
-
     offset: Int64 = field("0+")
     leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
     metadata: String = field("0+")
@@ -60,8 +48,6 @@ class OffsetCommitValue:
 
 @message(record_type=2, versions="0")
 class GroupMetadataKey:
-    """Key of coordinator record type 2."""
-
     group: String = field("0")
 
 
@@ -79,11 +65,6 @@ class MemberMetadata:
 
 @message(record_type=2, versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """Value of coordinator record type 2.
-
-    Version 2 adds current_state_timestamp. Version 4 is flexible.
-    """
-
     protocol_type: String = field("0+")
     generation: Int32 = field("0+")
     protocol: NullableString = field("0+", nullable="0+")

@@ -21,11 +21,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=0, versions="3-13", flexible="9+")
 class ProduceRequest(Request["ProduceResponse"]):
-    """Request of API key 0.
-
-    Version 9 is flexible. Version 13 adds topic_data.topic_id and drops topic_data.name.
-    """
-
     transactional_id: NullableString = field("3+", default=None, nullable="3+")
     acks: Int16 = field("0+")
     timeout_ms: Int32 = field("0+")
@@ -54,14 +49,6 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 @message(api_key=0, versions="3-13", flexible="9+")
 class ProduceResponse:
-    """Response of API key 0.
-
-    Version 5 adds responses.partition_responses.log_start_offset. Version 8 adds
-    responses.partition_responses.record_errors, responses.partition_responses.error_message.
-    Version 9 is flexible. Version 10 adds responses.partition_responses.current_leader,
-    node_endpoints. Version 13 adds responses.topic_id and drops responses.name.
-    """
-
     @struct
     class TopicProduceResponse:
         name: String = field("0-12", default="", ignorable=True)

@@ -5,8 +5,6 @@ from kwire.codec.schema import Bool, Bytes, Int8, Int16, Int32, Request, Uuid, f
 
 @message(api_key=72, versions="0", flexible="0+")
 class PushTelemetryRequest(Request["PushTelemetryResponse"]):
-    """Request of API key 72."""
-
     client_instance_id: Uuid = field("0+")
     subscription_id: Int32 = field("0+")
     terminating: Bool = field("0+")
@@ -16,7 +14,5 @@ class PushTelemetryRequest(Request["PushTelemetryResponse"]):
 
 @message(api_key=72, versions="0", flexible="0+")
 class PushTelemetryResponse:
-    """Response of API key 72."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)

@@ -18,8 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=84, versions="0", flexible="0+")
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
-    """Request of API key 84."""
-
     group_id: String = field("0+")
 
     @struct
@@ -38,8 +36,6 @@ class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"]):
 
 @message(api_key=84, versions="0", flexible="0+")
 class ReadShareGroupStateResponse:
-    """Response of API key 84."""
-
     @struct
     class ReadStateResult:
         topic_id: Uuid = field("0+")

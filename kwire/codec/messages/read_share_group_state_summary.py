@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=87, versions="0-1", flexible="0+")
 class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryResponse"]):
-    """Request of API key 87."""
-
     group_id: String = field("0+")
 
     @struct
@@ -37,11 +35,6 @@ class ReadShareGroupStateSummaryRequest(Request["ReadShareGroupStateSummaryRespo
 
 @message(api_key=87, versions="0-1", flexible="0+")
 class ReadShareGroupStateSummaryResponse:
-    """Response of API key 87.
-
-    Version 1 adds results.partitions.delivery_complete_count.
-    """
-
     @struct
     class ReadStateSummaryResult:
         topic_id: Uuid = field("0+")

@@ -5,21 +5,11 @@ from kwire.codec.schema import Bytes, Int16, Int64, NullableString, Request, fie
 
 @message(api_key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
-    """Request of API key 36.
-
-    Version 2 is flexible.
-    """
-
     auth_bytes: Bytes = field("0+")
 
 
 @message(api_key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse:
-    """Response of API key 36.
-
-    Version 1 adds session_lifetime_ms. Version 2 is flexible.
-    """
-
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")
     auth_bytes: Bytes = field("0+")

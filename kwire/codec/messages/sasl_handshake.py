@@ -5,14 +5,10 @@ from kwire.codec.schema import Array, Int16, Request, String, field, message
 
 @message(api_key=17, versions="0-1")
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
-    """Request of API key 17."""
-
     mechanism: String = field("0+")
 
 
 @message(api_key=17, versions="0-1")
 class SaslHandshakeResponse:
-    """Response of API key 17."""
-
     error_code: Int16 = field("0+", default=0)
     mechanisms: Array[String] = field("0+", factory=list)

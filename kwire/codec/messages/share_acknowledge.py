@@ -19,11 +19,6 @@ from kwire.codec.schema import (
 
 @message(api_key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
-    """Request of API key 79.
-
-    Version 2 adds is_renew_ack.
-    """
-
     group_id: NullableString = field("0+", default=None, nullable="0+")
     member_id: NullableString = field("0+", nullable="0+")
     share_session_epoch: Int32 = field("0+")
@@ -52,11 +47,6 @@ class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
 
 @message(api_key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeResponse:
-    """Response of API key 79.
-
-    Version 2 adds acquisition_lock_timeout_ms.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -20,11 +20,6 @@ from kwire.codec.schema import (
 
 @message(api_key=78, versions="1-2", flexible="0+")
 class ShareFetchRequest(Request["ShareFetchResponse"]):
-    """Request of API key 78.
-
-    Version 2 adds share_acquire_mode, is_renew_ack.
-    """
-
     group_id: NullableString = field("0+", default=None, nullable="0+")
     member_id: NullableString = field("0+", nullable="0+")
     share_session_epoch: Int32 = field("0+")
@@ -66,8 +61,6 @@ class ShareFetchRequest(Request["ShareFetchResponse"]):
 
 @message(api_key=78, versions="1-2", flexible="0+")
 class ShareFetchResponse:
-    """Response of API key 78."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

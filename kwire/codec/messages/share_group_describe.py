@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=77, versions="1", flexible="0+")
 class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"]):
-    """Request of API key 77."""
-
     group_ids: Array[String] = field("0+", factory=list)
     include_authorized_operations: Bool = field("0+")
 
@@ -37,8 +35,6 @@ class Assignment:
 
 @message(api_key=77, versions="1", flexible="0+")
 class ShareGroupDescribeResponse:
-    """Response of API key 77."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -18,8 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"]):
-    """Request of API key 76."""
-
     group_id: String = field("0+")
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
@@ -35,8 +33,6 @@ class TopicPartitions:
 
 @message(api_key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse:
-    """Response of API key 76."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

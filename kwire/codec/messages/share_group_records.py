@@ -16,16 +16,12 @@ from kwire.codec.schema import (
 
 @message(record_type=10, versions="0")
 class ShareGroupMemberMetadataKey:
-    """Key of coordinator record type 10."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
 
 @message(record_type=10, versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
-    """Value of coordinator record type 10."""
-
     rack_id: NullableString = field("0+", nullable="0+")
     client_id: String = field("0+")
     client_host: String = field("0+")
@@ -34,46 +30,34 @@ class ShareGroupMemberMetadataValue:
 
 @message(record_type=11, versions="0")
 class ShareGroupMetadataKey:
-    """Key of coordinator record type 11."""
-
     group_id: String = field("0")
 
 
 @message(record_type=11, versions="0", flexible="0+")
 class ShareGroupMetadataValue:
-    """Value of coordinator record type 11."""
-
     epoch: Int32 = field("0+")
     metadata_hash: Int64 = field("0+")
 
 
 @message(record_type=12, versions="0")
 class ShareGroupTargetAssignmentMetadataKey:
-    """Key of coordinator record type 12."""
-
     group_id: String = field("0")
 
 
 @message(record_type=12, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMetadataValue:
-    """Value of coordinator record type 12."""
-
     assignment_epoch: Int32 = field("0+")
     assignment_timestamp: Int64 = field("0+", default=0, tag=0, ignorable=True)
 
 
 @message(record_type=13, versions="0")
 class ShareGroupTargetAssignmentMemberKey:
-    """Key of coordinator record type 13."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
 
 @message(record_type=13, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
-    """Value of coordinator record type 13."""
-
     @struct
     class TopicPartition:
         topic_id: Uuid = field("0+")
@@ -84,8 +68,6 @@ class ShareGroupTargetAssignmentMemberValue:
 
 @message(record_type=14, versions="0")
 class ShareGroupCurrentMemberAssignmentKey:
-    """Key of coordinator record type 14."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
@@ -98,8 +80,6 @@ class TopicPartitions:
 
 @message(record_type=14, versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
-    """Value of coordinator record type 14."""
-
     member_epoch: Int32 = field("0+")
     previous_member_epoch: Int32 = field("0+")
     state: Int8 = field("0+")
@@ -108,8 +88,6 @@ class ShareGroupCurrentMemberAssignmentValue:
 
 @message(record_type=15, versions="0")
 class ShareGroupStatePartitionMetadataKey:
-    """Key of coordinator record type 15."""
-
     group_id: String = field("0")
 
 
@@ -128,8 +106,6 @@ class TopicInfo:
 
 @message(record_type=15, versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """Value of coordinator record type 15."""
-
     initializing_topics: Array[TopicPartitionsInfo] = field("0+", factory=list)
     initialized_topics: Array[TopicPartitionsInfo] = field("0+", factory=list)
     deleting_topics: Array[TopicInfo] = field("0+", factory=list)

@@ -16,8 +16,6 @@ from kwire.codec.schema import (
 
 @message(record_type=0, versions="0")
 class ShareSnapshotKey:
-    """Key of coordinator record type 0."""
-
     group_id: String = field("0")
     topic_id: Uuid = field("0")
     partition: Int32 = field("0")
@@ -25,8 +23,6 @@ class ShareSnapshotKey:
 
 @message(record_type=0, versions="0", flexible="0+")
 class ShareSnapshotValue:
-    """Value of coordinator record type 0."""
-
     snapshot_epoch: Int32 = field("0+")
     state_epoch: Int32 = field("0+")
     leader_epoch: Int32 = field("0+")
@@ -47,8 +43,6 @@ class ShareSnapshotValue:
 
 @message(record_type=1, versions="0")
 class ShareUpdateKey:
-    """Key of coordinator record type 1."""
-
     group_id: String = field("0")
     topic_id: Uuid = field("0")
     partition: Int32 = field("0")
@@ -56,8 +50,6 @@ class ShareUpdateKey:
 
 @message(record_type=1, versions="0", flexible="0+")
 class ShareUpdateValue:
-    """Value of coordinator record type 1."""
-
     snapshot_epoch: Int32 = field("0+")
     leader_epoch: Int32 = field("0+")
     start_offset: Int64 = field("0+")

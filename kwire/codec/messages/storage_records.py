@@ -39,8 +39,6 @@ class ProducerSnapshot:
 
 @message(record_type=0, versions="0", flexible="0+")
 class RemoteLogSegmentMetadataRecord:
-    """RemoteLogSegmentMetadataRecord."""
-
     @struct
     class RemoteLogSegmentIdEntry:
         @struct
@@ -73,8 +71,6 @@ class RemoteLogSegmentMetadataRecord:
 
 @message(record_type=3, versions="0", flexible="0+")
 class RemoteLogSegmentMetadataSnapshotRecord:
-    """RemoteLogSegmentMetadataSnapshotRecord."""
-
     segment_id: Uuid = field("0+")
     start_offset: Int64 = field("0+")
     end_offset: Int64 = field("0+")
@@ -96,8 +92,6 @@ class RemoteLogSegmentMetadataSnapshotRecord:
 
 @message(record_type=1, versions="0", flexible="0+")
 class RemoteLogSegmentMetadataUpdateRecord:
-    """RemoteLogSegmentMetadataUpdateRecord."""
-
     @struct
     class RemoteLogSegmentIdEntry:
         @struct
@@ -118,8 +112,6 @@ class RemoteLogSegmentMetadataUpdateRecord:
 
 @message(record_type=2, versions="0", flexible="0+")
 class RemotePartitionDeleteMetadataRecord:
-    """RemotePartitionDeleteMetadataRecord."""
-
     @struct
     class TopicIdPartitionEntry:
         name: String = field("0+")

@@ -21,11 +21,6 @@ from kwire.codec.schema import (
 
 @message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"]):
-    """Request of API key 89.
-
-    Version 1 adds include_topology_description.
-    """
-
     group_ids: Array[String] = field("0+", factory=list)
     include_authorized_operations: Bool = field("0+")
     include_topology_description: Bool = field("1+", default=False)
@@ -101,12 +96,6 @@ class TopologyDescription:
 
 @message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeResponse:
-    """Response of API key 89.
-
-    Version 1 adds groups.topology_description, groups.topology_description_status,
-    groups.assignor_name.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

@@ -54,8 +54,6 @@ class TaskIds:
 
 @message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"]):
-    """Request of API key 88."""
-
     group_id: String = field("0+")
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
@@ -113,12 +111,6 @@ class TopicPartition:
 
 @message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatResponse:
-    """Response of API key 88.
-
-    Version 1 adds acceptable_recovery_lag_offsets, topology_description_required and drops
-    acceptable_recovery_lag.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -19,8 +19,6 @@ from kwire.codec.schema import (
 
 @message(record_type=17, versions="0")
 class StreamsGroupMetadataKey:
-    """Key of coordinator record type 17."""
-
     group_id: String = field("0")
 
 
@@ -32,8 +30,6 @@ class LastAssignmentConfig:
 
 @message(record_type=17, versions="0", flexible="0+")
 class StreamsGroupMetadataValue:
-    """Value of coordinator record type 17."""
-
     epoch: Int32 = field("0+")
     metadata_hash: Int64 = field("0+")
     validated_topology_epoch: Int32 = field("0+", default=-1, tag=0)
@@ -46,8 +42,6 @@ class StreamsGroupMetadataValue:
 
 @message(record_type=19, versions="0")
 class StreamsGroupMemberMetadataKey:
-    """Key of coordinator record type 19."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
@@ -66,8 +60,6 @@ class KeyValue:
 
 @message(record_type=19, versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue:
-    """Value of coordinator record type 19."""
-
     instance_id: NullableString = field("0+", nullable="0+")
     rack_id: NullableString = field("0+", nullable="0+")
     client_id: String = field("0+")
@@ -81,23 +73,17 @@ class StreamsGroupMemberMetadataValue:
 
 @message(record_type=20, versions="0")
 class StreamsGroupTargetAssignmentMetadataKey:
-    """Key of coordinator record type 20."""
-
     group_id: String = field("0")
 
 
 @message(record_type=20, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMetadataValue:
-    """Value of coordinator record type 20."""
-
     assignment_epoch: Int32 = field("0+")
     assignment_timestamp: Int64 = field("0+", default=0, tag=0, ignorable=True)
 
 
 @message(record_type=21, versions="0")
 class StreamsGroupTargetAssignmentMemberKey:
-    """Key of coordinator record type 21."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
@@ -110,8 +96,6 @@ class TaskIds:
 
 @message(record_type=21, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue:
-    """Value of coordinator record type 21."""
-
     active_tasks: Array[TaskIds] = field("0+", factory=list)
     standby_tasks: Array[TaskIds] = field("0+", factory=list)
     warmup_tasks: Array[TaskIds] = field("0+", factory=list)
@@ -119,8 +103,6 @@ class StreamsGroupTargetAssignmentMemberValue:
 
 @message(record_type=22, versions="0")
 class StreamsGroupCurrentMemberAssignmentKey:
-    """Key of coordinator record type 22."""
-
     group_id: String = field("0")
     member_id: String = field("0")
 
@@ -134,8 +116,6 @@ class StreamsGroupCurrentMemberAssignmentTaskIds:
 
 @message(record_type=22, versions="0", flexible="0+")
 class StreamsGroupCurrentMemberAssignmentValue:
-    """Value of coordinator record type 22."""
-
     member_epoch: Int32 = field("0+")
     previous_member_epoch: Int32 = field("0+")
     state: Int8 = field("0+")
@@ -155,8 +135,6 @@ class StreamsGroupCurrentMemberAssignmentValue:
 
 @message(record_type=23, versions="0")
 class StreamsGroupTopologyKey:
-    """Key of coordinator record type 23."""
-
     group_id: String = field("0")
 
 
@@ -176,8 +154,6 @@ class TopicInfo:
 
 @message(record_type=23, versions="0", flexible="0+")
 class StreamsGroupTopologyValue:
-    """Value of coordinator record type 23."""
-
     epoch: Int32 = field("0+")
 
     @struct

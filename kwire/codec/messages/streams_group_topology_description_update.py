@@ -46,8 +46,6 @@ class TopologyDescription:
 class StreamsGroupTopologyDescriptionUpdateRequest(
     Request["StreamsGroupTopologyDescriptionUpdateResponse"]
 ):
-    """Request of API key 93."""
-
     group_id: String = field("0+")
     member_id: String = field("0+")
     topology_epoch: Int32 = field("0+")
@@ -56,8 +54,6 @@ class StreamsGroupTopologyDescriptionUpdateRequest(
 
 @message(api_key=93, versions="0", flexible="0+")
 class StreamsGroupTopologyDescriptionUpdateResponse:
-    """Response of API key 93."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

@@ -17,12 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest(Request["SyncGroupResponse"]):
-    """Request of API key 14.
-
-    Version 3 adds group_instance_id. Version 4 is flexible. Version 5 adds protocol_type,
-    protocol_name.
-    """
-
     group_id: String = field("0+")
     generation_id: Int32 = field("0+")
     member_id: String = field("0+")
@@ -42,12 +36,6 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
 @message(api_key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse:
-    """Response of API key 14.
-
-    Version 1 adds throttle_time_ms. Version 4 is flexible. Version 5 adds protocol_type,
-    protocol_name.
-    """
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0+", default=0)
     protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)

@@ -16,18 +16,11 @@ from kwire.codec.schema import (
 
 @message(record_type=0, versions="0")
 class TransactionLogKey:
-    """Key of coordinator record type 0."""
-
     transactional_id: String = field("0")
 
 
 @message(record_type=0, versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """Value of coordinator record type 0.
-
-    Version 1 is flexible and adds the tagged fields.
-    """
-
     producer_id: Int64 = field("0+")
     previous_producer_id: Int64 = field("1+", default=-1, tag=0)
     next_producer_id: Int64 = field("1+", default=-1, tag=1)

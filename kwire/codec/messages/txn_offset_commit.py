@@ -20,13 +20,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
-    """Request of API key 28.
-
-    Version 2 adds topics.partitions.committed_leader_epoch. Version 3 adds
-    generation_id, member_id, group_instance_id and is flexible. Version 6 adds
-    topics.topic_id and drops topics.name.
-    """
-
     transactional_id: String = field("0+")
     group_id: String = field("0+")
     producer_id: Int64 = field("0+")
@@ -62,11 +55,6 @@ def widen_request(request: TxnOffsetCommitRequest, version: int) -> TxnOffsetCom
 
 @message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
-    """Response of API key 28.
-
-    Version 3 is flexible. Version 6 adds topics.topic_id and drops topics.name.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct

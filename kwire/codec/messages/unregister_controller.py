@@ -5,15 +5,11 @@ from kwire.codec.schema import Int16, Int32, NullableString, Request, field, mes
 
 @message(api_key=94, versions="0", flexible="0+")
 class UnregisterControllerRequest(Request["UnregisterControllerResponse"]):
-    """Request of API key 94."""
-
     controller_id: Int32 = field("0+")
 
 
 @message(api_key=94, versions="0", flexible="0+")
 class UnregisterControllerResponse:
-    """Response of API key 94."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

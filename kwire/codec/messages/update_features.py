@@ -17,12 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
-    """Request of API key 57.
-
-    Version 1 adds feature_updates.upgrade_type, validate_only and drops
-    feature_updates.allow_downgrade.
-    """
-
     timeout_ms: Int32 = field("0+", default=60000)
 
     @struct
@@ -38,11 +32,6 @@ class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
 
 @message(api_key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse:
-    """Response of API key 57.
-
-    Version 2 drops results.
-    """
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
     error_message: NullableString = field("0+", default=None, nullable="0+")

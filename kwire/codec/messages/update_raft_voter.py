@@ -17,8 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=82, versions="0", flexible="0+")
 class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"]):
-    """Request of API key 82."""
-
     cluster_id: NullableString = field("0+", nullable="0+")
     current_leader_epoch: Int32 = field("0+")
     voter_id: Int32 = field("0+")
@@ -42,8 +40,6 @@ class UpdateRaftVoterRequest(Request["UpdateRaftVoterResponse"]):
 
 @message(api_key=82, versions="0", flexible="0+")
 class UpdateRaftVoterResponse:
-    """Response of API key 82."""
-
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
 

@@ -20,12 +20,6 @@ from kwire.types import ZERO_UUID
 
 @message(api_key=52, versions="0-2", flexible="0+")
 class VoteRequest(Request["VoteResponse"]):
-    """Request of API key 52.
-
-    Version 1 adds voter_id, topics.partitions.replica_directory_id,
-    topics.partitions.voter_directory_id. Version 2 adds topics.partitions.pre_vote.
-    """
-
     cluster_id: NullableString = field("0+", default=None, nullable="0+")
     voter_id: Int32 = field("1+", default=-1, ignorable=True)
 
@@ -51,11 +45,6 @@ class VoteRequest(Request["VoteResponse"]):
 
 @message(api_key=52, versions="0-2", flexible="0+")
 class VoteResponse:
-    """Response of API key 52.
-
-    Version 1 adds node_endpoints.
-    """
-
     error_code: Int16 = field("0+", default=0)
 
     @struct

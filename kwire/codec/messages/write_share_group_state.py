@@ -18,11 +18,6 @@ from kwire.codec.schema import (
 
 @message(api_key=85, versions="0-1", flexible="0+")
 class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
-    """Request of API key 85.
-
-    Version 1 adds topics.partitions.delivery_complete_count.
-    """
-
     group_id: String = field("0+")
 
     @struct
@@ -53,8 +48,6 @@ class WriteShareGroupStateRequest(Request["WriteShareGroupStateResponse"]):
 
 @message(api_key=85, versions="0-1", flexible="0+")
 class WriteShareGroupStateResponse:
-    """Response of API key 85."""
-
     @struct
     class WriteStateResult:
         topic_id: Uuid = field("0+")

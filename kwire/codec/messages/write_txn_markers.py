@@ -17,11 +17,6 @@ from kwire.codec.schema import (
 
 @message(api_key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
-    """Request of API key 27.
-
-    Version 2 adds markers.transaction_version.
-    """
-
     @struct
     class WritableTxnMarker:
         producer_id: Int64 = field("0+")
@@ -42,8 +37,6 @@ class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
 
 @message(api_key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersResponse:
-    """Response of API key 27."""
-
     @struct
     class WritableTxnMarkerResult:
         producer_id: Int64 = field("0+")
