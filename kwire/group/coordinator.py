@@ -161,7 +161,10 @@ class GroupCoordinator(GroupKinds):
         check_id(request.group_id)
         index = self.partition_of(request.group_id)
         try:
-            return cast(HeartbeatResponse, self.service.begin(index, partial(_heartbeat, request)))
+            return cast(
+                HeartbeatResponse,
+                self.service.begin(index, lambda shard, *when: shard.heartbeat(request, *when)),
+            )
         except CoordinatorLoadInProgress:
             return HeartbeatResponse()
 
@@ -212,8 +215,11 @@ class GroupCoordinator(GroupKinds):
         """
         if requests.is_large(request):
             return Slow(partial(self._commit_large, request))
-        index = self.partition_of(request.group_id)
-        return cast(OffsetCommitResponse, self.service.begin(index, partial(_commit, request)))
+        reply = self.service.begin(
+            self.partition_of(request.group_id),
+            lambda shard, *when: requests.commit(shard, request, *when),
+        )
+        return cast(OffsetCommitResponse, reply)
 
     async def _commit_large(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         from kwire.group.large_requests import LargeCommit
@@ -321,20 +327,8 @@ def check_id(group_id: str) -> None:
         raise InvalidGroupId
 
 
-def _heartbeat(
-    request: HeartbeatRequest, shard: GroupShard, moment: Moment, ticket: int
-) -> Decision:
-    return shard.heartbeat(request, moment, ticket)
-
-
 def _leave(request: LeaveGroupRequest, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
     return shard.leave(request, moment, ticket)
-
-
-def _commit(
-    request: OffsetCommitRequest, shard: GroupShard, moment: Moment, ticket: int
-) -> Decision:
-    return requests.commit(shard, request, moment, ticket)
 
 
 def _commit_in_transaction(

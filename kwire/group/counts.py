@@ -56,9 +56,5 @@ class GroupCounts:
 def _kinds_and_states(tables: "GroupTables") -> Iterator[tuple[str, str]]:
     for classic in list(tables.groups.values()):
         yield "classic", classic.state.value
-    for consumer in list(tables.consumer_groups):
-        yield "consumer", consumer.state.value
-    for share in list(tables.share_groups):
-        yield "share", share.state.value
-    for streams in list(tables.streams_groups):
-        yield "streams", streams.state.value
+    for group in list(tables.assigned_groups):
+        yield group.kind, group.state.value

@@ -73,7 +73,7 @@ def _expire_subscriber(shard: GroupTables, group_id: str, moment: Moment) -> Dec
     group = shard.committing_group(group_id)
     if group is None or group.members or _has_offsets(shard, group_id):
         return NOTHING
-    return Decision(records=tuple(shard.kind_of(group.kind).tombstones(group_id)))
+    return Decision(records=tuple(shard.of_kind(group.kind).tombstones(group_id)))
 
 
 def _has_offsets(shard: GroupTables, group_id: str) -> bool:

@@ -4,12 +4,11 @@ The modules of consumer, share and streams groups are loaded when the first grou
 appears.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
-from kwire.coordinator.decision import Record
 from kwire.errors import GroupIdNotFound
 from kwire.group.model import CONSUMER, SHARE, ClassicGroup, ProtocolChange
 from kwire.group.offsets import Offsets
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 class GroupTables:
     """The groups in one partition and their offsets; the subclass `GroupShard` changes them."""
 
+    encode = staticmethod(store)
+    decode = staticmethod(load)
     new_id: Callable[[], str]
     """Returns the unique part of a new member id."""
     settings: Callable[[], GroupSettings] = GroupSettings
@@ -113,7 +114,7 @@ class GroupTables:
             return self.consumer
         return self.share if is_of_share_group(key) else self.streams
 
-    def kind_of(self, kind: str) -> "ConsumerShard | ShareShard | StreamsShard":
+    def of_kind(self, kind: str) -> "ConsumerShard | ShareShard | StreamsShard":
         """Return the groups of one kind, other than classic groups."""
         if kind == CONSUMER:
             return self.consumer
@@ -137,13 +138,16 @@ class GroupTables:
         return GroupIdNotFound(f"Group {group_id} {problem}.")
 
     @property
-    def has_consumer_groups(self) -> bool:
-        return self._consumer is not None and bool(self._consumer.groups)
+    def assigned_groups(self) -> "Iterator[ConsumerGroup | ShareGroup | StreamsGroup]":
+        """All groups but the classic ones."""
+        yield from self.consumer_groups
+        yield from self.share_groups
+        yield from self.streams_groups
 
     @property
     def has_groups(self) -> bool:
         """True if there is a group whose offsets may expire."""
-        return bool(self.groups) or self.has_consumer_groups or bool(self.streams_groups)
+        return bool(self.groups) or bool(self.consumer_groups) or bool(self.streams_groups)
 
     def change_protocol(self, change: ProtocolChange) -> None:
         """Replace a classic group with a consumer group, or remove a consumer group."""
@@ -152,9 +156,3 @@ class GroupTables:
         else:
             self.groups.pop(change.group_id, None)
             self.consumer.groups[change.group_id] = change.consumer
-
-    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
-        return store(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        return load(key, value)

@@ -356,8 +356,8 @@ def list_groups(shard: GroupShard, states: Iterable[str], kinds: Iterable[str]) 
     groups: list[AnyGroup] = []
     if not kind_filter or "classic" in kind_filter:
         groups += shard.groups.values()
-    if shard.has_consumer_groups and (not kind_filter or CONSUMER in kind_filter):
-        groups += shard.consumer.groups.values()
+    if not kind_filter or CONSUMER in kind_filter:
+        groups += shard.consumer_groups
     if not kind_filter or SHARE in kind_filter:
         groups += shard.share_groups
     if not kind_filter or STREAMS in kind_filter:
@@ -392,7 +392,7 @@ def delete_records(shard: GroupShard, group_id: str, builder: DecisionBuilder) -
             raise NonEmptyGroup
         if assigned.kind == STREAMS:
             builder.timers.append((("streams-delay", group_id), None))
-        return shard.kind_of(assigned.kind).tombstones(group_id)
+        return shard.of_kind(assigned.kind).tombstones(group_id)
     group = _existing(shard, group_id)
     if group.state is not ClassicGroupState.EMPTY:
         raise NonEmptyGroup

@@ -118,7 +118,7 @@ class GroupShard(GroupTables):
     def _apply_target(self, change: "TargetChange[Any]") -> None:
         group = self.assigned_group(change.group_id)
         assert group is not None
-        self.kind_of(group.kind).apply_target(change)
+        self.of_kind(group.kind).apply_target(change)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
@@ -285,7 +285,7 @@ class GroupShard(GroupTables):
             return builder.build()
         former: list[Record] = []
         if (assigned := consumer or streams) is not None:
-            former = self.kind_of(assigned.kind).tombstones(request.group_id)
+            former = self.of_kind(assigned.kind).tombstones(request.group_id)
         builder.records[:0] = [*former, group_record(created)]
         return builder.build(joined)
 

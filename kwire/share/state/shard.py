@@ -91,11 +91,8 @@ class ShareStateShard:
 
     # Records
 
-    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
-        return store(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        return load(key, value)
+    encode = staticmethod(store)
+    decode = staticmethod(load)
 
     def apply_stored(self, key: bytes, value: bytes | None) -> bool:
         return False
