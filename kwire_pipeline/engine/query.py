@@ -656,7 +656,7 @@ class Run:
         ranges = Ranges.between(start, self._entry(batch_id))
         topics = {part.topic for part in ranges.ranges}
         ids = {name: id_ for name, id_ in self._identity.topics.items() if name in topics}
-        return Mark(self._identity.pipeline_id, batch_id, ranges, ids)
+        return Mark(self._identity.pipeline_id, batch_id, ranges, ids, pipeline=self._identity.name)
 
     def _entry(self, batch_id: int) -> Offsets:
         """Return a batch's end offsets, cached because Spark never changes them."""

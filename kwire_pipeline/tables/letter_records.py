@@ -11,10 +11,9 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kwire_pipeline.tables.table import BATCH, LETTER_COUNT, OFFSETS, PIPELINE, Mark
+from kwire_pipeline.tables.table import BATCH, LETTER_COUNT, NAME, OFFSETS, PIPELINE, Mark
 
 PREFIX: Final = "kwire."
-NAME: Final = f"{PREFIX}pipeline"
 TABLE: Final = f"{PREFIX}table"
 RECORD: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "reason")
 """The columns of a letter that become headers."""

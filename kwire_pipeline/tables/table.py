@@ -25,6 +25,7 @@ BATCH: Final = "kwire.batch-id"
 OFFSETS: Final = "kwire.offsets"
 TOPIC_IDS: Final = "kwire.topic-ids"
 LETTER_COUNT: Final = "kwire.dead-letters"
+NAME: Final = "kwire.pipeline"
 OWNER: Final = "kwire.pipeline."
 """The prefix of the table property with a pipeline's id; the pipeline's name follows it."""
 DISCARDED: Final = "kwire.discarded."
@@ -48,6 +49,8 @@ class Mark:
     """The ids of the batch's topics by name; empty in marks from earlier versions."""
     letter_count: int | None = None
     """The number of the batch's dead letters; None in marks from earlier versions."""
+    pipeline: str = ""
+    """The name of the pipeline; empty in marks from earlier versions."""
 
 
 @attrs.frozen
@@ -150,6 +153,8 @@ def summary_of(mark: Mark) -> dict[str, str]:
         summary[TOPIC_IDS] = json.dumps(ids, separators=(",", ":"))
     if mark.letter_count is not None:
         summary[LETTER_COUNT] = str(mark.letter_count)
+    if mark.pipeline:
+        summary[NAME] = mark.pipeline
     return summary
 
 
@@ -162,6 +167,7 @@ def mark_of(summary: Mapping[str, str]) -> Mark | None:
             Ranges.parse(summary[OFFSETS]),
             dict(json.loads(summary.get(TOPIC_IDS, "{}"))),
             int(summary[LETTER_COUNT]) if LETTER_COUNT in summary else None,
+            summary.get(NAME, ""),
         )
     except (ValueError, LookupError, TypeError):
         return None
@@ -170,11 +176,17 @@ def mark_of(summary: Mapping[str, str]) -> Mark | None:
 def own_marks(marks: Iterable[Mark | None], properties: Mapping[str, str], own: str) -> list[Mark]:
     """Return, in order, the marks that are not another pipeline's.
 
-    ``properties`` are those of the table; ``own`` is the name of this pipeline.
+    ``properties`` are those of the table; ``own`` is the name of this pipeline. A mark without a
+    name is another pipeline's only if that pipeline still has the mark's id: each adoption and each
+    new start gives it another one.
     """
     owners = owners_of(properties)
     others = {pipeline_id for name, pipeline_id in owners.items() if name != own}
-    return [mark for mark in valid_marks(marks, properties) if mark.pipeline_id not in others]
+    return [
+        mark
+        for mark in valid_marks(marks, properties)
+        if mark.pipeline == own or (not mark.pipeline and mark.pipeline_id not in others)
+    ]
 
 
 def valid_marks(marks: Iterable[Mark | None], properties: Mapping[str, str]) -> list[Mark]:

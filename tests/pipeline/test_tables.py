@@ -31,7 +31,7 @@ RANGES = Ranges.between({}, {"t": {0: 5}})
 
 def test_mark_is_kept_as_texts() -> None:
     earlier = Mark("11", 3, RANGES)
-    mark = attrs.evolve(earlier, topic_ids={"t": "id"}, letter_count=0)
+    mark = attrs.evolve(earlier, topic_ids={"t": "id"}, letter_count=0, pipeline="orders")
     for each in (earlier, mark):
         assert mark_of(summary_of(each)) == each
     for summary in ({}, {"operation": "append"}, {**summary_of(mark), "kwire.offsets": "x"}):
@@ -44,6 +44,14 @@ def test_marks_of_a_pipeline_are_not_those_of_another_one() -> None:
     properties = {"kwire.pipeline.orders": "11", "kwire.pipeline.returns": "22"}
     own = own_marks([*marks, None], properties, "orders")
     assert [mark.pipeline_id for mark in own] == ["11", "former"]
+
+
+def test_marks_of_another_pipeline_are_not_own_after_that_one_was_adopted() -> None:
+    """An adoption gives a pipeline another id, so no owner has the id of its earlier marks."""
+    named = [Mark(name, 0, RANGES, pipeline=name) for name in ("orders", "returns")]
+    properties = {"kwire.pipeline.orders": "11", "kwire.pipeline.returns": "adopted"}
+    assert own_marks(named, properties, "orders") == named[:1]
+    assert own_marks(named, properties, "returns") == named[1:]
 
 
 class Shared(Versioned):
