@@ -9,7 +9,7 @@ versions removes it. A partition by time is a generated column, which Delta also
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -21,7 +21,7 @@ from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import Folder, java_class
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.delta_history import Version, current
+from kwire_pipeline.tables.delta_history import PARTS, Version, current, is_enough
 from kwire_pipeline.tables.folder_columns import FolderColumn
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
@@ -34,6 +34,7 @@ from kwire_pipeline.tables.table import (
     listed_properties,
     mark_of,
     refuse_partitions,
+    refuse_rollback,
     session_settings,
     summary_of,
 )
@@ -78,8 +79,10 @@ class DeltaTable(Versioned):
         self._origin = origin
         self._partitions = tuple(map(FolderColumn.of, partition_by))
         self._chosen_properties = dict(properties or {})
-        self._cached_history: tuple[tuple[str, int], list[Version]] | None = None
-        """The history up to a version of the table, with the table's id and the version."""
+        self._cached_history: tuple[tuple[str, int], bool, list[Version]] | None = None
+        """The newest versions, after the table's id, its version, and whether these are all."""
+        self._last: tuple[Mark, int] | None = None
+        """The last batch that this object has written, and the table's version before it."""
 
     def _is_there(self) -> bool:
         return bool(self._root.names(LOG))
@@ -164,16 +167,23 @@ class DeltaTable(Versioned):
         return max(self._undone(pipeline_id), default=None)
 
     def _undone(self, pipeline_id: str) -> set[int]:
-        """Return the batches whose versions RESTORE has undone."""
-        history = self._history()
-        own, effective = (
-            {mark.batch_id for mark in _marks(versions) if mark.pipeline_id == pipeline_id}
-            for versions in (history, current(history))
-        )
-        return own - effective
+        """Return the batches whose versions RESTORE has undone; none if the newest are there."""
+        if self.last_batch(pipeline_id) is None:
+            return set()
+
+        def own(versions: Iterable[Version]) -> list[int]:
+            marks = _marks(versions)
+            return [mark.batch_id for mark in marks if mark.pipeline_id == pipeline_id]
+
+        history = self._history(lambda newest: is_enough(newest, own(newest)))
+        return set(own(history)) - set(own(current(history)))
 
     def history(self, pipeline_id: str, since: datetime.datetime) -> History:
-        versions = current(self._history())
+        def reaches(newest: Sequence[Version]) -> bool:
+            is_early = newest[0].at.astimezone(datetime.UTC) < since
+            return is_early and not any(version.is_restore for version in newest)
+
+        versions = current(self._history(reaches))
         entries = (
             Entry(mark=mark, at=version.at.astimezone(datetime.UTC), rows=version.rows)
             for version in versions
@@ -186,6 +196,7 @@ class DeltaTable(Versioned):
         )
 
     def append(self, frame: DataFrame, mark: Mark) -> None:
+        self._check_last(mark)
         self._appender(frame).option("txnAppId", mark.pipeline_id).option(
             "txnVersion", mark.batch_id
         ).option("userMetadata", json.dumps(summary_of(mark))).save(self.url)
@@ -199,12 +210,23 @@ class DeltaTable(Versioned):
     ) -> None:
         settings = {}
         if mark is not None:
+            self._check_last(mark)
             settings = {
                 f"{SETTING}write.txnAppId": mark.pipeline_id,
                 f"{SETTING}write.txnVersion": str(mark.batch_id),
                 f"{SETTING}commitInfo.userMetadata": json.dumps(summary_of(mark)),
             }
         merge_changes(self.name, self._changes_in_own_types(changes), keys, order, settings)
+
+    def _check_last(self, mark: Mark) -> None:
+        """Note the next batch; raise Refusal if a RESTORE has undone the last one."""
+        version = int(self._snapshot().version())
+        if self._last is not None:
+            last, before = self._last
+            # Another version than that of the last batch may be a RESTORE.
+            if version > before + 1 and last.batch_id in self._undone(last.pipeline_id):
+                refuse_rollback(self.name, last.batch_id)
+        self._last = mark, version
 
     def add(self, frame: DataFrame) -> None:
         self._appender(frame).save(self.url)
@@ -257,19 +279,30 @@ class DeltaTable(Versioned):
     def _marks(self) -> list[Mark]:
         return _marks(current(self._history()))
 
-    def _history(self) -> list[Version]:
-        """Return the versions still in the log, oldest first.
+    def _history(
+        self, is_enough: Callable[[Sequence[Version]], bool] = lambda newest: False
+    ) -> list[Version]:
+        """Return the newest versions in the log, oldest first: as many as are enough, or all.
 
         Delta reads each of them with a query, so they are kept until the table has a newer version.
         """
         snapshot = self._snapshot()
         newest = Metadata.of(snapshot).table_id, int(snapshot.version())
         if self._cached_history is None or self._cached_history[0] != newest:
-            self._cached_history = newest, self._read_history()
-        return self._cached_history[1]
+            self._cached_history = newest, False, []
+        _, is_whole, versions = self._cached_history
+        for limit in (*PARTS, None):
+            if is_whole or (versions and is_enough(versions)):
+                break
+            if limit is None or limit > len(versions):
+                versions = self._read_history(limit)
+                is_whole = limit is None or len(versions) < limit
+                self._cached_history = newest, is_whole, versions
+        return versions
 
-    def _read_history(self) -> list[Version]:
-        rows = self._spark.sql(f"DESCRIBE HISTORY {self.name}").collect()
+    def _read_history(self, limit: int | None) -> list[Version]:
+        newest = "" if limit is None else f" LIMIT {limit}"
+        rows = self._spark.sql(f"DESCRIBE HISTORY {self.name}{newest}").collect()
         return [
             Version(
                 row["version"],

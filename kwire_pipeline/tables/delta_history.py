@@ -13,6 +13,11 @@ from typing import Final
 import attrs
 
 RESTORE: Final = "RESTORE"
+PARTS: Final = (100, 1000)
+"""The numbers of the newest versions that are read before all of them are.
+
+A run at an interval of 30 seconds makes 86,400 versions in the 30 days for which Delta keeps them.
+"""
 
 
 @attrs.frozen
@@ -46,6 +51,15 @@ def current(history: Sequence[Version]) -> list[Version]:
         number = restored_version(version, history) if version.is_restore else version.number - 1
         version = None if number is None else by_number.get(number)
     return chain[::-1]
+
+
+def is_enough(newest: Sequence[Version], batches: Sequence[int]) -> bool:
+    """Return whether the newest versions show that RESTORE has undone no batch of a pipeline.
+
+    ``batches`` are the pipeline's among these versions. A run checks before each batch that its
+    last one is still there, so only a RESTORE after the last batch but one can be unknown.
+    """
+    return len(batches) > 1 and not any(version.is_restore for version in newest)
 
 
 def restored_version(version: Version, history: Sequence[Version]) -> int | None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from kwire_pipeline.config.values import Partition, Sort
 from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import java_class, texts_of
-from kwire_pipeline.errors import Overtaken, Refusal
+from kwire_pipeline.errors import Overtaken
 from kwire_pipeline.tables.iceberg_history import read_history
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
@@ -39,6 +39,7 @@ from kwire_pipeline.tables.table import (
     listed_properties,
     mark_of,
     owners_of,
+    refuse_rollback,
     summary_of,
 )
 from kwire_pipeline.tables.versioned import Versioned
@@ -238,10 +239,7 @@ class IcebergTable(Versioned):
                 f"another run has written batch {last} to {self._plain}, so this run has stopped"
             )
         if self._last is not None and is_missing(table, self._last):
-            raise Refusal(
-                f"{self._plain} was rolled back during the run and lacks batch "
-                f"{self._last.batch_id}: undo that, or run with --adopt"
-            )
+            refuse_rollback(self._plain, self._last.batch_id)
         snapshot = table.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 

@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -251,6 +251,13 @@ def refuse_partitions(table: str, own: Sequence[str], chosen: Sequence[str]) -> 
             f"{table} has the partitions [{', '.join(own)}], and this file has "
             f"[{', '.join(chosen)}]: correct table.partition_by, or choose a new table"
         )
+
+
+def refuse_rollback(table: str, batch_id: int) -> NoReturn:
+    raise Refusal(
+        f"{table} was rolled back during the run and lacks batch {batch_id}: undo that, or run "
+        "with --adopt"
+    )
 
 
 def of_topics(letters: DataFrame, topics: Collection[str]) -> DataFrame:
