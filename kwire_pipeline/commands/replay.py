@@ -29,6 +29,7 @@ from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import classifying, schemas_of
 from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
+from kwire_pipeline.engine.written import Written
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
@@ -92,6 +93,8 @@ def replay_letters(
                 spots = append_letters(batch, shape, pipeline, state)
             faults.reach(Place.AFTER_TABLE)
             lease.check()
+            # Once its letters are gone and its mark has expired, the newest batch would look lost.
+            Written.read(folder).without(letters.name).write(folder)
             count = letters.delete_letters(spots)
         return count, of_topics(letters.read(), topics).count()
 

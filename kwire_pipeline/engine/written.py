@@ -51,6 +51,10 @@ class Written:
             marks[letters.name] = result.mark
         return Written(marks)
 
+    def without(self, table: str) -> "Written":
+        """Return the newest batches of the other tables."""
+        return Written({name: mark for name, mark in self.marks.items() if name != table})
+
     def missing_batch(self, table: Letters, pipeline_id: str, *, by_rows: bool) -> int | None:
         """Return the newest batch of a pipeline that an existing table lost; None if it has all."""
         rolled_back = table.rolled_back(pipeline_id)

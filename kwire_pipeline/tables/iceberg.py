@@ -1,9 +1,9 @@
 """An Iceberg table: a batch is one snapshot, whose summary has the batch's mark.
 
 A batch is in the table if a snapshot of the current state has its mark or, because snapshots
-expire, if a row has one of its offsets: a snapshot is atomic, so one row proves all of them. If
-several pipelines write to a table, only the marks are considered. Changes by key that leave no row
-and whose mark has expired are applied again, which changes nothing.
+expire, if a row has one of its offsets: a snapshot is atomic, so one row proves all of them. Rows
+prove nothing if another pipeline writes the same topics to the table. Changes by key that leave no
+row and whose mark has expired are applied again, which changes nothing.
 
 A batch is appended only to the state in which it is known to be absent: Iceberg refuses the commit
 if another writer has added rows since. So two runs that hold the same lease, one of them after a
@@ -38,6 +38,7 @@ from kwire_pipeline.tables.table import (
     Upkeep,
     listed_properties,
     mark_of,
+    other_writers,
     owners_of,
     refuse_rollback,
     summary_of,
@@ -182,10 +183,24 @@ class IcebergTable(Versioned):
         # Later batches come first, so the look ends at the first one that is not later.
         if mark.batch_id == next((b for b in batches if b <= mark.batch_id), None):
             return True
-        # Rows of another pipeline over the same topic have the same offsets.
-        if not by_rows or set(self.owners().values()) - {mark.pipeline_id}:
-            return False
-        return self.read().where(self._origin.condition(mark.ranges)).limit(1).count() > 0
+        return by_rows and self._rows_are_proof(mark) and self._has_rows(mark)
+
+    def _rows_are_proof(self, mark: Mark) -> bool:
+        """Return whether rows with a batch's offsets can only be those of this batch.
+
+        Rows of another pipeline over the same topics have the same offsets. If others write the
+        table, marks are asked first: they are enough unless the batch's mark may have expired.
+        """
+        names = {pipeline_id: name for name, pipeline_id in self.owners().items()}
+        if set(names) <= {mark.pipeline_id}:
+            return True
+        topics = {part.topic for part in mark.ranges.ranges}
+        own = names.get(mark.pipeline_id, mark.pipeline)
+        return is_missing(self._table(), mark) is None and not other_writers([self], own, topics)
+
+    def _has_rows(self, mark: Mark) -> bool:
+        """Return whether there is a row with one of a batch's offsets."""
+        return not self.read().where(self._origin.condition(mark.ranges)).isEmpty()
 
     def last_batch(self, pipeline_id: str) -> int | None:
         return next(_batches(self._table(), pipeline_id), None)
@@ -201,12 +216,15 @@ class IcebergTable(Versioned):
         return newest if newest is not None and (last is None or last < newest) else None
 
     def lacks(self, mark: Mark, *, by_rows: bool) -> bool:
-        """Return whether a written batch is gone, judging by marks or rows."""
+        """Return whether a written batch is gone, judging by marks or, if these expired, rows.
+
+        Here, rows of another pipeline count as well: that the mark expired shows no loss.
+        """
         missing = is_missing(self._table(), mark)
         if missing is not None:
             return missing
         # Changes by key can remove all rows of a batch again.
-        return by_rows and not self.keys() and not self.has_batch(mark, by_rows=True)
+        return by_rows and not self.keys() and not self._has_rows(mark)
 
     def history(self, pipeline_id: str, since: datetime.datetime) -> History:
         return read_history(self._table(), self._metadata("snapshots"), pipeline_id, since)

@@ -1,12 +1,12 @@
 """A table whose newest snapshots are all part of its current state was not rolled back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 import pytest
 
 from kwire_pipeline.engine.offsets import Ranges
-from kwire_pipeline.tables.iceberg import has_newest
+from kwire_pipeline.tables.iceberg import IcebergTable, has_newest
 from kwire_pipeline.tables.table import Mark, summary_of
 
 
@@ -46,6 +46,9 @@ class Table:
 
     def iterator(self) -> "Table":
         return self
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        return iter(self.chain)
 
     def hasNext(self) -> bool:
         return bool(self.chain) or self.has_others
@@ -100,3 +103,70 @@ def test_table_that_was_replaced_by_an_empty_one_may_lack_batches() -> None:
 def test_numbers_of_the_first_format_version_show_nothing() -> None:
     chain = [attrs.evolve(batch(1, None), is_of_version_1=True)]
     assert not has_newest(Table(chain, 0), "p")
+
+
+OWNERS = {"orders": "p", "returns": "other"}
+EXPIRED = [compaction(9, 8)]
+"""The rest after another tool has expired all snapshots but the newest, and their marks."""
+
+
+class Iceberg(IcebergTable):
+    """A table whose snapshots and rows are known; marks of other pipelines are of ``topics``."""
+
+    def __init__(self, chain: Sequence[Snapshot], *, has_rows: bool, topics: str = "") -> None:
+        self.table = Table(chain, chain[-1].number)
+        self.has_rows, self.topics = has_rows, topics
+
+    def exists(self) -> bool:
+        return True
+
+    def owners(self) -> dict[str, str]:
+        return OWNERS
+
+    def keys(self) -> tuple[str, ...]:
+        return ()
+
+    def marks_of(self, pipeline_ids: Collection[str]) -> list[Mark]:
+        ranges = Ranges.between({}, {topic: {0: 9} for topic in self.topics.split()})
+        return [Mark(pipeline_id, 0, ranges) for pipeline_id in pipeline_ids]
+
+    def _table(self) -> Table:
+        return self.table
+
+    def _has_rows(self, mark: Mark) -> bool:
+        return self.has_rows
+
+
+NEWEST = Mark("p", 3, Ranges.between({}, {"orders": {0: 9}}))
+
+
+@pytest.mark.parametrize(
+    ("chain", "has_rows", "is_lost"),
+    [
+        (EXPIRED, True, False),
+        (EXPIRED, False, True),
+        ([batch(1, None)], True, True),  # The snapshots are complete, so the mark would be there.
+        ([batch(2, 1)], True, True),
+        ([batch(3, 2), compaction(4, 3)], False, False),
+    ],
+)
+def test_expiry_by_another_tool_is_no_loss_of_a_batch_in_a_shared_table(
+    chain: list[Snapshot], has_rows: bool, is_lost: bool
+) -> None:
+    assert Iceberg(chain, has_rows=has_rows).lacks(NEWEST, by_rows=True) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("chain", "topics", "expected"),
+    [
+        (EXPIRED, "returns", True),
+        (EXPIRED, "returns orders", False),  # The rows may be the other pipeline's.
+        ([batch(1, None)], "returns", False),  # No mark has expired.
+    ],
+)
+def test_rows_prove_a_half_done_batch_in_a_shared_table_after_an_expiry(
+    chain: list[Snapshot], topics: str, expected: bool
+) -> None:
+    table = Iceberg(chain, has_rows=True, topics=topics)
+    assert table.has_batch(NEWEST, by_rows=True) is expected
+    assert not table.has_batch(NEWEST, by_rows=False)

@@ -45,5 +45,10 @@ def test_table_from_a_backup_lacks_the_noted_batch() -> None:
     assert missing(Written(), Table()) is None
 
 
+def test_table_whose_rows_were_moved_is_left_out() -> None:
+    assert NOTE.without("shop.dead") == NOTE
+    assert missing(NOTE.without("shop.orders"), Table()) is None
+
+
 def test_batch_that_the_table_shows_as_rolled_back_is_missing_without_a_note() -> None:
     assert missing(Written(), Table(0, rolled_back=4)) == 4
