@@ -18,7 +18,7 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.rules import schema_problems
 from kwire_pipeline.config.values import LATEST, WITH_REGISTRY
 from kwire_pipeline.engine.definition import definition_of
-from kwire_pipeline.engine.identity import FILE, Identity
+from kwire_pipeline.engine.identity import FILE, Identity, Intent
 from kwire_pipeline.engine.offline import checkpoint_name, has_part
 from kwire_pipeline.engine.preparation import prepare_tables
 from kwire_pipeline.engine.shape_and_tables import shape_of
@@ -90,14 +90,25 @@ def is_following(pipeline: Pipeline) -> bool:
 
 
 def at_start(
-    pipeline: Pipeline, stored: Identity | None, folder: Folder, destinations: Destinations
+    pipeline: Pipeline,
+    stored: Identity | None,
+    folder: Folder,
+    destinations: Destinations,
+    intent: Intent = Intent.CONTINUE,
 ) -> Pipeline:
     """Return the pipeline with the schema of its next batch in place of ``latest``."""
     if not is_following(pipeline):
         return pipeline
-    if stored is not None:
+    if stored is not None and intent is not Intent.FROM_START:
         checkpoint = folder.at(checkpoint_name(stored.pipeline_id))
-        if has_part(stored, checkpoint, destinations.tables):
+        try:
+            is_begun = has_part(stored, checkpoint, destinations.tables)
+        except Refusal:
+            if intent is Intent.CONTINUE:
+                raise
+            # An adoption does not need the entry: the tables have the offsets of their last batch.
+            is_begun = True
+        if is_begun:
             return with_schema(pipeline, stored.schema)
     return newest_of(pipeline)
 

@@ -255,7 +255,7 @@ def open_run(
     """Compare the pipeline with brokers and tables, then write its identity if it is new."""
     stored = read_identity(folder)
     destinations = destinations_of(spark, pipeline)
-    pipeline = following.at_start(pipeline, stored, folder, destinations)
+    pipeline = following.at_start(pipeline, stored, folder, destinations, intent)
     shape = shape_of(pipeline, pipeline.value.schema)
     topics = topics_of(pipeline, cluster)
     facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)

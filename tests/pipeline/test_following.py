@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from typing import cast
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -11,9 +13,13 @@ from kwire_pipeline.config.document import ConfigError, read_document
 from kwire_pipeline.config.load import build
 from kwire_pipeline.config.model import Pipeline, Registry, Source, Table, ValueFormat
 from kwire_pipeline.config.values import Evolution, Format
-from kwire_pipeline.engine.following import Adapted, Follower, newest_of
+from kwire_pipeline.engine.following import Adapted, Follower, at_start, newest_of
+from kwire_pipeline.engine.identity import Identity, Intent
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.tables.destinations import Destinations
 from tests.support.avro_bytes import OLDER, ORDER
+from tests.support.pipeline.files import Files
 
 FILE = """\
 name: orders
@@ -112,3 +118,54 @@ def test_schema_of_the_file_is_not_asked_for(pipeline: Pipeline, server: SchemaR
     own = attrs.evolve(pipeline, value=value)
     Follower(own, None, lambda: None, lambda text: None).check(0, ORDER)
     assert server.requests == []
+
+
+class Checkpoint(Files):
+    """The folder of a checkpoint, and those in it."""
+
+    def at(self, name: str) -> "Checkpoint":
+        below = Checkpoint()
+        start = f"{name}/"
+        below.texts = {
+            path.removeprefix(start): text
+            for path, text in self.texts.items()
+            if path.startswith(start)
+        }
+        return below
+
+
+STORED = Identity(
+    name="orders",
+    pipeline_id="1234567890",
+    cluster_id="cluster",
+    topics={"orders": "id"},
+    table="shop.orders",
+    table_id="table",
+    dead_letters=None,
+    schema=OLDER,
+    start={"orders": {0: 0}},
+)
+
+
+@pytest.mark.parametrize(
+    ("intent", "expected"),
+    [(Intent.CONTINUE, None), (Intent.ADOPT, OLDER), (Intent.FROM_START, ORDER)],
+)
+def test_damaged_entry_of_the_checkpoint_keeps_no_adoption_from_finishing_its_batch(
+    pipeline: Pipeline, server: SchemaRegistry, intent: Intent, expected: str | None
+) -> None:
+    """The refusal of the entry advises to run with --adopt, or --from-start."""
+    server.register("orders-value", ORDER)
+    folder = Checkpoint()
+    folder.texts = {"spark-12345678/offsets/0": "v1\n{}", "pipeline.json": STORED.dump()}
+    destinations = Destinations(table=MagicMock(), dead_letters=None)
+    whole = attrs.evolve(pipeline, omit=())
+
+    def schema() -> str | None:
+        return at_start(whole, STORED, cast(Folder, folder), destinations, intent).value.schema
+
+    if expected is None:
+        with pytest.raises(Refusal, match=r"cannot be read .*, or run with --adopt"):
+            schema()
+    else:
+        assert schema() == expected
