@@ -13,8 +13,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException
-from typing import Final
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from typing import Final, cast
 
 import attrs
 
@@ -52,6 +52,14 @@ class UnknownSchema(Exception):
         super().__init__(text)
         self.kind = kind
         """The other type, if there is a schema."""
+
+
+class RefusedRequest(Exception):
+    """An answer with an HTTP status of an error."""
+
+    def __init__(self, code: int, text: bytes) -> None:
+        super().__init__(code)
+        self.code, self.text = code, text
 
 
 @attrs.frozen(kw_only=True)
@@ -116,10 +124,8 @@ class Client:
         for attempt in range(ATTEMPTS):
             try:
                 return self._try(path, deadline_s)
-            except urllib.error.HTTPError as error:
-                with error:
-                    text = error.read(MAX_BYTES)
-                if error.code == 404 and _code(text) in (NO_SUBJECT, NO_VERSION, NO_SCHEMA):
+            except RefusedRequest as error:
+                if error.code == 404 and _code(error.text) in (NO_SUBJECT, NO_VERSION, NO_SCHEMA):
                     return None
                 if error.code in (401, 403):
                     raise Refusal(
@@ -148,21 +154,32 @@ class Client:
                 "Authorization", f"Basic {base64.b64encode(login).decode()}"
             )
         left_s = max(0.001, deadline_s - self.clock())
-        text = bytearray()
-        with urllib.request.urlopen(request, timeout=left_s) as answer:
-            while chunk := answer.read1(CHUNK_BYTES):
-                text += chunk
-                if len(text) > MAX_BYTES:
-                    raise self._wrong(f"answers {path} with more than {MAX_BYTES >> 20} MB")
-                if self.clock() >= deadline_s:
-                    raise TimeoutError
         try:
-            plain = json.loads(bytes(text))
+            with urllib.request.urlopen(request, timeout=left_s) as answer:
+                text = self._read(answer, path, deadline_s)
+        except urllib.error.HTTPError as error:
+            with error:
+                text = self._read(cast(HTTPResponse, error), path, deadline_s)
+            raise RefusedRequest(error.code, text) from None
+        try:
+            plain = json.loads(text)
         except ValueError:
             plain = None
         if not isinstance(plain, dict):
             raise self._wrong(f"does not answer {path} in JSON")
         return plain
+
+    def _read(self, answer: HTTPResponse, path: str, deadline_s: float) -> bytes:
+        text = bytearray()
+        while chunk := answer.read1(CHUNK_BYTES):
+            text += chunk
+            if len(text) > MAX_BYTES:
+                raise self._wrong(f"answers {path} with more than {MAX_BYTES >> 20} MB")
+            if self.clock() >= deadline_s:
+                raise TimeoutError
+        if answer.length:
+            raise IncompleteRead(bytes(text), answer.length)
+        return bytes(text)
 
     def _wrong(self, problem: str) -> Refusal:
         return Refusal(f"{self.url} {problem}: is registry.url the URL of a schema registry?")

@@ -9,7 +9,7 @@ import pytest
 
 from kwire.testing import SchemaRegistry
 from kwire_pipeline.errors import Failure, Refusal
-from kwire_pipeline.registry import Client, UnknownSchema
+from kwire_pipeline.registry import ATTEMPTS, Client, UnknownSchema
 from tests.support.avro_bytes import OLDER, ORDER
 
 
@@ -114,4 +114,23 @@ def test_a_registry_that_does_not_answer_is_not_waited_for() -> None:
         chosen = attrs.evolve(client(url, timeout_s=3), clock=lambda: float(next(times)))
         with pytest.raises(Failure, match="does not answer within 3 s"):
             chosen.schema(1)
+        thread.join()
+
+
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found", "503 Service Unavailable"])
+def test_an_answer_that_is_cut_off_says_nothing_about_the_schema(status: str) -> None:
+    """A registry that restarts, or a proxy before it, closes connections in the middle."""
+    with socket.create_server(("127.0.0.1", 0)) as ending:
+
+        def cut_off() -> None:
+            for _ in range(ATTEMPTS):
+                connection, _ = ending.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 9\r\n\r\n{{".encode())
+
+        thread = threading.Thread(target=cut_off)
+        thread.start()
+        with pytest.raises(Failure, match=r"cannot be reached: .*8 more expected"):
+            client(f"http://127.0.0.1:{ending.getsockname()[1]}").schema(1)
         thread.join()
