@@ -25,7 +25,7 @@ from kwire_pipeline.engine.reporting.reports import Reporter
 from kwire_pipeline.engine.session import open_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Claims
-from kwire_pipeline.errors import Failure, Held, Refusal
+from kwire_pipeline.errors import Failure, Held, Overtaken, Refusal
 from kwire_pipeline.explain import explain, is_lost_jvm
 from kwire_pipeline.hook import Alerts, Hook
 from kwire_pipeline.many.engine import SparkEngine
@@ -128,10 +128,11 @@ class Controls:
 def noting(spark: SparkSession, pipeline: Pipeline, control: Control) -> Iterator[Control]:
     """Store why a run fails, for `status`, until a run has written a batch or ended well.
 
-    A run that is refused because another one holds the checkpoint stores nothing there, nor does a
-    pipeline without a checkpoint.
+    A run stores nothing if another one holds the checkpoint or has taken it over, or if there is no
+    checkpoint.
     """
     folder = Folder(spark, pipeline.checkpoint)
+    has_written = False
 
     def forget() -> None:
         with suppress(Py4JError):
@@ -139,17 +140,17 @@ def noting(spark: SparkSession, pipeline: Pipeline, control: Control) -> Iterato
                 folder.delete(PROBLEMS)
 
     def report(batch: Batch) -> None:
-        if not written:
+        nonlocal has_written
+        if not has_written:
             forget()
-        written.append(batch.batch_id)
+        has_written = True
         control.report(batch)
 
-    written: list[int] = []
     try:
         yield attrs.evolve(control, report=report)
     except Exception as error:
         cause = None if is_lost_jvm(error) else explain(error, pipeline.transform)
-        if cause is not None and not isinstance(cause, Held):
+        if cause is not None and not isinstance(cause, Held | Overtaken):
             noted = {pipeline.name: (pipeline.table.name, Problem.of(cause))}
             with suppress(Py4JError, Failure):
                 if folder.exists(identity.FILE):

@@ -1,0 +1,84 @@
+"""Parts of a run that need neither Spark nor brokers: what it asks, commits, notes and refuses."""
+
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kwire_pipeline.commands import run as run_command
+from kwire_pipeline.config.model import Pipeline, Source, Table
+from kwire_pipeline.engine.cluster import Topic
+from kwire_pipeline.engine.identity import FILE, Identity
+from kwire_pipeline.engine.offsets import Offsets
+from kwire_pipeline.engine.query import Control
+from kwire_pipeline.errors import Failure, Held, Overtaken, Refusal
+from kwire_pipeline.many.notes import PROBLEMS
+from tests.support.pipeline.files import Files
+
+PIPELINE = Pipeline(
+    name="orders",
+    source=Source(bootstrap="127.0.0.1:9092", pattern="orders.*", fail_on_data_loss=False),
+    table=Table(name="shop.orders"),
+    checkpoint="checkpoint",
+    commit_group="lake",
+)
+TOPICS = {"orders": Topic("orders", "id", (0,))}
+IDENTITY = Identity(
+    name="orders",
+    pipeline_id="1234567890",
+    cluster_id="cluster",
+    topics={"orders": "id"},
+    deleted_topics={"orders.old": "id of old"},
+    table="shop.orders",
+    table_id="table",
+    dead_letters=None,
+    schema="",
+    start={"orders": {0: 0}, "orders.old": {0: 0}},
+)
+
+
+class Brokers:
+    """Brokers that reject commits for topics that they do not have."""
+
+    def __init__(self, policies: Mapping[str, str]) -> None:
+        self.committed: list[Offsets] = []
+        self.policies = policies
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        if set(offsets) - set(TOPICS):
+            raise Refusal("a topic of the pipeline does not exist")
+        self.committed.append(offsets)
+
+    def cluster_id(self) -> str:
+        return "cluster"
+
+    def beginnings(self, topics: object) -> Offsets:
+        return {"orders": {0: 0}}
+
+    def topic_settings(self, names: object, key: str) -> Mapping[str, str]:
+        return self.policies
+
+    def topics_with_compaction(self, names: object) -> list[str]:
+        return [name for name, policy in self.policies.items() if "compact" in policy]
+
+
+class Checkpoint(Files):
+    def exists(self, name: str = "") -> bool:
+        return name in self.texts
+
+
+@pytest.mark.parametrize(
+    ("error", "is_noted"),
+    [(Failure("no broker"), True), (Held("process 7"), False), (Overtaken("another run"), False)],
+)
+def test_status_shows_no_problem_of_a_run_that_another_one_replaces(
+    error: Exception, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Checkpoint()
+    folder.write(FILE, IDENTITY.dump())
+    monkeypatch.setattr(run_command, "Folder", lambda *_: folder)
+    spark = cast(SparkSession, None)
+    with pytest.raises(type(error)), run_command.noting(spark, PIPELINE, Control()):
+        raise error
+    assert (PROBLEMS in folder.texts) == is_noted
