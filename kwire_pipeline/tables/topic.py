@@ -28,6 +28,7 @@ from kwire_pipeline.engine.lease import Files
 from kwire_pipeline.engine.offsets import Offsets, Ranges, dump, later, parse
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Failure, Refusal
+from kwire_pipeline.explain import problem_of
 from kwire_pipeline.records.frames import LETTER
 from kwire_pipeline.tables.letter_records import (
     WRITTEN,
@@ -275,8 +276,7 @@ class LetterTopic:
         try:
             records.write.format("kafka").options(**options).option("topic", self._topic).save()
         except (PySparkException, Py4JJavaError) as error:
-            reason = next((line for line in str(error).splitlines() if line.strip()), "")
-            raise Failure(f"{self.name}: dead letters cannot be written: {reason}") from error
+            raise unsent(self.name, error) from error
 
     def _batch(self, mark: Mark) -> DataFrame:
         """Return the existing letters of a batch."""
@@ -332,6 +332,12 @@ class LetterTopic:
 
     def _cluster(self) -> closing[Cluster]:
         return closing(Cluster(self._spark, self._client))
+
+
+def unsent(name: str, error: Exception) -> Refusal | Failure:
+    """Return why letters cannot be written to a topic; a missing permission is a refusal."""
+    problem = problem_of(error)
+    return type(problem)(f"{name}: dead letters cannot be written: {problem}")
 
 
 def _join_ranges(texts: Iterable[str]) -> Ranges:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands import run as run_command
@@ -14,6 +15,7 @@ from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.query import Control
 from kwire_pipeline.errors import Failure, Held, Overtaken, Refusal
 from kwire_pipeline.many.notes import PROBLEMS
+from kwire_pipeline.tables.topic import unsent
 from tests.support.pipeline.files import Files
 
 PIPELINE = Pipeline(
@@ -82,3 +84,15 @@ def test_status_shows_no_problem_of_a_run_that_another_one_replaces(
     with pytest.raises(type(error)), run_command.noting(spark, PIPELINE, Control()):
         raise error
     assert (PROBLEMS in folder.texts) == is_noted
+
+
+def test_missing_permission_to_write_dead_letters_is_not_retried() -> None:
+    denied = (
+        "Job aborted: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized"
+    )
+    problem = unsent("topic dead", PySparkException(message=denied))
+    assert isinstance(problem, Refusal)
+    assert str(problem).startswith("topic dead: dead letters cannot be written: the brokers deny")
+    late = unsent("topic dead", PySparkException(message="TimeoutException: 1 record expired"))
+    assert isinstance(late, Failure)
+    assert str(late).endswith("cannot be written: Spark failed: TimeoutException: 1 record expired")
