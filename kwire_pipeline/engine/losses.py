@@ -141,7 +141,8 @@ def check_deleted(lost: Ranges, given_up: Ranges) -> None:
     if not covers(given_up, lost):
         refuse(
             f"the rows of {lost.dump()} would be deleted and not written again, because the topics "
-            "may no longer have their records, or source.start is after them",
+            "may no longer have their records (a compacted topic, or one whose configuration the "
+            "brokers do not show, may lack any), or source.start is after them",
             "--from-start",
             "deletes them",
             lost,

@@ -104,7 +104,9 @@ class Beginning:
             rows += ranges_of_rows(table.read(), origin)
         unreliable = changed_topics(self.pipeline.name, self.stored, self.facts)
         if self.pipeline.table.mode is Mode.APPEND:
-            unreliable |= set(self.cluster.topics_with_compaction(self.topics))
+            policies = self.cluster.topic_settings(self.topics, "cleanup.policy")
+            # A topic whose policy the brokers do not show may be compacted.
+            unreliable |= {t for t in self.topics if "compact" in policies.get(t, "compact")}
         first = offsets.later(start, beginnings)
         lost = losses.unrefillable(rows, first, unreliable, self.topics)
         losses.check_deleted(lost, self.given_up)

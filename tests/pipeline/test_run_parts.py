@@ -2,19 +2,26 @@
 
 from collections.abc import Mapping
 from typing import cast
+from unittest.mock import MagicMock
 
+import attrs
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands import run as run_command
 from kwire_pipeline.config.model import Pipeline, Source, Table
-from kwire_pipeline.engine.cluster import Topic
-from kwire_pipeline.engine.identity import FILE, Identity
-from kwire_pipeline.engine.offsets import Offsets
+from kwire_pipeline.config.values import Mode
+from kwire_pipeline.engine import start_offsets
+from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity
+from kwire_pipeline.engine.losses import NOTHING
+from kwire_pipeline.engine.offsets import Offsets, Range
 from kwire_pipeline.engine.query import Control
-from kwire_pipeline.errors import Failure, Held, Overtaken, Refusal
+from kwire_pipeline.engine.start_offsets import Beginning
+from kwire_pipeline.errors import Failure, Held, Overtaken, Permanent, Refusal
 from kwire_pipeline.many.notes import PROBLEMS
+from kwire_pipeline.tables.destinations import Destinations
 from kwire_pipeline.tables.topic import unsent
 from tests.support.pipeline.files import Files
 
@@ -63,6 +70,40 @@ class Brokers:
 
     def topics_with_compaction(self, names: object) -> list[str]:
         return [name for name, policy in self.policies.items() if "compact" in policy]
+
+
+@pytest.mark.parametrize(
+    ("policies", "mode", "is_refused"),
+    [
+        ({"orders": "delete"}, Mode.APPEND, False),
+        ({"orders": "compact,delete"}, Mode.APPEND, True),
+        ({}, Mode.APPEND, True),  # The user may not see it, or the brokers did not answer.
+        ({}, Mode.UPSERT, False),
+    ],
+)
+def test_new_start_deletes_no_rows_of_a_topic_that_may_be_compacted(
+    policies: Mapping[str, str], mode: Mode, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_offsets, "ranges_of_rows", lambda *_: [Range("orders", 0, 0, 9)])
+    table = MagicMock()
+    table.columns.return_value.names = ["kafka_topic", "kafka_partition", "kafka_offset"]
+    chosen = attrs.evolve(PIPELINE, table=attrs.evolve(PIPELINE.table, mode=mode))
+    beginning = Beginning(
+        pipeline=chosen,
+        cluster=cast(Cluster, Brokers(policies)),
+        topics=TOPICS,
+        destinations=Destinations(table=table, dead_letters=None),
+        stored=None,
+        facts=Facts(cluster_id="cluster", topics={"orders": "id"}, table_id="table", owners={}),
+        given_up=NOTHING,
+    )
+    if is_refused:
+        with pytest.raises(
+            Permanent, match=r"the rows of .* would be deleted and not written again"
+        ):
+            beginning.start(Begin.FROM_START)
+    else:
+        assert beginning.start(Begin.FROM_START) == {"orders": {0: 0}}
 
 
 class Checkpoint(Files):
