@@ -611,21 +611,23 @@ class Run:
 
     def _commit_start(self) -> None:
         """Commit the offsets at which this run begins, so that the lag is right at once."""
-        group = self._pipeline.commit_group
-        if group is not None:
+        if self._pipeline.commit_group is not None:
             done = last_entry(self._checkpoint, "commits")
-            start = self._identity.start if done is None else self._entry(done)
-            self._cluster.commit(group, start)
+            self._commit(self._identity.start if done is None else self._entry(done))
 
     def _commit_batch(self, batch_id: int) -> None:
         """Commit a batch's end offsets for tools that show lag; the run does not need them."""
-        group = self._pipeline.commit_group
-        if group is None:
-            return
         try:
-            self._cluster.commit(group, self._entry(batch_id))
+            self._commit(self._entry(batch_id))
         except (Failure, Refusal, Py4JError) as error:
             self._control.warn(f"the offsets after batch {batch_id} are not committed: {error}")
+
+    def _commit(self, position: Offsets) -> None:
+        """Commit the offsets of topics that were not deleted; brokers reject those of others."""
+        group, topics = self._pipeline.commit_group, self._identity.topics
+        if group is not None:
+            present = {name: parts for name, parts in position.items() if name in topics}
+            self._cluster.commit(group, present)
 
     def _stop_if_asked(self) -> None:
         """Raise Stopped if the run is to end before its next batch."""
@@ -642,10 +644,8 @@ class Run:
         patience_s = 0 if self._pipeline.trigger.available_now else PATIENCE_S
         self._topics = patiently(self._topics_now, patience_s)
         current = {name: topic.topic_id for name, topic in self._topics.items()}
-        may_lack = may_lack_topics(self._pipeline)
-        identity.check_cluster(
-            self._identity, self._identity.cluster_id, current, may_lack=may_lack
-        )
+        own, may_lack = self._identity, may_lack_topics(self._pipeline)
+        identity.check_cluster(own, own.cluster_id, current, may_lack=may_lack)
         if current.keys() != self._identity.topics.keys():
             self._identity = identity.with_topics(self._identity, current)
             self._opened.folder.write(identity.FILE, self._identity.dump())

@@ -17,8 +17,9 @@ from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity
 from kwire_pipeline.engine.losses import NOTHING
 from kwire_pipeline.engine.offsets import Offsets, Range
-from kwire_pipeline.engine.query import Control
+from kwire_pipeline.engine.query import Control, Run
 from kwire_pipeline.engine.start_offsets import Beginning
+from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Held, Overtaken, Permanent, Refusal
 from kwire_pipeline.many.notes import PROBLEMS
 from kwire_pipeline.tables.destinations import Destinations
@@ -70,6 +71,18 @@ class Brokers:
 
     def topics_with_compaction(self, names: object) -> list[str]:
         return [name for name, policy in self.policies.items() if "compact" in policy]
+
+
+def test_group_gets_no_offsets_of_a_topic_that_was_deleted_between_two_runs() -> None:
+    brokers = Brokers({})
+    run = Run.__new__(Run)
+    run._pipeline, run._identity, run._cluster = PIPELINE, IDENTITY, cast(Cluster, brokers)
+    run._checkpoint = cast(Folder, Files())
+    run._control = Control()
+    run._commit_start()
+    run._entries = {4: {"orders": {0: 9}, "orders.old": {0: 5}}}
+    run._commit_batch(4)
+    assert brokers.committed == [{"orders": {0: 0}}, {"orders": {0: 9}}]
 
 
 @pytest.mark.parametrize(
