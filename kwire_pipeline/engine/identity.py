@@ -129,7 +129,10 @@ class Facts:
     written_topics: Mapping[str, str] = attrs.field(factory=dict)
     """The topic ids in the newest marks, by name; only looked up if there is no checkpoint."""
     other_writers: Mapping[str, str] = attrs.field(factory=dict)
-    """The topics that another pipeline writes to one of the tables, each with its name."""
+    """The topics that another pipeline writes to one of the tables, each with its name.
+
+    Only looked up for an adoption or a new start.
+    """
     may_lack_topics: bool = False
     """True if a topic of the checkpoint may have been deleted since."""
     checkpoint_batch: int | None = None

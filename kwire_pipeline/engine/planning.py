@@ -29,7 +29,7 @@ def plan_run(spark: SparkSession, pipeline: Pipeline) -> list[str]:
     shape = shape_of(pipeline, pipeline.value.schema)
     with Cluster.of(spark, pipeline) as cluster:
         topics = topics_of(pipeline, cluster)
-        facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
+        facts = facts_of(pipeline, stored, folder, destinations, cluster, topics, Intent.CONTINUE)
     if destinations.dead_letters is not None:
         destinations.dead_letters.check_ready()
     begin = identity.decide(

@@ -177,8 +177,13 @@ def facts_of(
     destinations: Destinations,
     cluster: Cluster,
     topics: Mapping[str, Topic],
+    intent: Intent,
 ) -> Facts:
-    """Return the state of the cluster and the tables at the start of a run."""
+    """Return the state of the cluster and the tables at the start of a run.
+
+    Other writers are looked for only if the run would change or skip their rows as well: that reads
+    every mark of a table, of which a table of dead letters that 200 pipelines share has many.
+    """
     name, table, letters = pipeline.name, destinations.table, destinations.dead_letters
     exists = table.exists()
     checkpoint_batch = table_batch = None
@@ -201,7 +206,9 @@ def facts_of(
         and letters.exists()
         and letters.has_letters(name, topics),
         written_topics=written_topics(name, destinations.tables) if stored is None else {},
-        other_writers=other_writers(destinations.tables, name, topics),
+        other_writers={}
+        if intent is Intent.CONTINUE
+        else other_writers(destinations.tables, name, topics),
         may_lack_topics=may_lack_topics(pipeline),
         checkpoint_batch=checkpoint_batch,
         table_batch=table_batch,
@@ -258,7 +265,7 @@ def open_run(
     pipeline = following.at_start(pipeline, stored, folder, destinations, intent)
     shape = shape_of(pipeline, pipeline.value.schema)
     topics = topics_of(pipeline, cluster)
-    facts = facts_of(pipeline, stored, folder, destinations, cluster, topics)
+    facts = facts_of(pipeline, stored, folder, destinations, cluster, topics, intent)
     begin = identity.decide(
         pipeline.name, pipeline.checkpoint, pipeline.table.name, stored, facts, intent
     )

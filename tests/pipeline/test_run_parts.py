@@ -14,10 +14,10 @@ from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.values import Mode
 from kwire_pipeline.engine import start_offsets
 from kwire_pipeline.engine.cluster import Cluster, Topic
-from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity
+from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.losses import NOTHING
 from kwire_pipeline.engine.offsets import Offsets, Range
-from kwire_pipeline.engine.query import Control, Run
+from kwire_pipeline.engine.query import Control, Run, facts_of
 from kwire_pipeline.engine.start_offsets import Beginning
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Held, Overtaken, Permanent, Refusal
@@ -83,6 +83,25 @@ def test_group_gets_no_offsets_of_a_topic_that_was_deleted_between_two_runs() ->
     run._entries = {4: {"orders": {0: 9}, "orders.old": {0: 5}}}
     run._commit_batch(4)
     assert brokers.committed == [{"orders": {0: 0}}, {"orders": {0: 9}}]
+
+
+@pytest.mark.parametrize("intent", Intent)
+def test_run_that_continues_does_not_read_the_marks_of_other_pipelines(intent: Intent) -> None:
+    table = MagicMock()
+    table.owners.return_value = {"orders": IDENTITY.pipeline_id, "others": "2"}
+    table.rolled_back.return_value = table.last_batch.return_value = None
+    folder = MagicMock()
+    folder.read.return_value, folder.at("").names.return_value = None, []
+    facts_of(
+        PIPELINE,
+        IDENTITY,
+        folder,
+        Destinations(table=table, dead_letters=None),
+        cast(Cluster, Brokers({})),
+        TOPICS,
+        intent,
+    )
+    assert table.marks_of.called == (intent is not Intent.CONTINUE)
 
 
 @pytest.mark.parametrize(
