@@ -59,7 +59,11 @@ class Identity:
     topics: Mapping[str, str]
     """The topic ids, by topic name."""
     deleted_topics: Mapping[str, str] = attrs.field(factory=dict)
-    """The ids of topics that were deleted while the pipeline continued, by topic name."""
+    """The ids of topics that the pipeline has read and no longer reads, by topic name.
+
+    They were deleted, hidden by a permission, or left out of the file. Spark forgets their offsets,
+    and would read such a topic from its beginning.
+    """
     table: str
     table_id: str
     dead_letters: str | None
@@ -315,6 +319,11 @@ def check_cluster(
                 f"of the deleted topic: run with {ADOPT}, which reads the new topic from its "
                 f"beginning, or {FROM_START}"
             )
+    for topic in sorted(stored.deleted_topics.keys() & topics.keys()):
+        raise Permanent(
+            f"topic {topic} is among the pipeline's topics again, and the checkpoint has lost its "
+            f"offsets, so its records would be written once more: run with {ADOPT}"
+        )
 
 
 def _refuse_letters(name: str, table: str, batch: int) -> NoReturn:

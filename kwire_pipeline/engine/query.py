@@ -309,9 +309,7 @@ def open_run(
             ),
             cluster_id=facts.cluster_id,
             topics=facts.topics,
-            deleted_topics=identity.deleted_topics(stored, facts.topics)
-            if begin is Begin.ADOPT
-            else {},
+            deleted_topics=identity.deleted_topics(stored, facts.topics),
             table=pipeline.table.name,
             table_id=destinations.table.table_id(),
             dead_letters=pipeline.dead_letters.table,

@@ -5,7 +5,7 @@ import pytest
 
 from kwire_pipeline.engine import identity
 from kwire_pipeline.engine.identity import Begin, Facts, Identity, Intent
-from kwire_pipeline.errors import Refusal
+from kwire_pipeline.errors import Permanent, Refusal
 
 STORED = Identity(
     name="orders",
@@ -284,3 +284,22 @@ def test_pattern_goes_on_without_a_deleted_topic_if_it_may_lose_records() -> Non
         assert identity.has_replacement(current, again)
         with pytest.raises(Refusal, match="topic returns was deleted and recreated"):
             decide(current, again)
+
+
+def test_topic_that_comes_back_is_not_read_from_its_beginning() -> None:
+    """It was left out of the file for a while, or a permission hid it from a pattern.
+
+    Spark reads a topic that its last offsets lack as a new one, so its rows would be there twice.
+    """
+    stored = attrs.evolve(STORED, deleted_topics={"returns": "other-id"})
+    both = {"orders": "topic-id", "returns": "other-id"}
+    facts = attrs.evolve(FACTS, topics=both)
+    with pytest.raises(Permanent, match=r"returns is among the pipeline's topics again, .*--adopt"):
+        decide(stored, facts)
+    assert decide(stored, facts, Intent.ADOPT) is Begin.ADOPT
+    with pytest.raises(Permanent, match="returns is among the pipeline's topics again"):
+        identity.check_cluster(stored, "cluster", both, may_lack=True)
+    assert decide(stored) is Begin.CONTINUE
+    recreated = attrs.evolve(facts, topics={**both, "returns": "a third id"})
+    with pytest.raises(Permanent, match="returns was deleted and recreated"):
+        decide(stored, recreated)
