@@ -295,19 +295,22 @@ class IcebergTable(Versioned):
         """Tag the newest snapshot of each writer; Iceberg does not expire tagged snapshots.
 
         Former ids of pipelines and old other writers lose their tags, so that the data of their
-        snapshots is freed.
+        snapshots is freed. Each statement is a commit, which writes the metadata of all snapshots,
+        so tags that are right are left alone.
         """
         table = self._table()
         tags = tags_of(current(table), set(owners_of(table.properties()).values()))
-        names = {str(name) for name in table.refs()}
+        refs = table.refs()
+        tagged = {str(name): int(refs[name].snapshotId()) for name in refs}
         for writer in sorted(tags.dropped):
-            if f"{TAG}{writer}" in names:
+            if f"{TAG}{writer}" in tagged:
                 self._spark.sql(f"ALTER TABLE {self.name} DROP TAG `{TAG}{writer}`")
         for writer, snapshot_id in tags.by_writer.items():
-            self._spark.sql(
-                f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{TAG}{writer}` "
-                f"AS OF VERSION {snapshot_id}"
-            )
+            if tagged.get(f"{TAG}{writer}") != snapshot_id:
+                self._spark.sql(
+                    f"ALTER TABLE {self.name} CREATE OR REPLACE TAG `{TAG}{writer}` "
+                    f"AS OF VERSION {snapshot_id}"
+                )
 
     def compact(self, upkeep: Upkeep) -> str:
         row = self._call(

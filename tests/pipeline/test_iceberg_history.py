@@ -67,8 +67,9 @@ class Table:
     def properties(self) -> dict[str, str]:
         return {f"{OWNER}orders": "11"}
 
-    def refs(self) -> list[str]:
-        return ["main", f"{TAG}job 0", f"{TAG}job 29", f"{TAG}11"]
+    def refs(self) -> dict[str, "Snapshot"]:
+        names = ("main", f"{TAG}job 0", f"{TAG}job 29", f"{TAG}11")
+        return dict.fromkeys(names, SECOND)
 
 
 ORIGIN = Origin("topic", "partition", "offset")

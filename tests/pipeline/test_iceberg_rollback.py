@@ -1,6 +1,7 @@
 """A table whose newest snapshots are all part of its current state was not rolled back."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -22,6 +23,9 @@ class Snapshot:
     def parentId(self) -> int | None:
         return self.parent
 
+    def snapshotId(self) -> int:
+        return self.number
+
     def sequenceNumber(self) -> int:
         return 0 if self.is_of_version_1 else self.number
 
@@ -37,9 +41,16 @@ class Table:
     newest: int
     has_others: bool = False
     """True if there are snapshots outside the current state."""
+    tags: Mapping[str, Snapshot] = attrs.field(factory=dict)
 
     def currentSnapshot(self) -> Snapshot | None:
         return self.chain[-1] if self.chain else None
+
+    def refs(self) -> Mapping[str, Snapshot]:
+        return self.tags
+
+    def properties(self) -> Mapping[str, str]:
+        return {f"kwire.pipeline.{name}": pipeline_id for name, pipeline_id in OWNERS.items()}
 
     def snapshots(self) -> "Table":
         return self
@@ -170,3 +181,16 @@ def test_rows_prove_a_half_done_batch_in_a_shared_table_after_an_expiry(
     table = Iceberg(chain, has_rows=True, topics=topics)
     assert table.has_batch(NEWEST, by_rows=True) is expected
     assert not table.has_batch(NEWEST, by_rows=False)
+
+
+def test_maintenance_moves_only_the_tags_of_pipelines_that_wrote_since() -> None:
+    """Each change of a tag is a commit: hundreds of pipelines may share their dead letters."""
+    chain = [batch(1, None, "other"), batch(2, 1), batch(3, 2)]
+    table = Iceberg(chain, has_rows=True)
+    table.name, table._spark = "kwire.shop.dead", MagicMock()
+    table.table = attrs.evolve(
+        table.table, tags={"writer-other": chain[0], "writer-p": chain[1], "main": chain[2]}
+    )
+    table.protect_marks()
+    (statement,) = [call.args[0] for call in table._spark.sql.call_args_list]
+    assert statement.endswith("CREATE OR REPLACE TAG `writer-p` AS OF VERSION 3")
