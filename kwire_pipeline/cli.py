@@ -84,8 +84,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "run": Command(
         "Write records to the tables until the end of the topics, or forever at an interval.",
         (
-            Option("--adopt", "take over a table, topic or checkpoint that another pipeline wrote"),
-            Option("--from-start", "start over at source.start although the table has rows"),
+            Option("--adopt", "continue after the rows in the table, with a new checkpoint"),
+            Option(
+                "--from-start",
+                "delete the pipeline's rows and dead letters, and begin again at source.start",
+            ),
             Option(
                 "--give-up",
                 "the offsets that --adopt may skip, or whose rows --from-start may delete, though "

@@ -105,6 +105,16 @@ def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Exit codes: 0 done, 1 a failure that a rerun may cure, 2 a wrong set-up" in text
 
 
+def test_help_says_which_answer_to_a_refusal_deletes_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--adopt continue after the rows in the table" in text
+    assert "--from-start delete the pipeline's rows and dead letters, and begin again" in text
+
+
 # check ---------------------------------------------------------------------------------------
 def test_check_goes_on_after_a_problem_and_a_broker_that_is_down_is_code_1(
     file: str, capsys: pytest.CaptureFixture[str], closed_port: int
