@@ -30,7 +30,7 @@ def infer_ddl(values: Iterable[bytes | None]) -> str | None:
     for value in values:
         try:
             parsed: Json = json.loads(value or b"")
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(parsed, dict):
             for name, shape in fields_of(parsed).items():

@@ -56,6 +56,7 @@ def test_damaged_records_are_left_out() -> None:
     assert infer_ddl([None, b"", b"\xff", b'{"a": 1', b'{"a": 1}{"b": 2}', b'{"c": 1}']) == (
         "c BIGINT"
     )
+    assert infer_ddl([b"[" * 100_000, b'{"c": 1}']) == "c BIGINT"
 
 
 def orders_sample(_source: Source, count: int) -> list[bytes | None]:
