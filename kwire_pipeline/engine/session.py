@@ -38,6 +38,9 @@ DEFAULTS: Final = {
     **QUICK,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "false",
+    # Spark's default counts nanoseconds, so other readers of Parquet and Delta, such as Arrow, read
+    # wrong times before 1678 and after 2262, and the files have no bounds to skip them by.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

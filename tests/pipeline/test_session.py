@@ -107,6 +107,14 @@ def test_parquet_needs_no_catalog() -> None:
     assert "spark.sql.extensions" not in chosen
 
 
+def test_times_in_files_of_parquet_are_those_that_other_readers_read() -> None:
+    """Nanoseconds, Spark's default, end in 2262, and Arrow reads later times as others."""
+    key = "spark.sql.parquet.outputTimestampType"
+    assert session.configuration(ORDERS, "4.0.0")[key] == "TIMESTAMP_MICROS"
+    user = attrs.evolve(ORDERS.spark, conf={key: "INT96"})
+    assert session.configuration(attrs.evolve(ORDERS, spark=user), "4.0.0")[key] == "INT96"
+
+
 def test_source_reads_committed_records_and_fails_when_some_are_gone() -> None:
     options = source.options(ORDERS, {"returns": "1", "orders": "2"}, {"orders": {0: 5}})
     assert options["kafka.isolation.level"] == "read_committed"
