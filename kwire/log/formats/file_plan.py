@@ -76,18 +76,23 @@ def planning(entries: Iterable[Entry]) -> Generator[None, None, Plan]:
                 (unused if offset in unused_offsets else remove).append(name)
     yield
     snapshots = [o for o in map(names.stem_offset, by_suffix[names.SNAPSHOT]) if o is not None]
+    snapshots.sort()
+    yield
+    segments = [
+        (offset, sizes[name], modified_ms[name])
+        for name in logs
+        if (offset := int(name[:20])) not in unused_offsets
+    ]
+    yield
+    unindexed = [int(name[:20]) for name in logs if name[:20] + names.INDEX not in sizes]
     return Plan(
         remove=remove,
         unused=unused,
         replace=replace,
-        segments=[
-            (offset, sizes[name], modified_ms[name])
-            for name in logs
-            if (offset := int(name[:20])) not in unused_offsets
-        ],
+        segments=segments,
         sizes=sizes,
-        snapshots=sorted(snapshots),
-        unindexed=[int(name[:20]) for name in logs if name[:20] + names.INDEX not in sizes],
+        snapshots=snapshots,
+        unindexed=unindexed,
     )
 
 
