@@ -191,18 +191,22 @@ class SimMachine:
         A firewall can do so in three ways:
 
         * The lease lasts longer than a session while the broker takes so many controllers for
-          ended that the others are no majority. Some of them may have ended.
+          ended that the others are no majority. Some of them may have ended, and it does not learn
+          of voters that are added meanwhile.
         * A controller whose connections the broker refuses takes the broker for ended.
         * Voters whose connections the active controller refuses take that for ended, and elect
           another one. The former one answers heartbeats until its fetch timeout has passed.
         """
         wire, books, now = self.cluster.wire, self.cluster.books, world_time()
         fenced_at = books.fenced_at.get(self.id, now)
-        others = [voter for voter in books.voters if voter != self.id]
+        voter_sets = [set(books.voters)]
+        if self.server is not None:
+            voter_sets.append(set(self.server.core.quorum.voters.ids))
+        others = set[int]().union(*voter_sets) - {self.id}
         since = now - SESSION_S
         refused = {v for v in others if wire.was_refused(self.id, v, since)}
         silent = {v for v in others if not self.cluster.machines[v].has_run(since)} | refused
-        if refused and 2 * (len(books.voters) - len(silent)) <= len(books.voters):
+        if refused and any(2 * len(voters - silent) <= len(voters) for voters in voter_sets):
             return now < fenced_at + WITHOUT_CONTROLLERS_S
         if any(wire.was_refused(v, self.id, fenced_at - _NOTICED_S) for v in others):
             return now < fenced_at + SESSION_S
