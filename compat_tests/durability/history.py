@@ -331,7 +331,7 @@ def offsets_gone_back(history: History) -> list[str]:
             possible_offsets = _possible_offsets(commits_by_key[key], reads)
             anomalies += [
                 f"committed offset: {group} has {read.offset} of {place},"
-                f" possible are {sorted(possible, key=str)[:5]}"
+                f" possible are {sorted(possible, key=lambda o: -1 if o is None else o)[-5:]}"
                 for read, possible in zip(reads, possible_offsets, strict=True)
                 if read.offset not in possible
             ]
@@ -373,8 +373,14 @@ def _possible_offsets(commits: list[Commit], reads: list[Committed]) -> Iterator
         yield possible if number else {*possible, None}
 
 
-RESENT_AFTER: Final = 10.0
-"""The seconds without an answer after which the clients of a run send a request again, at least."""
+RESENT_AFTER: Final = 0.2
+"""The seconds without an answer after which a request may have been sent again.
+
+That is Linux's shortest time until TCP sends lost data again: a commit that is answered sooner was
+sent once. librdkafka does not wait for its own limits: when a member's coordinator is not found, or
+another request to it fails, it closes the connection and sends the commits in it again over the
+next one. TCP goes on sending what the closed connection holds.
+"""
 LATEST_ARRIVAL: Final = 60.0
 """The seconds within which the first of two equal requests arrives after the answer to the other:
 longer than the longest pause between two attempts of TCP while a fault lasts."""

@@ -311,7 +311,8 @@ def test_commit_without_an_answer_may_be_there_or_not() -> None:
     [
         (100.0, 130.0, set()),
         (100.0, 180.0, {"offsets_gone_back"}),
-        (105.0, 130.0, {"offsets_gone_back"}),
+        (110.0, 130.0, set()),
+        (110.9, 130.0, {"offsets_gone_back"}),
     ],
 )
 def test_commit_that_was_sent_twice_may_take_effect_again(
