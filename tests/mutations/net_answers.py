@@ -75,8 +75,8 @@ MUTATIONS = (
         path="kwire/net/client.py",
         old="is_first = not sender.unsent and not self._is_sending",
         new="is_first = not sender.unsent",
-        test="tests/net/test_client.py::"
-        "test_requests_that_the_socket_does_not_take_at_once_arrive_whole_and_in_order",
+        test="tests/net/test_client.py::test_call_waits_for_a_request_that_is_half_sent"
+        "_although_the_socket_has_room_again",
     ),
     Mutation(
         name="requests-answered-at-once-overtake-answers-that-wait",

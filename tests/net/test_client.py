@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.codec.compile import decoder
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,8 +56,6 @@ class Other:
             return response_parts(
                 18, head.api_version, head.correlation_id, ApiVersionsResponse(api_keys=SUPPORTED)
             )
-        from kwire.codec.compile import decoder
-
         request, _ = decoder(HeartbeatRequest, head.api_version)(frame, position)
         self.versions.append(head.api_version)
         if request.group_id == "wait":
@@ -142,6 +141,46 @@ async def test_requests_that_the_socket_does_not_take_at_once_arrive_whole_and_i
         async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(call, 10 * number)
+
+
+async def test_call_waits_for_a_request_that_is_half_sent_although_the_socket_has_room_again() -> (
+    None
+):
+    count = 1000
+    with trio.socket.socket() as listener:
+        await listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client = NodeClient("127.0.0.1", listener.getsockname()[1], "node-1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nursery.start, client.run)
+            peer, _ = await listener.accept()
+            with peer:
+                asked = await peer.recv(1 << 16)
+                for part in await Other()._answer(memoryview(asked)[4:]):
+                    await peer.send(part)
+                await trio.testing.wait_all_tasks_blocked()
+                for number in range(count):
+                    client.begin(heartbeat("g" * 32_000, number))
+                await trio.testing.wait_all_tasks_blocked()
+                received = bytearray()
+                with suppress(BlockingIOError):
+                    while True:
+                        received += peer._sock.recv(1 << 20)
+                assert len(received) < count * 32_000, "the socket took everything at once"
+                client.begin(heartbeat("last", count))
+                generations, start = list[int](), 0
+                while len(generations) <= count:
+                    received += await peer.recv(1 << 20)
+                    while start + 4 <= len(received):
+                        end = start + 4 + int.from_bytes(received[start : start + 4], "big")
+                        if end > len(received):
+                            break
+                        frame, start = memoryview(bytes(received[start + 4 : end])), end
+                        _, position = read_header(frame)
+                        request, _ = decoder(HeartbeatRequest, 3)(frame, position)
+                        generations.append(request.generation_id)
+            nursery.cancel_scope.cancel()
+    assert generations == list(range(count + 1))
 
 
 async def test_cancelled_call_does_not_disturb_later_ones() -> None:
