@@ -126,15 +126,27 @@ def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
 
 
 def connection_counts(text: str) -> dict[str, int]:
-    """Parse ``address:number,…`` into a mapping; raise ValueError on an invalid number."""
+    """Parse ``address:number,…`` into a mapping; raise ValueError on anything else.
+
+    The addresses are in the form in which the system names those of clients. Host names are
+    rejected, because nothing resolves them here: their limits would never apply.
+    """
     pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
-    return {host: int(count) for host, _, count in pairs}
+    return {_as_of_clients(host): int(count) for host, _, count in pairs}
+
+
+def _as_of_clients(address: str) -> str:
+    from ipaddress import IPv6Address, ip_address
+
+    parsed = ip_address(address.removeprefix("[").removesuffix("]"))
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return str(mapped or parsed)
 
 
 def per_address(text: str) -> str | None:
     """Return an error text unless ``text`` is valid for :func:`connection_counts`."""
     try:
-        good = all(host and count >= 0 for host, count in connection_counts(text).items())
+        good = all(count >= 0 for count in connection_counts(text).values())
     except ValueError:
         good = False
-    return None if good else "must be a list of address:number"
+    return None if good else "must be a list of address:number, without host names"
