@@ -50,6 +50,20 @@ def test_clean_stop_syncs_a_truncation_after_a_flush_of_older_records(offset: in
         assert reopened.epochs.entries() == log.epochs.entries()
 
 
+@pytest.mark.parametrize("offset", [4, 5, 6])
+def test_truncation_does_not_count_as_synced_before_it_is(offset: int) -> None:
+    """Invariants 78 and 85: whatever a flush of older records leaves out comes later."""
+    disk = SimDisk()
+    log = fill(disk)
+    log.truncate_to(offset)
+    flush_below(log, 2)
+    assert not log.flush_state.cut_unsynced
+    recovery_point = log.flush_state.stored_recovery_point(log.end_offset)
+    for seed in SEEDS:
+        reopened = reopen(disk.power_loss(Random(seed)), recovery_point=recovery_point)
+        assert content(reopened) == content(log)
+
+
 def test_flush_of_older_records_syncs_the_segment_that_a_truncation_ended() -> None:
     """Invariants 78 and 85: later flushes need not, once further segments have followed."""
     disk = SimDisk()

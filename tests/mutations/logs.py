@@ -117,7 +117,7 @@ MUTATIONS = (
         old="            except FileNotFoundError:  # A flush has given the file its final name.\n"
         "                file.close()\n",
         new="            except ZeroDivisionError:\n                file.close()\n",
-        test="tests/log/test_growing_index_model.py",
+        test="tests/log/test_growing_index.py",
     ),
     Mutation(
         name="files-of-active-indexes-outlive-their-segment",
