@@ -74,6 +74,8 @@ class _Threaded:
         trace: TracebackType | None,
     ) -> None:
         self._loop.stop()
+        if self._loop.is_forked:
+            return
         if self._loop.failure is not None and error is None:
             raise BrokerError(f"the broker has failed: {self._loop.failure!r}") from (
                 self._loop.failure

@@ -4,6 +4,7 @@ Rules: the thread ends with the context. A call from another thread, whether tha
 asyncio, trio or no loop at all, blocks until the loop has answered.
 """
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -30,6 +31,8 @@ class LoopThread(Generic[T]):
     """The clock of the loop."""
     failure: BaseException | None = None
     """The error that ended the context early."""
+    _process: int = attrs.field(factory=os.getpid)
+    """The process that has the thread; one that it forks has not."""
     _thread: threading.Thread | None = None
     _opened: "Future[T]" = attrs.field(factory=Future)
     _calls: trio.Nursery | None = None
@@ -48,13 +51,18 @@ class LoopThread(Generic[T]):
             raise
 
     def stop(self) -> None:
-        """Leave the context and end the thread."""
-        if self._thread is not None:
+        """Leave the context and end the thread, in the process that has it."""
+        if self._thread is not None and not self.is_forked:
             if self._token is not None:
                 with suppress(trio.RunFinishedError):
                     self._token.run_sync_soon(self._stop.set)
             self._thread.join()
             self._thread = None
+
+    @property
+    def is_forked(self) -> bool:
+        """True in a process that was forked from the one that has the thread."""
+        return os.getpid() != self._process
 
     def call(self, function: Callable[..., Awaitable[R]], *arguments: object) -> R:
         """Call an asynchronous function in the loop and return its result."""
@@ -68,6 +76,11 @@ class LoopThread(Generic[T]):
 
         if self._token is None:
             raise BrokerError("the broker is not running; use it as a context manager")
+        if self.is_forked:
+            raise BrokerError(
+                "the broker runs in the process that forked this one: here only connect clients "
+                "to its bootstrap_servers"
+            )
         try:
             self._token.run_sync_soon(begin)
         except trio.RunFinishedError:

@@ -5,6 +5,7 @@ A killed node closes its sockets and writes nothing more, as after ``kill -9``.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,6 +32,7 @@ from kwire.storage_format.directories import CannotOpenError
 from kwire.testing.disk_space import DiskSpace
 from kwire.testing.errors import BrokerError
 from kwire.testing.faults import Faults
+from kwire.testing.forks import Ports
 from kwire.testing.interception import InterceptingListeners, Interception, Pause
 from kwire.testing.log_lines import LogLines
 from kwire.testing.releases import Release
@@ -121,8 +123,7 @@ class LocalNode:
         The listener between brokers has no faults, unless it is also the clients' only listener.
         """
         environment = self.environment()
-        names = {endpoint.name for endpoint in config.broker_endpoints}
-        for_clients = names - {config.inter_broker_listener} or names
+        for_clients = _client_listeners(config)
         interception = Interception(
             self.id,
             self.faults,
@@ -139,6 +140,21 @@ class LocalNode:
 
         return attrs.evolve(
             environment, disks=self.disk_space.disks(), open_listeners=open_listeners
+        )
+
+    def listener_ports(self) -> Ports:
+        """Return the ports of the node's open listeners; none while it is stopped."""
+        if self.server is None:
+            return Ports(frozenset(), frozenset())
+        config, net = self.server.config, self.server.core.net
+        ports: dict[str, int] = {}
+        for endpoint in (*config.broker_endpoints, *config.controller_endpoints):
+            with suppress(OSError):  # It is closed, because the node is shutting down.
+                ports[endpoint.name] = net.address(endpoint.name).port
+        for_clients = _client_listeners(config)
+        return Ports(
+            frozenset(port for name, port in ports.items() if name in for_clients),
+            frozenset(port for name, port in ports.items() if name not in for_clients),
         )
 
     def _topic_name(self, topic_id: bytes) -> str | None:
@@ -183,3 +199,9 @@ class LocalNode:
         data = b"".join(map(bytes, parts))  # Only a Fetch is answered with regions of files.
         response: Resp = read_response(key, version, data[4:])[1]
         return response
+
+
+def _client_listeners(config: BrokerConfig) -> set[str]:
+    """Return the names of the listeners to which clients connect."""
+    names = {endpoint.name for endpoint in config.broker_endpoints}
+    return names - {config.inter_broker_listener} or names

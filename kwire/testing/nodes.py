@@ -31,6 +31,7 @@ from kwire.testing.clock import MockTime
 from kwire.testing.errors import BrokerError, WrongArgument
 from kwire.testing.faults import Faults
 from kwire.testing.folders import temporary_folder
+from kwire.testing.forks import kept_from_forks
 from kwire.testing.log_lines import LogLines
 from kwire.testing.node import LocalNode
 from kwire.testing.releases import Release, parse_release
@@ -428,7 +429,8 @@ async def open_nodes(
             try:
                 cluster = await _start(new_nodes)
                 try:
-                    yield cluster
+                    with kept_from_forks(cluster.nodes.values()):
+                        yield cluster
                 finally:
                     await (cluster.kill() if data is None else cluster.stop())
             except Exception as caught:  # noqa: BLE001  Raised below: the nursery would wrap it.
