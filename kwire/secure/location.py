@@ -32,7 +32,7 @@ def default_folder(properties: Mapping[str, str]) -> Path:
     first = data_directories(properties)[0]
     with suppress(FileNotFoundError):  # Without a current directory, the start fails later.
         of_cluster = first.absolute().parent.parent / CLUSTER_FOLDER
-        if of_cluster.is_dir() and is_of_cluster(of_cluster):
+        if _is_folder(of_cluster) and is_of_cluster(of_cluster):
             return of_cluster
     return Path(f"{first}-secure")
 
@@ -45,11 +45,19 @@ def is_of_cluster(folder: Path) -> bool:
 def check_open(properties: Mapping[str, str]) -> None:
     """Reject starting a node without `--secure` that was started with it; raise ConfigError.
 
-    A node whose own settings protect it may start.
+    A node whose own settings protect it may start. If the folder cannot be looked for, the data
+    directory beside it cannot be opened either, and the start fails with that reason.
     """
     folder = default_folder(properties)
-    if folder.is_dir() and not any(name.startswith(_OWN_PROTECTION) for name in properties):
+    if _is_folder(folder) and not any(name.startswith(_OWN_PROTECTION) for name in properties):
         raise ConfigError(
             f"this node was protected, and its files are in {folder}: start it with --secure, or "
             "move that folder away to serve everybody"
         )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

@@ -34,8 +34,8 @@ from kwire.types import METADATA_TOPIC, random_uuid, uuid_bytes, uuid_text
 _LOG_FILE: Final = re.compile(r"\d{20}\.log")
 _ELSEWHERE: Final = "name another directory in log.dirs"
 _REMEDIES: Final = {
-    errno.EACCES: f"run kwire as the directory's owner, or {_ELSEWHERE}",
-    errno.EPERM: f"run kwire as the directory's owner, or {_ELSEWHERE}",
+    errno.EACCES: f"run kwire as the owner of the directory and its files, or {_ELSEWHERE}",
+    errno.EPERM: f"run kwire as the owner of the directory and its files, or {_ELSEWHERE}",
     errno.EROFS: f"make the file system writable, or {_ELSEWHERE}",
     errno.ENOSPC: f"make room, or {_ELSEWHERE}",
     errno.EDQUOT: f"make room, or {_ELSEWHERE}",
@@ -81,8 +81,16 @@ class CannotOpenError(Exception):
 
 
 def refusal(path: str, error: OSError) -> str:
-    """Return a line for the operator: the unusable directory, the reason and the remedy."""
-    return with_remedy(f"cannot use the data directory {path}: {error.strerror or error}", error)
+    """Return a line for the operator: the unusable directory, the reason and the remedy.
+
+    If the reason is a file in the directory, as after a start by another user, the line names it.
+    """
+    reason = error.strerror or str(error)
+    if error.filename and os.path.exists(error.filename):
+        name = os.path.relpath(error.filename, path)
+        if not name.startswith("."):
+            reason = f"{name}: {reason}"
+    return with_remedy(f"cannot use the data directory {path}: {reason}", error)
 
 
 def with_remedy(what: str, error: OSError) -> str:

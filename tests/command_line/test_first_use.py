@@ -100,8 +100,32 @@ def test_unwritable_directory_is_refused_with_the_reason(tmp_path: Path) -> None
     place = tmp_path / "place"
     place.mkdir(mode=0o555)
     line = refusal_for_other_user(tmp_path, *data(place / "data"))
-    assert f"{place}/data: Permission denied; run kwire as the directory's owner" in line
+    assert f"{place}/data: Permission denied; run kwire as the owner of the directory" in line
     assert files(place) == {}
+
+
+def test_data_directory_below_a_closed_directory_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir(mode=0o700)
+    line = refusal_for_other_user(tmp_path, *data(place / "data"))
+    assert f"cannot use the data directory {place}/data: Permission denied; run kwire as" in line
+
+
+def test_data_directory_with_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    line = refusal(tmp_path, *data(tmp_path / ("x" * 300)))
+    assert line.endswith("x: File name too long")
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "__cluster_metadata-0"])
+def test_file_of_another_user_in_the_data_directory_is_named(
+    tmp_path: Path, stopped_node: Path, name: str
+) -> None:
+    place = tmp_path / "data"
+    shutil.copytree(stopped_node, place)
+    place.chmod(0o777)
+    (place / name).chmod(0o000)
+    line = refusal_for_other_user(tmp_path, *data(place))
+    assert f"cannot use the data directory {place}: {name}: Permission denied; run kwire" in line
 
 
 def test_empty_directory_of_another_user_is_refused(tmp_path: Path) -> None:
