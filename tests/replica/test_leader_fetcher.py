@@ -440,11 +440,11 @@ async def test_partition_that_becomes_ready_while_others_are_checked_is_fetched(
     """Invariant 35: nothing else would ever wake the fetcher of many partitions, none of which is
     in its session.
     """
-    held = True
+    is_unready = True
     position, pause = FollowedPartition.position, Slices.pause
 
     def position_or_none(followed: FollowedPartition) -> Position | None:
-        return None if held or followed.partition is not partition else position(followed)
+        return None if is_unready or followed.partition is not partition else position(followed)
 
     leader = Leader(lambda offset: None if offset else records_from())
     async with following(leader) as (partition, fetcher, logs):
@@ -456,14 +456,14 @@ async def test_partition_that_becomes_ready_while_others_are_checked_is_fetched(
         await trio.sleep(4.5)  # No other task pauses then.
 
         async def release_and_pause(slices: Slices) -> None:
-            nonlocal held
-            if held:
-                held = False
+            nonlocal is_unready
+            if is_unready:
+                is_unready = False
                 fetcher.on_written(partition)
             await pause(slices)
 
         monkeypatch.setattr(Slices, "pause", release_and_pause)
         fetcher.on_written(other)
         await trio.sleep(0.01)
-        assert not held
+        assert not is_unready
         assert leader.offsets[:1] == [0]

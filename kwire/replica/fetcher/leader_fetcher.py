@@ -244,10 +244,9 @@ class LeaderFetcher:
     async def _fetch(self) -> FetchResponse | None:
         """Return the leader's response, or None to retry after a pause."""
         config, part = self.config, await self._run(self._session.next_request())
+        replica = FetchRequest.ReplicaState
         request = FetchRequest(
-            replica_state=FetchRequest.ReplicaState(
-                replica_id=config.node, replica_epoch=self.broker_epoch()
-            ),
+            replica_state=replica(replica_id=config.node, replica_epoch=self.broker_epoch()),
             max_wait_ms=self._max_wait_ms(),
             min_bytes=config.min_bytes,
             max_bytes=config.max_bytes,
@@ -287,8 +286,7 @@ class LeaderFetcher:
         for topic in response.responses:
             for answer in topic.partitions:
                 key = topic.topic_id, answer.partition_index
-                followed = self._followed.get(key)
-                if followed is not None:
+                if (followed := self._followed.get(key)) is not None:
                     self._changed[key] = None
                     if self._is_answer_to(key, followed):
                         self._take_one(key, followed, answer)
