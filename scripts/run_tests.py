@@ -155,6 +155,11 @@ STAGES = [
         "java clients", [*PYTHON, "-m", "compat_tests.java_old.run", "--broker=kwire"], long=True
     ),
     Stage(
+        "Apache tests",
+        [*PYTHON, "-m", "compat_tests.apache_tests.run", "--broker=kwire"],
+        long=True,
+    ),
+    Stage(
         "long compat",
         [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", "-m", "long", *WITHOUT_SPARK],
         long=True,

@@ -27,21 +27,22 @@ def need(program: str, package: str) -> str:
     return path
 
 
-def jars(name: str, coordinates: Sequence[str]) -> Path:
-    """Return a folder with these artifacts and their dependencies."""
+def jars(name: str, coordinates: Sequence[str], *, with_dependencies: bool = True) -> Path:
+    """Return a folder with these artifacts and, unless told otherwise, their dependencies."""
     folder = cache("java-old", name)
     if (folder / "ok").exists():
         return folder / "jars"
     with kafka.hold_lock(folder):
         if not (folder / "ok").exists():
-            _fetch(folder, coordinates)
+            _fetch(folder, coordinates, with_dependencies=with_dependencies)
     return folder / "jars"
 
 
-def _fetch(folder: Path, coordinates: Sequence[str]) -> None:
+def _fetch(folder: Path, coordinates: Sequence[str], *, with_dependencies: bool) -> None:
     maven = need("mvn", "maven (Debian: apt-get install maven)")
     (folder / "pom.xml").write_text(_pom([*coordinates, LOGGING]))
     goal = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
+    goal += [] if with_dependencies else ["-DexcludeTransitive=true"]
     subprocess.run([maven, "-q", "-B", *goal], cwd=folder, check=True)
     (folder / "ok").touch()
 
@@ -62,15 +63,21 @@ def _pom(coordinates: Sequence[str]) -> str:
     )
 
 
-def classpath(libraries: Path, *sources: str, folder: Path = SOURCES) -> str:
-    """Return the class path of programs of ``folder``, compiled against ``libraries``."""
+def classpath(
+    libraries: Path, *sources: str, folder: Path = SOURCES, beside: str | None = None
+) -> str:
+    """Return the class path of programs of ``folder``, compiled against ``libraries``.
+
+    ``beside``: a class path of other libraries that they need, which is not part of the result.
+    """
     files = [folder / f"{source}.java" for source in sources]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     classes = libraries.parent / f"classes-{digest}"
     with kafka.hold_lock(libraries.parent):
         if not (classes / "ok").exists():
             compiler = need("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
-            command = [compiler, "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*"]
+            path = os.pathsep.join([f"{libraries}/*", *([beside] if beside else [])])
+            command = [compiler, "-nowarn", "-Xlint:none", "-cp", path]
             subprocess.run([*command, "-d", str(classes), *map(str, files)], check=True)
             (classes / "ok").touch()
     return f"{classes}{os.pathsep}{libraries}/*"

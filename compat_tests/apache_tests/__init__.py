@@ -1,0 +1,1 @@
+"""Apache Kafka's own integration tests, with nodes of kwire in place of its brokers."""
