@@ -123,15 +123,19 @@ async def test_future_replica_that_is_not_wanted_is_removed_after_its_flush(
             await trio.lowlevel.checkpoint()
         killed = first.after_kill(), second.after_kill()
 
+    ended = trio.Event()
+
     async def flush() -> None:
         with suppress(KafkaStorageError):
             await logs.flush(future, indexes=True)
+        ended.set()
 
     async with running(*killed) as logs:
         future = logs.directories[1].futures[log.partition]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flush)
-            while future not in logs.services[killed[1]].busy:
+            # The thread may be done before this task runs again.
+            while future not in logs.services[killed[1]].busy and not ended.is_set():
                 await trio.lowlevel.checkpoint()
             logs.moves.cancel(future.partition)
         assert log.partition not in logs.directories[1].futures
