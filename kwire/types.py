@@ -15,6 +15,8 @@ TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """The topics of coordinators: Metadata marks them as internal, and clients cannot write to them."""
+BLANKS: Final = "".join(map(chr, range(0x21)))
+"""The characters that Java's String.trim removes."""
 NO_LEADER: Final = -1
 """The broker id that means "the partition has no leader"."""
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
+from kwire.types import BLANKS
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
@@ -23,8 +25,6 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 Check: TypeAlias = Callable[[Any], str | None]
 """Returns the error text for an invalid parsed value; None for a valid value."""
 
-BLANKS: Final = "".join(map(chr, range(0x21)))
-"""The characters that Java's String.trim removes."""
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
 

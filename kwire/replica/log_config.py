@@ -15,8 +15,6 @@ _SAME_NAME: Final = (
     "min_cleanable_dirty_ratio", "max_message_bytes", "compression_type", "min_insync_replicas",
 )  # fmt: skip
 
-_DEFAULT_LEVELS: Final[Mapping[str, int]] = {"gzip": -1, "zstd": 3}
-
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     """Return the settings of a topic's logs; ``overrides`` are the topic's own in the metadata."""
@@ -54,6 +52,8 @@ def _build(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
 
 def _level(topic: TopicConfig) -> int | None:
     """Return the level at which the broker compresses, None for the codec's default."""
-    levels = {"gzip": topic.compression_gzip_level, "zstd": topic.compression_zstd_level}
-    level = levels.get(topic.compression_type)
-    return None if level == _DEFAULT_LEVELS.get(topic.compression_type) else level
+    key = topic.keys().get(f"compression.{topic.compression_type}.level")
+    if key is None or not key.effective:
+        return None
+    level = topic.integer(key.name)
+    return None if level == key.default else level

@@ -280,7 +280,7 @@ class DeltaTable(Versioned):
         return _marks(current(self._history()))
 
     def _history(
-        self, is_enough: Callable[[Sequence[Version]], bool] = lambda newest: False
+        self, suffices: Callable[[Sequence[Version]], bool] = lambda newest: False
     ) -> list[Version]:
         """Return the newest versions in the log, oldest first: as many as are enough, or all.
 
@@ -292,7 +292,7 @@ class DeltaTable(Versioned):
             self._cached_history = newest, False, []
         _, is_whole, versions = self._cached_history
         for limit in (*PARTS, None):
-            if is_whole or (versions and is_enough(versions)):
+            if is_whole or (versions and suffices(versions)):
                 break
             if limit is None or limit > len(versions):
                 versions = self._read_history(limit)

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kwire.security.oauth.messages import TokenRejected
+from kwire.types import BLANKS
 
 Claims = Mapping[str, object]
 _SECONDS_MAX: Final = 1 << 40
 """Times after this one, in the year 36812, are not valid."""
-_BLANKS: Final = "".join(map(chr, range(0x21)))
-"""The characters that Java's String.trim removes."""
 
 
 class AccessToken(NamedTuple):
@@ -89,14 +88,14 @@ def _check_audience(claims: Claims, rules: TokenRules) -> None:
 def _check_scopes(value: object, name: str) -> None:
     """Reject scopes that are not strings, empty or repeated; kwire uses ACLs, not scopes."""
     scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-    if not all(isinstance(scope, str) and scope.strip(_BLANKS) for scope in scopes):
+    if not all(isinstance(scope, str) and scope.strip(BLANKS) for scope in scopes):
         raise TokenRejected(f"the claim {name} has an invalid scope")
-    if len({scope.strip(_BLANKS) for scope in scopes}) < len(scopes):
+    if len({scope.strip(BLANKS) for scope in scopes}) < len(scopes):
         raise TokenRejected(f"the claim {name} has a scope twice")
 
 
 def _text(claims: Claims, name: str) -> str:
     value = claims.get(name)
-    if not isinstance(value, str) or not (user := value.strip(_BLANKS)):
+    if not isinstance(value, str) or not (user := value.strip(BLANKS)):
         raise TokenRejected(f"the token lacks a user name in the claim {name}")
     return user
