@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +34,13 @@ FIRST_CONTROLLER: Final = 3000
 """Apache's clusters number controllers of their own from here."""
 
 
-def open_cluster(description: Mapping[str, Any], folder: Path) -> Cluster:
+def open_cluster(description: Mapping[str, Any], opened: ExitStack) -> Cluster:
+    """Start a cluster, which ends with ``opened``."""
+    folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="kwire-apache-tests-"))
     disks = tuple(f"data-{number}" for number in range(description["disks"]))
-    cluster = Cluster(folder, log_dirs=disks)
-    roles = _roles(description)
-    for node_id, role in roles.items():
+    cluster = Cluster(Path(folder), log_dirs=disks)
+    opened.callback(cluster.close)
+    for node_id, role in _roles(description).items():
         cluster.add(node_id, roles=role)
     for node in cluster.nodes.values():
         own = {**description["settings"], **description["perNode"].get(str(node.id), {})}
@@ -45,15 +48,8 @@ def open_cluster(description: Mapping[str, Any], folder: Path) -> Cluster:
         changed = {name: str(value) for name, value in own.items() if name not in OWN}
         kafka.write_properties(node.config, {**usual, **changed})
     levels = description["features"].items()
-    features = [option for name, level in levels for option in ("--feature", f"{name}={level}")]
-    try:
-        for node in cluster.nodes.values():
-            node.prepare(*features, features=())
-            node.launch()
-        cluster.wait_complete()
-    except BaseException:
-        cluster.close()
-        raise
+    options = [option for name, level in levels for option in ("--feature", f"{name}={level}")]
+    cluster.start(features=(), options=options)
     return cluster
 
 
@@ -84,21 +80,20 @@ def answer(command: Mapping[str, Any], cluster: Cluster | None) -> dict[str, Any
 
 
 def main() -> None:
-    cluster, folder = None, None
-    for line in sys.stdin:
-        command = json.loads(line)
-        try:
-            if command["command"] == "open":
-                folder = tempfile.TemporaryDirectory(prefix="kwire-apache-tests-")
-                cluster = open_cluster(command, Path(folder.name))
-            reply = answer(command, cluster)
-            if command["command"] == "close" and cluster is not None:
-                cluster.close()
-        except Exception as error:
-            reply = {"error": f"{type(error).__name__}: {error}"[:2000]}
-        print(json.dumps(reply), flush=True)
-    if cluster is not None:
-        cluster.close()
+    with ExitStack() as opened:
+        cluster = None
+        for line in sys.stdin:
+            command = json.loads(line)
+            try:
+                if command["command"] == "open":
+                    cluster = open_cluster(command, opened)
+                reply = answer(command, cluster)
+            except Exception as error:
+                reply = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            if command["command"] == "close" or cluster is None:
+                opened.close()
+                cluster = None
+            print(json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

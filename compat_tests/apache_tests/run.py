@@ -90,7 +90,7 @@ def run(kind: str, names: Sequence[str]) -> Mapping[str, bool]:
 def _execute(kind: str, *arguments: str) -> str:
     """Return the output of the program that lists or runs tests."""
     coordinates = [f"org.apache.kafka:{each.format(VERSION)}" for each in KAFKA]
-    libraries = jars("apache-tests", [*coordinates, *LIBRARIES], with_dependencies=False)
+    libraries = jars(f"apache-tests-{VERSION}", [*coordinates, *LIBRARIES], with_dependencies=False)
     kafka = f"{make_kafka_home() / 'libs'}/*"
     path = [classpath(libraries, "RunTests", folder=FOLDER / "src", beside=kafka), kafka]
     if kind == "kwire":

@@ -278,11 +278,14 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.brokers)
 
-    def start(self, features: Sequence[str] = FEATURES) -> None:
-        """Configure, format with these features off, launch, and wait until all nodes serve."""
+    def start(self, features: Sequence[str] = FEATURES, options: Sequence[str] = ()) -> None:
+        """Configure, format with these features off, launch, and wait until all nodes serve.
+
+        ``options``: further options of each node's format.
+        """
         self.configure()
         for node in self.nodes.values():
-            node.prepare(features=features)
+            node.prepare(*options, features=features)
         for node in self.nodes.values():
             node.launch()
         self.wait_complete()

@@ -32,8 +32,7 @@ public final class RunTests implements TestExecutionListener {
             if (isList) {
                 builder.selectors(DiscoverySelectors.selectClass(each));
             } else {
-                each = each.replace('#', '/');
-                int cut = each.indexOf('/');
+                int cut = each.indexOf('#');
                 selectMethods(builder, each.substring(0, cut), each.substring(cut + 1));
             }
         }
