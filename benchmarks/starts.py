@@ -1,9 +1,10 @@
 """Measure the starts of a node that was killed, with few and with many old segments or logs.
 
-    python benchmarks/starts.py [--few N] [--many N] [--rounds N] [--only segments|logs]
+    python benchmarks/starts.py [--few N] [--many N] [--rounds N] [--only segments|logs] [--kafka]
 
 For one log of segments of 1 GB, and for as many logs of one segment each: the seconds until the
-node is ready, and its CPU seconds until then, for the few and for the many in turn. Segments and
+node is ready, and its CPU seconds until then, for the few and for the many in turn, and with
+``--kafka`` also those of Apache Kafka on the same directories. Segments and
 their indexes are sparse files of the full size. Only the ends of the indexes have entries, and only
 the last segment has batches, because a start may look at no more. All files were just written, so
 they are in the page cache. Linux only.
@@ -120,8 +121,9 @@ def prepare(directory: Path, logs: int, segments: int) -> Broker:
     return broker
 
 
-def start(broker: Broker) -> Figures:
-    """Start a killed broker, and kill it once it is ready."""
+def start(broker: Broker, kind: str) -> Figures:
+    """Start a server of this kind where one was killed, and kill it once it is ready."""
+    broker.kind = kind
     started = time.monotonic()
     broker.start()
     seconds = time.monotonic() - started
@@ -129,18 +131,20 @@ def start(broker: Broker) -> Figures:
     return Figures(seconds, cpu_seconds(broker.process.pid))
 
 
-def measure(brokers: list[Broker], rounds: int) -> list[Figures]:
-    """Start the brokers in turn; return the medians of each."""
-    figures: list[list[Figures]] = [[] for _ in brokers]
+def measure(brokers: list[Broker], kinds: list[str], rounds: int) -> list[Figures]:
+    """Start each kind of server in each directory in turn; return the medians of each pair."""
+    pairs = [(kind, broker) for kind in kinds for broker in brokers]
+    figures: list[list[Figures]] = [[] for _ in pairs]
     for _ in range(rounds):
-        for broker, own in zip(brokers, figures, strict=True):
-            own.append(start(broker))
+        for (kind, broker), own in zip(pairs, figures, strict=True):
+            own.append(start(broker, kind))
             broker.kill()
     return [Figures(*map(statistics.median, zip(*own, strict=True))) for own in figures]
 
 
 def check(broker: Broker, segments: int) -> None:
     """Check that a start has found the whole log."""
+    broker.kind = "kwire"
     broker.start()
     with consumer(broker.address, "starts") as client:
         ends = client.get_watermark_offsets(TopicPartition("old0", 0), 60)
@@ -154,7 +158,9 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("segments", "logs"))
+    parser.add_argument("--kafka", action="store_true", help="start Apache Kafka there too")
     options = parser.parse_args()
+    kinds = ["kwire", "kafka"] if options.kafka else ["kwire"]
     counts = (options.few, options.many)
     for what in ("segments of a log", "logs of a segment"):
         if options.only and not what.startswith(options.only):
@@ -170,9 +176,10 @@ def main() -> None:
             try:
                 check(brokers[-1], counts[-1] if what.startswith("segments") else 1)
                 brokers[-1].kill()
-                for count, figures in zip(counts, measure(brokers, options.rounds), strict=True):
+                rows = [f"{kind}, {count:,}" for kind in kinds for count in counts]
+                for row, figures in zip(rows, measure(brokers, kinds, options.rounds), strict=True):
                     text = f"ready after {figures.seconds:.2f} s, CPU {figures.cpu_seconds:.2f} s"
-                    print(f"{count:7,} {what}: {text}", flush=True)
+                    print(f"{row} {what}: {text}", flush=True)
             finally:
                 for broker in brokers:
                     broker.close()

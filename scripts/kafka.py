@@ -242,7 +242,12 @@ def _launch(
             command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
     (directory / "pid").write_text(str(process.pid))
-    wait_for_port(_listener_port(properties), process, log)
+    try:
+        wait_for_port(_listener_port(properties), process, log)
+    except RuntimeError:
+        process.kill()
+        process.wait()
+        raise
     return process
 
 
