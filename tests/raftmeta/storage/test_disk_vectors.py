@@ -23,22 +23,23 @@ from simulation.raft.quorums import voters_of
 VECTORS = Path(__file__).parents[2] / "vectors" / "disk"
 
 
-def files(ending: str) -> dict[str, bytes]:
-    """All files with that ending, by the set and the path they lie in."""
+def files(*endings: str) -> dict[str, bytes]:
+    """All files with one of the endings, by the set and the path they lie in."""
     contents = {}
     for path in sorted(VECTORS.glob("*.tar.gz")):
         with tarfile.open(path) as archive:
             for member in archive.getmembers():
-                source = archive.extractfile(member) if member.name.endswith(ending) else None
+                source = archive.extractfile(member) if member.name.endswith(endings) else None
                 if source is not None:
                     contents[f"{path.name.split('.')[0]}:{member.name}"] = source.read()
     return contents
 
 
-STATES = files("/quorum-state")
+FILES = files("/quorum-state", ".checkpoint")
+STATES = {name: data for name, data in FILES.items() if name.endswith("/quorum-state")}
 SNAPSHOTS = {
     name: data
-    for name, data in files(".checkpoint").items()
+    for name, data in FILES.items()
     if "metadata-0/0" in name or name.endswith("/bootstrap.checkpoint")
 }
 
