@@ -217,10 +217,20 @@ def main() -> int:
 
 
 def compile_modules() -> None:
-    """Compile all modules but tests once; otherwise the processes of a stage would all do it."""
+    """Compile all modules once; otherwise the processes of a stage would all do it."""
     folders = ("compat_tests", "kwire", "kwire_pipeline", "simulation", "tests")
-    command = [*PYTHON, "-m", "compileall", "-q", "-x", TEST_MODULES, *folders]
-    subprocess.run(command, cwd=ROOT, check=False)
+    environment = child_environment()
+    for command in (
+        [*PYTHON, "-m", "compileall", "-q", "-x", TEST_MODULES, *folders],
+        [*PYTEST, "-p", "tests.support.compile_tests", "tests", "compat_tests"],
+    ):
+        subprocess.run(command, cwd=ROOT, check=False, env=environment)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of the processes that this run starts."""
+    variables = {name: text for name, text in os.environ.items() if name not in LEFT_OUT_VARIABLES}
+    return {**variables, "PATH": f"{BIN}:{os.environ['PATH']}", "PYSPARK_PYTHON": sys.executable}
 
 
 def is_usual(stage: Stage, with_long: bool) -> bool:
@@ -243,17 +253,12 @@ def run(stage: Stage, *, live: bool) -> Outcome:
 
     show(f"\n=== {stage.name}: {' '.join(stage.command)}\n")
     started = time.monotonic()
-    environment = {
-        **{name: text for name, text in os.environ.items() if name not in LEFT_OUT_VARIABLES},
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "PYSPARK_PYTHON": sys.executable,
-    }
     last = ""
     scratch = tempfile.mkdtemp(prefix=f"kwire-{stage.name.replace(' ', '-')}-")
     process = subprocess.Popen(
         stage.command,
         cwd=ROOT,
-        env={**environment, "TMPDIR": scratch},
+        env={**child_environment(), "TMPDIR": scratch},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
