@@ -66,7 +66,8 @@ class Outcome:
 
 
 WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
-"""One process more than there are cores: tests of real clients wait for much of their time."""
+"""One process more than there are cores: tests of real clients and of the command line wait for
+much of their time, and the last stage of a run has the cores to itself."""
 PYTHON = [str(BIN / "python")]
 WITH_APACHE = [
     f"compat_tests/cluster/test_{name}.py"
@@ -99,7 +100,7 @@ STAGES = [
         long=True,
     ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
-    Stage("unit", [*PYTEST, *PARALLEL, "tests", *NO_PIPELINE, "-m", "not long"]),
+    Stage("unit", [*PYTEST, *WAITING, "tests", *NO_PIPELINE, "-m", "not long"]),
     Stage("compat spark", [*PYTEST, *WITH_SPARK, "--broker=kwire", "-m", "not long"]),
     Stage(
         "compat kwire",
