@@ -25,13 +25,13 @@ from kwire.testing.wire import Closed
 
 PARTITIONS = 2
 WRITE_TXN_MARKERS = 27
+DECIDED = ("Empty", "CompleteCommit", "CompleteAbort")
+"""The states in which the next coordinator has nothing to finish."""
 STATES = (
-    "Empty",
     "Ongoing",
     "PrepareCommit",
-    "CompleteCommit",
     "PrepareAbort",
-    "CompleteAbort",
+    *(pytest.param(name, marks=pytest.mark.long) for name in DECIDED),
 )
 
 

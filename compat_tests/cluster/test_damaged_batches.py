@@ -132,7 +132,7 @@ def wait_repaired(cluster: Cluster, node: Node, before: dict[Path, bytes]) -> No
     )
 
 
-@pytest.mark.parametrize("role", ["follower", "leader"])
+@pytest.mark.parametrize("role", [pytest.param("follower", marks=pytest.mark.long), "leader"])
 def test_damaged_replica_repairs_itself_and_stays_in_sync(cluster: Cluster, role: str) -> None:
     """Invariants 1, 22, 23 and 80: nothing acknowledged is lost, and all replicas are equal."""
     create_on(cluster, TOPIC, [NODES], segment_bytes=str(SEGMENT_BYTES))

@@ -153,6 +153,7 @@ def test_settings_of_another_broker(cluster):
         ]
 
 
+@pytest.mark.long
 def test_active_controller_killed_again_and_again(cluster, capsys):
     """No acknowledged creation is lost, none is applied twice, and killed nodes rejoin."""
     gaps = []

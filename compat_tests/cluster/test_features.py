@@ -105,7 +105,13 @@ def test_static_quorum(jvm, static):
 
 @pytest.mark.parametrize(
     "name",
-    ["eligible.leader.replicas.version", "group.version", "share.version", "streams.version"],
+    [
+        "group.version",
+        *(
+            pytest.param(f"{name}.version", marks=pytest.mark.long)
+            for name in ("eligible.leader.replicas", "share", "streams")
+        ),
+    ],
 )
 def test_feature_up_and_down(jvm, static, name):
     """A feature can be upgraded and downgraded; a dry run changes nothing."""

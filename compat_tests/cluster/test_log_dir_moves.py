@@ -126,7 +126,7 @@ def test_replicas_move_on_all_nodes_while_leaders_change(make: Callable[..., Clu
     wait_moved(cluster, back)
 
 
-@pytest.fixture(params=["kwire", "kafka"])
+@pytest.fixture(params=["kwire", pytest.param("kafka", marks=pytest.mark.long)])
 def single(request, jvm: Jvm, tmp_path: Path) -> Iterator[Cluster]:
     """A node of either kind, formatted by Apache Kafka, with two log directories."""
     overrides = {name.replace("_", "."): value for name, value in SETTINGS.items()}

@@ -161,7 +161,11 @@ def commit(node: Node, group: str, offset: int) -> bool:
     return bool(topic.partitions[0].error_code == 0)
 
 
-@pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "active controller"])
+@pytest.mark.parametrize(
+    "is_controller",
+    [pytest.param(False, marks=pytest.mark.long), True],
+    ids=["broker", "active controller"],
+)
 def test_group_coordinator_that_was_paused_past_its_session_answers_no_request(
     cluster: Cluster, is_controller: bool
 ) -> None:

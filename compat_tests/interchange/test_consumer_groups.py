@@ -111,8 +111,15 @@ class Members:
         }
 
 
-@pytest.mark.parametrize("first", ["kwire", "kafka"])
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [
+        ("kwire", "kill"),
+        ("kafka", "stop"),
+        pytest.param("kwire", "stop", marks=pytest.mark.long),
+        pytest.param("kafka", "kill", marks=pytest.mark.long),
+    ],
+)
 def test_members_continue_on_the_other_broker_and_back(tmp_path, first, end):
     node = prepare(tmp_path / "node", dynamic=False)
     try:

@@ -9,8 +9,15 @@ from compat_tests.interchange import filling, view
 from compat_tests.interchange.node import complaints, hand_over, prepare
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static-voters", "dynamic-voters"])
+@pytest.mark.parametrize(
+    ("dynamic", "end"),
+    [
+        pytest.param(False, "stop", id="static-voters-stop"),
+        pytest.param(True, "kill", id="dynamic-voters-kill"),
+        pytest.param(False, "kill", id="static-voters-kill", marks=pytest.mark.long),
+        pytest.param(True, "stop", id="dynamic-voters-stop", marks=pytest.mark.long),
+    ],
+)
 def test_kafka_serves_what_kwire_wrote(tmp_path, dynamic, end):
     node = prepare(tmp_path / "node", dynamic=dynamic)
     try:

@@ -1,4 +1,4 @@
-"""kafka-python's own tests as one test here, so that the default run includes them."""
+"""kafka-python's own tests, on one broker and on three."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from compat_tests.harness.suite import check, widen
 from compat_tests.kafka_python_suite.run import SUITE
 
 
+@pytest.mark.long
 def test_every_test_of_the_suite_passes_or_is_listed(broker_kind):
     assert check(SUITE, broker_kind) == []
 

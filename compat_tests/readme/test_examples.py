@@ -39,7 +39,13 @@ def test_the_shop_passes_its_tests() -> None:
     assert re.search(r"^\d+ passed in", output, re.MULTILINE), output[-5000:]
 
 
-@pytest.mark.parametrize(("bug", "test"), BUGS, ids=[bug for bug, _ in BUGS])
+@pytest.mark.parametrize(
+    ("bug", "test"),
+    [
+        pytest.param(bug, test, id=bug, marks=[pytest.mark.long] if number > 1 else [])
+        for number, (bug, test) in enumerate(BUGS)
+    ],
+)
 def test_each_bug_is_found_by_its_test(bug: str, test: str) -> None:
     """The bugs that the tests of the sample application find"""
     output = run(bug, "-k", test)

@@ -19,6 +19,12 @@ each_order = pytest.mark.parametrize(
     "other_is_controller", [False, True], ids=["kafka joins", "kafka controls"]
 )
 """The node of Apache Kafka joins the one under test, or controls it."""
+each_order_in_the_long_run = pytest.mark.parametrize(
+    "other_is_controller",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["kafka joins", "kafka controls"],
+)
+"""The same, the second order only in the long run: nodes that log in without tokens make both."""
 
 
 def configure(cluster: Cluster, node: Node) -> None:

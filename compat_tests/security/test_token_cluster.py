@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.security.nodes import check_replication, each_order, run_pair
+from compat_tests.security.nodes import check_replication, each_order_in_the_long_run, run_pair
 from tests.support.security.issuer import Issuer
 from tests.support.security.issuer_server import AUDIENCE, IssuerServer, serve_issuer
 
@@ -71,7 +71,7 @@ def settings(issuer: IssuerServer, way: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.single
-@each_order
+@each_order_in_the_long_run
 @pytest.mark.parametrize("way", WAYS)
 def test_kafka_and_the_broker_under_test_log_in_with_tokens(
     broker_kind: str,

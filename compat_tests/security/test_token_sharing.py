@@ -9,7 +9,7 @@ import pytest
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import PLAIN_MODULE, SCRAM_MODULE
-from compat_tests.security.nodes import each_order, run_pair
+from compat_tests.security.nodes import each_order_in_the_long_run, run_pair
 from compat_tests.security.wire import connect, connect_as, log_in_with_token
 from kwire.codec.messages.create_delegation_token import CreateDelegationTokenRequest
 from kwire.codec.messages.expire_delegation_token import ExpireDelegationTokenRequest
@@ -36,7 +36,7 @@ def guarded_address(node: Node) -> str:
 
 
 @pytest.mark.single
-@each_order
+@each_order_in_the_long_run
 def test_token_of_one_node_logs_in_at_the_other(
     broker_kind: str, tmp_path: Path, other_is_controller: bool
 ) -> None:
