@@ -57,6 +57,7 @@ def test_verify_counts_missing_and_repeated_offsets(scene: Scene, spark: SparkSe
     assert any("missing, for example: partition 0 of" in line for line in proof.words())
 
 
+@pytest.mark.long
 def test_verify_knows_how_many_rows_a_transform_makes(scene: Scene, spark: SparkSession) -> None:
     """Two of 20 records are dead letters, 8 become no row, and 10 become two rows each."""
     scene.pipeline = attrs.evolve(

@@ -111,6 +111,7 @@ def test_half_done_batch_is_finished_by_the_transform_that_began_it(
     assert scene.run().batches == 0
 
 
+@pytest.mark.long
 def test_expectation_that_depends_on_the_time_is_refused_before_any_write(scene: Scene) -> None:
     """A rerun would find other dead letters in a batch that is half done."""
     scene.pipeline = attrs.evolve(

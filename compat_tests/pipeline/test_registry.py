@@ -59,9 +59,8 @@ def send(scene: Scene, values: Sequence[bytes | None]) -> None:
     producer.close()
 
 
-@pytest.mark.parametrize(
-    "format", [TableFormat.ICEBERG, pytest.param(TableFormat.DELTA, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("format", [TableFormat.ICEBERG, TableFormat.DELTA])
 def test_changes_of_debezium_in_avro_are_applied(
     scene: Scene, registry: SchemaRegistry, format: TableFormat
 ) -> None:
@@ -109,6 +108,7 @@ def json_of(schema_id: int, **values: object) -> bytes:
     return with_id(schema_id, json.dumps(values).encode())
 
 
+@pytest.mark.long
 def test_values_of_a_json_schema_are_rows(scene: Scene, registry: SchemaRegistry) -> None:
     """A half-done batch keeps the registry's answers, or a record would move between tables."""
     schema = schema_of(id=INTEGER, at={"type": "string", "format": "date-time"})
@@ -174,6 +174,7 @@ def test_table_follows_json_schemas(scene: Scene, registry: SchemaRegistry) -> N
     assert len(scene.rows()) == 3
 
 
+@pytest.mark.long
 def test_half_done_batch_keeps_the_schema_that_it_began_with(
     scene: Scene, registry: SchemaRegistry
 ) -> None:
