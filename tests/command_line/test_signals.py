@@ -60,18 +60,26 @@ def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("number", [TERM, INT, HUP])
+MOMENTS = [
+    ("os.mkdir", "/kwire-"),  # the temporary directory, before it exists
+    ("import", "kwire.configs.declare"),  # it exists, and nothing else
+    ("import", "kwire.node.server"),
+    ("import", "kwire.net.server"),
+    ("socket.bind", "127.0.0.1"),
+    ("os.mkdir", "/data"),
+    ("open", "meta.properties"),
+    ("open", "__cluster_metadata-0"),
+]
+OF_EACH_SIGNAL = ("/kwire-", "__cluster_metadata-0")
+"""The first moment and the last: one handler gets all three signals from the one to the other."""
+
+
 @pytest.mark.parametrize(
-    ("event", "part"),
+    ("event", "part", "number"),
     [
-        ("os.mkdir", "/kwire-"),  # the temporary directory, before it exists
-        ("import", "kwire.configs.declare"),  # it exists, and nothing else
-        ("import", "kwire.node.server"),
-        ("import", "kwire.net.server"),
-        ("socket.bind", "127.0.0.1"),
-        ("os.mkdir", "/data"),
-        ("open", "meta.properties"),
-        ("open", "__cluster_metadata-0"),
+        (event, part, number)
+        for event, part in MOMENTS
+        for number in ([TERM, INT, HUP] if part in OF_EACH_SIGNAL else [TERM])
     ],
 )
 def test_signal_before_the_node_is_ready_is_a_clean_stop(
