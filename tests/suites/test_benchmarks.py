@@ -1,4 +1,7 @@
-"""Each benchmark runs: with a small workload, or to its help if it starts brokers."""
+"""Each benchmark runs: with a small workload, or to its help if it starts brokers.
+
+They say how fast kwire is, not what it does: only the long run starts them.
+"""
 
 import subprocess
 import sys
@@ -39,6 +42,7 @@ def test_every_benchmark_has_a_workload() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == WORKLOADS.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_benchmark_runs(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(FOLDER / f"{name}.py"), *WORKLOADS[name]]
