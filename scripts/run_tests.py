@@ -222,7 +222,7 @@ def compile_modules() -> None:
     folders = ("compat_tests", "kwire", "kwire_pipeline", "simulation", "tests")
     environment = child_environment()
     for command in (
-        [*PYTHON, "-m", "compileall", "-q", "-x", TEST_MODULES, *folders],
+        [*PYTHON, "-m", "compileall", "-q", "-j", "0", "-x", TEST_MODULES, *folders],
         [*PYTEST, "-p", "tests.support.compile_tests", "tests", "compat_tests"],
     ):
         subprocess.run(command, cwd=ROOT, check=False, env=environment)

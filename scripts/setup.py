@@ -96,15 +96,17 @@ def install(kind: str) -> None:
         *pip,
         "install",
         "--quiet",
+        "--no-compile",
         "--disable-pip-version-check",
         "-e",
         f"{ROOT}{EXTRAS[kind]}",
     ]
     if subprocess.run(command, check=False).returncode:
         sys.exit("kwire: pip could not install the packages named in pyproject.toml (see above)")
-    # pip does not compile an editable install, and a start that compiles takes twice as long.
-    compiled = [str(python), "-m", "compileall", "-q", str(ROOT / "kwire")]
-    subprocess.run(compiled, check=False)
+    # A start that compiles takes twice as long. pip compiles no editable install, and all others on
+    # one core. Packages may have files for other versions of Python, which do not compile.
+    compiled = [str(python), "-m", "compileall", "-qq", "-j", "0"]
+    subprocess.run([*compiled, str(ROOT / "kwire"), str(VENV / "lib")], check=False)
     subprocess.run([str(python), str(ROOT / "scripts" / "speedups.py")], check=False)
     (VENV / f".ready-{kind}").touch()
     if kind == "test":
