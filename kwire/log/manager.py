@@ -26,7 +26,7 @@ from kwire.log.disk import Disk
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import DiskThreads
-from kwire.types import ZERO_UUID, TopicPartition, is_directory
+from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition, is_directory
 
 if TYPE_CHECKING:
     from kwire.log.cleaner import LogCleaner
@@ -212,6 +212,8 @@ class LogManager:
         directory: the one assigned in the metadata (``directory_id``), or any directory that could
         not be read.
         """
+        if topic == METADATA_TOPIC:  # An earlier version let clients create a topic of this name.
+            raise KafkaStorageError(f"{topic} is the name of the metadata log; delete the topic")
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
         if log is not None and not self.services[log.disk].is_of(log, topic_id):

@@ -194,6 +194,22 @@ async def test_deleted_records_stay_deleted_after_a_kill(autojump_clock) -> None
         assert [offset for offset, _ in content(log)] == [3, 4, 5]
 
 
+async def test_topic_with_the_name_of_the_metadata_log_never_touches_its_directory(
+    autojump_clock,
+) -> None:
+    """An earlier version let clients create such a topic; deleting it removed the metadata log."""
+    disk = SimDisk()
+    disk.make_directory("__cluster_metadata-0")
+    disk.write("__cluster_metadata-0/00000000000000000000.log", b"metadata")
+    async with running(disk) as logs:
+        with pytest.raises(errors.KafkaStorageError, match="is the name of the metadata log"):
+            await create_log(logs, "__cluster_metadata")
+        await logs.delete("__cluster_metadata", 0)
+        await trio.sleep(100)
+    assert disk.read("__cluster_metadata-0/00000000000000000000.log") == b"metadata"
+    assert [e.name for e in disk.entries("__cluster_metadata-0")] == ["00000000000000000000.log"]
+
+
 async def test_deleted_partition_keeps_its_index_files(autojump_clock) -> None:
     """Kafka logs errors for segments without them, if it opens the directory meanwhile."""
     disk = SimDisk()
