@@ -22,23 +22,18 @@ _CONSUMER = -1
 _READ_COMMITTED = 1
 
 
-def _refuse_partition(index: int, error: KafkaError) -> Answer:
-    return Answer(partition_index=index, error_code=error.code)
+def _refuse_partition(requested: Requested, error: KafkaError) -> Answer:
+    return Answer(partition_index=requested.partition_index, error_code=error.code)
 
 
 def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            TopicAnswer(
-                name=topic.name,
-                partitions=[
-                    _refuse_partition(requested.partition_index, error)
-                    for requested in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        TopicAnswer(
+            name=each.name, partitions=[_refuse_partition(p, error) for p in each.partitions]
+        )
+        for each in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
 
 
 @handles(ListOffsetsRequest, refuse=refuse)
@@ -66,7 +61,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
             partition.check_leader(requested.current_leader_epoch)
             position = await context.replicas.locate(partition, requested.timestamp, isolation)
         except KafkaError as error:
-            return _refuse_partition(requested.partition_index, error)
+            return _refuse_partition(requested, error)
         return Answer(
             partition_index=requested.partition_index,
             timestamp=position.timestamp,
