@@ -22,23 +22,19 @@ TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult
 Answer = TopicAnswer.DeleteRecordsPartitionResult
 
 
-def _refuse_partition(index: int, error: KafkaError) -> Answer:
+def _refuse_partition(requested: Requested, error: KafkaError) -> Answer:
+    index = requested.partition_index
     return Answer(partition_index=index, low_watermark=-1, error_code=error.code)
 
 
 def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            TopicAnswer(
-                name=topic.name,
-                partitions=[
-                    _refuse_partition(requested.partition_index, error)
-                    for requested in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        TopicAnswer(
+            name=each.name, partitions=[_refuse_partition(p, error) for p in each.partitions]
+        )
+        for each in request.topics
+    ]
+    return DeleteRecordsResponse(topics=topics)
 
 
 @handles(DeleteRecordsRequest, refuse=refuse)
@@ -57,7 +53,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
                 raise PolicyViolation
             low_watermark = context.replicas.delete_before(partition, requested.offset)
         except KafkaError as error:
-            return _refuse_partition(requested.partition_index, error)
+            return _refuse_partition(requested, error)
         result = Answer(partition_index=requested.partition_index, low_watermark=low_watermark)
         moved.append((partition, result))
         return result
@@ -72,9 +68,13 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
     deadline = replicas.now() + request.timeout_ms / 1000
     starts = [partition.log.log_start for partition, _ in moved]
     await give_way()
-    await replicas.keep_starts([partition for partition, _ in moved])
-    for (partition, result), start in zip(moved, starts, strict=True):
+    logs = [partition.log for partition, _ in moved]
+    failures = await replicas.logs.keep_starts(logs)
+    for (partition, result), log, start in zip(moved, logs, starts, strict=True):
         await slices.pause()
+        if (failure := failures.get(log)) is not None:
+            result.error_code, result.low_watermark = failure.code, -1
+            continue
         try:
             left_s = max(0.0, deadline - replicas.now())
             result.low_watermark = await replicas.wait_deleted(partition, start, left_s)

@@ -320,18 +320,31 @@ class LogManager:
         """Forget idle producers (:meth:`LogRetention.expire_producers`)."""
         await self.services[log.disk].retention.expire_producers(log)
 
-    async def keep_starts(self, logs: Iterable[PartitionLog]) -> None:
+    async def keep_starts(
+        self, logs: Iterable[PartitionLog]
+    ) -> Mapping[PartitionLog, KafkaStorageError]:
         """Wait until the log starts of these logs are on disk, so that deletions are durable.
 
-        Raises KafkaStorageError if that is not possible.
+        Return the logs for which that is not possible, with the reasons.
         """
-        logs, slices = list(logs), Slices(self.clock.now)
+        slices = Slices(self.clock.now)
+        by_disk: dict[Disk, list[PartitionLog]] = {}
+        failures: dict[PartitionLog, KafkaStorageError] = {}
         for log in logs:
             await slices.pause()
-            if log.flush_state.name_unsynced:  # A log start is useless without its directory.
-                await self.flush(log)
-        for disk in {log.disk: None for log in logs}:
-            await self.services[disk].keep_starts([log for log in logs if log.disk is disk])
+            try:
+                if log.flush_state.name_unsynced:  # A log start is useless without its directory.
+                    await self.flush(log)
+            except KafkaStorageError as error:
+                failures[log] = error
+            else:
+                by_disk.setdefault(log.disk, []).append(log)
+        for disk, ready in by_disk.items():
+            try:
+                await self.services[disk].keep_starts(ready)
+            except KafkaStorageError as error:
+                failures |= dict.fromkeys(ready, error)
+        return failures
 
 
 async def retire_strays(

@@ -128,7 +128,8 @@ class NodeShareStates:
         replicas = self.log.replicas
         led = replicas.partitions.get_led(*partition)
         replicas.delete_before(led, offset)
-        await replicas.keep_starts([led])
+        for error in (await replicas.logs.keep_starts([led.log])).values():
+            raise error
 
     # Topics of the newest metadata, for the coordinator
 

@@ -11,7 +11,7 @@ Rules:
 :mod:`kwire.replica.metadata_applier` creates, changes and removes the partitions.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -367,7 +367,3 @@ class ReplicaService:
                 raise RequestTimedOut
             leader = self._checked_leader(partition, epoch)
         return leader.low_watermark(partition.log.log_start)
-
-    async def keep_starts(self, partitions: Iterable[Partition]) -> None:
-        """Make the log starts that :meth:`delete_before` moved durable."""
-        await self.logs.keep_starts([partition.log for partition in partitions])

@@ -373,8 +373,7 @@ class LogSim:
         earlier_cuts = len(model.cuts)
 
         async def keep() -> None:
-            with suppress(KafkaError):
-                await self.logs.keep_starts([log])
+            if not await self.logs.keep_starts([log]):
                 model.acknowledge_deletion(offset, earlier_cuts)
 
         nursery.start_soon(keep)

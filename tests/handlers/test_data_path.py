@@ -1,5 +1,6 @@
 """The small APIs of the data path: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and others."""
 
+import errno
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from kwire.records import header
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
+from simulation.disk import SimDisk
 from tests.support.handlers.broker import (
     NOW_MS,
     Broker,
@@ -208,6 +210,25 @@ async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int,
     (result,) = answer.topics[0].partitions
     assert (result.error_code, result.low_watermark) == expected
     assert partition.log.log_start == (expected[1] if expected[0] == 0 else 0)
+
+
+async def test_deletion_in_one_directory_does_not_fail_with_another_directory():
+    """Invariant 39. The whole request failed if one directory could not store its log starts."""
+    disks = [SimDisk(), SimDisk()]
+    subject = broker(disks=disks)
+    partitions = [await create_topic(subject, name) for name in ("t", "u")]
+    assert [partition.log.disk for partition in partitions] == disks
+    for partition in partitions:
+        write(subject, partition, b"a", b"b")
+    disks[1].fail_at("write", OSError(errno.EIO, "broken"), path="log-start-offset")
+    Topic = DeleteRecordsRequest.DeleteRecordsTopic
+    deletion = Topic.DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [Topic(name=name, partitions=[deletion]) for name in ("t", "u")]
+    answer = await subject.call(DeleteRecordsRequest(timeout_ms=1, topics=topics))
+    results = [result for topic in answer.topics for result in topic.partitions]
+    expected = [(errors.NONE, 1), (errors.KafkaStorageError.code, -1)]
+    assert [(each.error_code, each.low_watermark) for each in results] == expected
+    assert b"t 0 1" in disks[0].after_kill().read("log-start-offset-checkpoint")
 
 
 async def test_deletion_waits_for_eligible_leader_replica():

@@ -68,7 +68,7 @@ async def test_full_disk_refuses_records_and_serves_other_requests(
         with pytest.raises(errors.KafkaStorageError):
             logs.create("v", bytes(15) + b"\x09", 0, CONFIG)
         log.advance_log_start(3)
-        await logs.keep_starts([log])
+        assert not await logs.keep_starts([log])
         assert disk.read("log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
         await trio.sleep(4_000)
         assert log.log_start == log.end_offset == 8, "retention goes on"

@@ -116,7 +116,7 @@ async def test_records_deleted_from_a_recreated_topic_stay_deleted(
         log.high_watermark = 5
         await trio.sleep(wait_s)
         log.advance_log_start(2)
-        await logs.keep_starts([log])
+        assert not await logs.keep_starts([log])
         survivors = [disk.power_loss(Random(seed)) for seed in range(10)]
     for survivor in (*survivors, disk.after_kill()):
         async with running(survivor) as logs:

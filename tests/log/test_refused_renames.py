@@ -99,7 +99,7 @@ async def test_deleted_records_stay_deleted_if_the_disk_refuses_a_rename(
                 log.configure(attrs.evolve(log.config, retention_ms=500))
             else:
                 log.advance_log_start(last)
-                await logs.keep_starts([log])
+                assert not await logs.keep_starts([log])
             disk.fail_at("rename", error, path="t-0/", after=step, times=times)
             deleted = await logs.retain(log)
             if logs.directories[0].online:

@@ -252,9 +252,11 @@ async def test_log_start_is_reported_once_it_is_stored(
     async with following(leader, disk=disk) as (partition, _, _):
         with monkeypatch.context() as failing:
 
-            async def keep_starts(*_: object) -> None:
+            async def keep_starts(
+                _: LogManager, logs: list[PartitionLog]
+            ) -> dict[PartitionLog, errors.KafkaStorageError]:
                 await trio.lowlevel.checkpoint()
-                raise errors.KafkaStorageError("too many open files")
+                return dict.fromkeys(logs, errors.KafkaStorageError("too many open files"))
 
             failing.setattr(LogManager, "keep_starts", keep_starts)
             await trio.sleep(5)

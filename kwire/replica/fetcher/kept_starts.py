@@ -4,7 +4,7 @@ A leader acknowledges a deletion of records (DeleteRecords) when all in-sync rep
 the new start. A replica that reported a start without storing it would show the deleted records
 again after being killed. Rules: one write stores the starts of all waiting logs; a disk that hangs
 delays a fetch by at most :data:`WAIT_S`, and the starts on that disk are reported once the disk has
-responded.
+responded; the starts on a disk that fails are retried alone.
 """
 
 import logging
@@ -14,7 +14,6 @@ from typing import Final
 import attrs
 import trio
 
-from kwire.errors import KafkaError
 from kwire.log.manager import LogManager
 from kwire.replica.fetcher.followed_partition import FollowedPartition
 
@@ -67,15 +66,17 @@ class KeptStarts:
     async def _keep_waiting(self) -> None:
         current = [followed for followed in self._waiting if followed.is_current]
         self._waiting = dict.fromkeys(current)
-        starts = [followed.partition.log.log_start for followed in current]
-        try:
-            await self.logs.keep_starts([followed.partition.log for followed in current])
-        except (KafkaError, OSError) as error:
-            logger.error("cannot store log starts error=%s", error)
-            await trio.sleep(RETRY_S)
-            return
-        for followed, start in zip(current, starts, strict=True):
+        logs = [followed.partition.log for followed in current]
+        starts = [log.log_start for log in logs]
+        failures = await self.logs.keep_starts(logs)
+        for followed, log, start in zip(current, logs, starts, strict=True):
+            if log in failures:
+                continue
             followed.kept_start = start
             if not followed.must_keep_start:
                 del self._waiting[followed]
             self.on_kept(followed)
+        if failures:
+            error = next(iter(failures.values()))
+            logger.error("cannot store log starts partitions=%d error=%s", len(failures), error)
+            await trio.sleep(RETRY_S)
