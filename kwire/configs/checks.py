@@ -405,15 +405,16 @@ def _check_quorum(config: BrokerConfig) -> None:
 
 def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
     """Reject a run-time change of ``names`` that would stop the node or lock out clients."""
+    names = list(names)
     _check_ages(config)
+    if any(name.startswith("group.") for name in names):
+        _check_times(config)
+    if any(name.startswith("log.cleaner.") for name in names):
+        _check_cleaner(config)
     for name in names:
         plain, text = without_listener(name), config.own.get(name) or config.cluster.get(name)
         if text is not None and (plain in _PROTECTIVE or "ssl." in plain):
             check_protection({name: text})
-        if name.startswith("group."):
-            _check_times(config)
-        if name.startswith("log.cleaner."):
-            _check_cleaner(config)
         if plain in _CONNECTIONS:
             _require(text is None or int(text) >= 1, f"{name} must be at least 1")
     _check_per_address(config)
