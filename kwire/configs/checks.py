@@ -12,7 +12,7 @@ from kwire.configs.broker import BrokerConfig, all_broker_keys, broker_key
 from kwire.configs.declare import ConfigError, Kind
 from kwire.configs.listeners import has_sasl, has_tls
 from kwire.configs.remedies import REQUIRED
-from kwire.configs.share_partitions import LIMITED
+from kwire.configs.share import LIMITED
 from kwire.configs.telemetry import check_telemetry
 
 _PROTECTIVE: Final = frozenset(

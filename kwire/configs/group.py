@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kwire.configs.declare import Config, ConfigError, boolean, integer, string
-from kwire.configs.share_partitions import LIMITED, check_reset
+from kwire.configs.share import LIMITED, check_reset
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig

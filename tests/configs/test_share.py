@@ -6,7 +6,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.checks import check_node
 from kwire.configs.declare import ConfigError
 from kwire.configs.group import GroupConfig, check_group_config
-from kwire.configs.share_partitions import duration_ms, reset_age_ms
+from kwire.configs.share import duration_ms, reset_age_ms
 from kwire.share.settings import ShareSettings
 
 
