@@ -7,7 +7,7 @@ runs trio on the same one (:class:`kwire.testing.clock.MockTime`).
 
 Besides this module only stopwatches read a clock: for the durations of disk calls
 (``log/disk.py``), slices of the loop (:class:`kwire.drive.Slices`) and the age of the process
-(``node/process.py``).
+(``node/pages.py``).
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The coordinators and leaders on other nodes that this node's transactions use.
+"""The coordinators and leaders on other nodes that this node's coordinators use.
 
 Requests to other nodes have their own connections: one for markers, which wait for followers, and
 one for verifications, for which a producer waits. A request to a broker ends when the metadata show

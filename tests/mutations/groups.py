@@ -83,7 +83,7 @@ MUTATIONS = (
     Mutation(
         name="move-groups-when-the-offsets-topic-grows",
         invariants=(11, 72),
-        path="kwire/node/groups.py",
+        path="kwire/node/coordinators.py",
         old="return self._counts.setdefault(topic.id, len(topic.partitions))",
         new="return len(topic.partitions)",
         test=f"{_NODE}::test_growing_the_offsets_topic_moves_no_group_while_the_node_runs",

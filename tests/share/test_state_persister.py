@@ -43,7 +43,7 @@ async def test_request_is_repeated_at_the_next_coordinator(
     cluster.nodes[THERE].resign()
     cluster.nodes[HERE].log.data = cluster.nodes[THERE].log.data
     cluster.nodes[HERE].log.ends = cluster.nodes[THERE].log.ends
-    await nursery.start(cluster.local().run)
+    await nursery.start(cluster.coordinator().run)
 
     async def fail_over() -> None:
         await trio.sleep(0.25)

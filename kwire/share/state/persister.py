@@ -62,7 +62,7 @@ class Cluster(Protocol):
     def node(self) -> int:
         """This broker's id."""
 
-    def local(self) -> ShareCoordinator:
+    def coordinator(self) -> ShareCoordinator:
         """Return this node's share coordinator."""
 
     def coordinator_of(self, of: SharePartition) -> int | None:
@@ -208,7 +208,7 @@ class _Asker(Generic[Req, R]):
         if broker is None:
             return dict.fromkeys(requests, await self._create_topic())
         if broker == self.cluster.node:
-            return await self.operation.perform(self.cluster.local(), iter(requests.items()))
+            return await self.operation.perform(self.cluster.coordinator(), iter(requests.items()))
         return await self._requests.ask(broker, group_id, requests)
 
     async def _create_topic(self) -> KafkaError:

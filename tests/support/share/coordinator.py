@@ -157,7 +157,7 @@ class FakeCluster:
     on_topic_created: Callable[[], None] = lambda: None
     creations: int = 0
 
-    def local(self) -> ShareCoordinator:
+    def coordinator(self) -> ShareCoordinator:
         return self.nodes[self.node].coordinator
 
     def coordinator_of(self, of: SharePartition) -> int | None:
