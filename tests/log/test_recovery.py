@@ -3,6 +3,7 @@
 import errno
 from contextlib import suppress
 from copy import deepcopy
+from pathlib import Path
 from random import Random
 
 import attrs
@@ -469,6 +470,17 @@ def test_dump_prints_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
     torn = tmp_path / "torn.log"
     torn.write_bytes(disk.read(STEM + ".log")[:-5])
     assert list(dump(str(torn)))[-1] == "trailing=64 bytes that are not a whole batch"
+
+
+def test_dump_rejects_files_of_other_kinds(tmp_path: Path) -> None:
+    """Its garbage could change the terminal; a copy of a log may have lost its suffix."""
+    file = tmp_path / "file"
+    for data in (encode([b"v"]), b"\x89PNG\r\n\x1a\n", b"\xff", b"\0"):
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match="neither text nor named as a file of a log"):
+            list(dump(str(file)))
+    file.write_text("tab\there\nü\n")
+    assert list(dump(str(file))) == [str(file), "tab\there", "ü"]
 
 
 def test_truncation_is_durable_after_the_next_flush_even_if_a_segment_follows() -> None:

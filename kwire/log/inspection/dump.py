@@ -3,7 +3,7 @@
 It only reads. It reports damage as a line and continues where it can.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import Final
 
@@ -29,7 +29,10 @@ Meaning = Callable[[bytes | None], object]
 
 
 def dump(path: str, *, records: bool = False, meaning: Meaning | None = None) -> Iterator[str]:
-    """Yield the lines for one file, by its suffix; ``records`` adds the records of the batches."""
+    """Yield the lines for one file, by its suffix; ``records`` adds the records of the batches.
+
+    Raises ValueError for a file that is neither text nor named as a file of a log.
+    """
     name = PurePath(path).name.removesuffix(names.DELETED)
     with open(path, "rb") as file:
         data = file.read()
@@ -53,7 +56,18 @@ def dump(path: str, *, records: bool = False, meaning: Meaning | None = None) ->
     elif name.endswith(names.SNAPSHOT):
         yield from _snapshot(data)
     else:
-        yield from data.decode(errors="replace").splitlines()
+        yield from _text(data)
+
+
+def _text(data: bytes) -> Iterable[str]:
+    """Return the lines of a text file, such as a checkpoint; raise ValueError for other files."""
+    lines = data.decode(errors="surrogateescape").splitlines()
+    if not all(line.replace("\t", "").isprintable() for line in lines):
+        raise ValueError(
+            "it is neither text nor named as a file of a log (*.log, *.index, *.timeindex, "
+            "*.txnindex, *.snapshot, *.checkpoint)"
+        )
+    return lines
 
 
 def _log(data: bytes, with_records: bool, meaning: Meaning | None) -> Iterator[str]:
