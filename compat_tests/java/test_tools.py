@@ -78,6 +78,17 @@ def test_configs(broker, tool, topic, node_count):
 
 
 @pytest.mark.single
+def test_levels_of_loggers_are_altered(tool):
+    command, entity = "kafka.admin.ConfigCommand", ["--entity-type", "broker-loggers"]
+    node = [*entity, "--entity-name", "1"]
+    former = re.search(r"^ *root=(\w+)", tool(command, "--describe", *node), re.MULTILINE)
+    assert former is not None
+    tool(command, "--alter", *node, "--add-config", "root=WARN")
+    assert re.search(r"^ *root=WARN ", tool(command, "--describe", *node), re.MULTILINE)
+    tool(command, "--alter", *node, "--add-config", f"root={former[1]}")
+
+
+@pytest.mark.single
 def test_threads_of_all_brokers_are_not_compared_with_those_of_one(tool):
     """At most double or half at a time: that is for the number that the broker uses."""
     command, default = "kafka.admin.ConfigCommand", ["--entity-type", "brokers", "--entity-default"]

@@ -4,9 +4,6 @@ A node describes its own broker settings and the defaults for all brokers, but n
 other brokers. The loggers are those of this process.
 """
 
-import logging
-from typing import Final
-
 from kwire import errors
 from kwire.codec.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kwire.configs.describe import (
@@ -23,13 +20,12 @@ from kwire.errors import KafkaError
 from kwire.handlers.shared.config_resources import check_config_allowed
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.loggers import describe_levels
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Config = Result.DescribeConfigsResourceResult
-
-_LOGGER_SOURCE: Final = 6
 
 
 def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
@@ -85,8 +81,8 @@ def _entries(context: Context, resource: Resource) -> list[Entry]:
     if kind == BROKER:
         return _broker(context, name)
     if kind == BROKER_LOGGER:
-        _check_own(context, name)
-        return _loggers()
+        _check_own(context, name, "")
+        return describe_levels()
     if kind == CLIENT_METRICS:
         if not name:
             raise errors.InvalidRequest("Client metrics subscription name must not be empty")
@@ -101,11 +97,12 @@ def _entries(context: Context, resource: Resource) -> list[Entry]:
 def _broker(context: Context, name: str) -> list[Entry]:
     if not name:
         return describe_broker_default(context.config)
-    _check_own(context, name)
+    _check_own(context, name, " or empty string,")
     return describe_broker(context.config)
 
 
-def _check_own(context: Context, name: str) -> None:
+def _check_own(context: Context, name: str, others: str) -> None:
+    """Raise InvalidRequest unless a name is this broker's id; ``others`` tells of other names."""
     if not name:
         raise errors.InvalidRequest("Broker id must not be empty")
     try:
@@ -115,23 +112,8 @@ def _check_own(context: Context, name: str) -> None:
     own = context.config.node_id
     if broker != own:
         raise errors.InvalidRequest(
-            f"Unexpected broker id, expected {own} or empty string, but received {name}"
+            f"Unexpected broker id, expected {own}{others} but received {name}"
         )
-
-
-def _loggers() -> list[Entry]:
-    manager = logging.Logger.manager
-    names = sorted(
-        n for n, logger in manager.loggerDict.items() if isinstance(logger, logging.Logger)
-    )
-    return [
-        Entry(
-            name=name,
-            value=logging.getLevelName(logging.getLogger(name).getEffectiveLevel()),
-            source=_LOGGER_SOURCE,
-        )
-        for name in ("root", *names)
-    ]
 
 
 def _config(entry: Entry, request: DescribeConfigsRequest) -> Config:

@@ -3,12 +3,13 @@
 Each resource fails or succeeds alone; the results are in the order of the request's resources. The
 broker that receives the request rejects settings that the client may not change, settings of other
 brokers, and settings and certificates that it cannot use itself, because an Apache Kafka controller
-does not check them; the active controller decides on the rest.
+does not check them. It also changes the levels of its loggers; the active controller decides on the
+rest.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
-from functools import partial
 from typing import Generic, TypeVar
 
 import attrs
@@ -21,9 +22,9 @@ from kwire.codec.messages.incremental_alter_configs import (
 )
 from kwire.configs.checks import check_own_change
 from kwire.configs.declare import ConfigError
-from kwire.configs.resource_types import BROKER
+from kwire.configs.resource_types import BROKER, BROKER_LOGGER
 from kwire.drive import Slices
-from kwire.errors import InvalidRequest, KafkaError
+from kwire.errors import NONE, InvalidRequest, KafkaError
 from kwire.handlers.shared.config_resources import (
     ConfigResource,
     Result,
@@ -48,11 +49,13 @@ class Altering(Generic[Req, Resp]):
     """The active controller's decision on the resources that this node accepts."""
     alteration: Callable[..., ConfigAlteration]
     """Returns the change to one resource."""
+    alter_levels: Callable[..., None] | None = None
+    """Changes the levels of loggers; None if the request cannot change them."""
 
     def refuse(self, request: Req, error: KafkaError) -> Resp:
         """Return the response to a request that fails as a whole."""
         result_type = self.response_type.AlterConfigsResourceResponse
-        results = [_refusal(result_type, resource, error) for resource in request.resources]
+        results = [_result(result_type, resource, error) for resource in request.resources]
         return self.response_type(responses=results)
 
     async def alter(self, context: Context, request: Req) -> Resp:
@@ -60,13 +63,20 @@ class Altering(Generic[Req, Resp]):
         order = resources_of(request)
         # The original is needed if the rest fails, to reject the whole request.
         rest = copy(request)
-        refusals = await self._refuse(
-            rest,
-            self.response_type.AlterConfigsResourceResponse,
-            partial(self._check, context),
-        )
+        counts = Counter(order)
+
+        async def answer(resource: ConfigResource) -> bool:
+            await self._check(context, resource)
+            if resource.resource_type != BROKER_LOGGER or self.alter_levels is None:
+                return False
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            self.alter_levels(resource, context.config.node_id, request.validate_only)
+            return True
+
+        results = await self._answer(rest, self.response_type.AlterConfigsResourceResponse, answer)
         response = await self._decide(context, rest)
-        add_results(response.responses, refusals, order)
+        add_results(response.responses, results, order)
         return response
 
     async def _decide(self, context: Context, request: Req) -> Resp:
@@ -102,24 +112,25 @@ class Altering(Generic[Req, Resp]):
         except ConfigError as error:
             raise InvalidRequest(str(error)) from None
 
-    async def _refuse(
+    async def _answer(
         self,
         request: Req,
         result_type: Callable[..., Result],
-        check: Callable[[ConfigResource], Awaitable[None]],
+        answer: Callable[[ConfigResource], Awaitable[bool]],
     ) -> list[Result]:
-        """Keep only the resources that pass ``check``; return the results of the others."""
-        allowed, results = [], []
+        """Keep the resources for which ``answer`` is false; return the results of the others."""
+        others, results = [], []
         slices = Slices()
         for resource in request.resources:
             await slices.pause()
             try:
-                await check(resource)
+                if await answer(resource):
+                    results.append(_result(result_type, resource))
+                else:
+                    others.append(resource)
             except KafkaError as error:
-                results.append(_refusal(result_type, resource, error))
-            else:
-                allowed.append(resource)
-        request.resources = allowed
+                results.append(_result(result_type, resource, error))
+        request.resources = others
         return results
 
 
@@ -130,13 +141,13 @@ def _names_to_check(
     return {*alteration.names, *(former.keys() - settings.keys())}
 
 
-def _refusal(
-    result_type: Callable[..., Result], resource: ConfigResource, error: KafkaError
+def _result(
+    result_type: Callable[..., Result], resource: ConfigResource, error: KafkaError | None = None
 ) -> Result:
-    """Return the result for a resource whose settings are not changed."""
+    """Return the result for a resource; its settings are not changed if there is an error."""
     return result_type(
-        error_code=error.code,
-        error_message=error.text,
+        error_code=NONE if error is None else error.code,
+        error_message=None if error is None else error.text,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -70,14 +70,12 @@ def resources_of(request: AlteringRequest) -> list[ResourceName]:
     return [_name(resource) for resource in request.resources]
 
 
-def add_results(
-    results: list[Result], refusals: Iterable[Result], order: list[ResourceName]
-) -> None:
-    """Add the results for resources that were rejected earlier, in the request's order."""
+def add_results(results: list[Result], others: Iterable[Result], order: list[ResourceName]) -> None:
+    """Add the results for resources that were answered earlier, in the request's order."""
     positions: dict[ResourceName, int] = {}
     for position, name in enumerate(order):
         positions.setdefault(name, position)
-    results += refusals
+    results += others
     results.sort(key=lambda result: positions[_name(result)])
 
 

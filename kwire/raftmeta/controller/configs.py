@@ -32,7 +32,7 @@ from kwire.configs.checks import (
 from kwire.configs.client_metrics import ClientMetricsConfig, check_client_metrics
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import GroupConfig, check_group_config
-from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kwire.configs.resource_types import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.configs.topic import TopicConfig, check_topic_config, outdated_settings
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (
@@ -221,12 +221,7 @@ def operate(
     texts: dict[str, str], operations: list[Operation], resource: Resource
 ) -> dict[str, str]:
     """Apply the operations in order and return the resulting settings."""
-    names = [name for name, _, _ in operations]
-    if len(set(names)) != len(names):
-        raise errors.InvalidRequest("Error due to duplicate config keys")
-    nulls = [name for name, kind, text in operations if text is None and kind != DELETE]
-    if nulls:
-        raise errors.InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+    check_operands(operations)
     for name, kind, text in operations:
         if kind == SET:
             texts[name] = text or ""
@@ -237,6 +232,16 @@ def operate(
         else:
             raise errors.InvalidRequest(f"Unknown operation type id {kind}")
     return texts
+
+
+def check_operands(operations: Sequence[Operation]) -> None:
+    """Reject a setting that is named twice, or lacks the value that its operation needs."""
+    names = [name for name, _, _ in operations]
+    if len(set(names)) != len(names):
+        raise errors.InvalidRequest("Error due to duplicate config keys")
+    nulls = [name for name, kind, text in operations if text is None and kind != DELETE]
+    if nulls:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
 
 
 def _splice(texts: dict[str, str], name: str, kind: int, text: str, resource: Resource) -> str:
@@ -280,8 +285,6 @@ def keys_of(resource_type: int) -> dict[str, Key[object]]:
 
 def _check_kind(kind: int) -> None:
     """Reject a resource type that has no settings."""
-    if kind == BROKER_LOGGER:
-        raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
     if kind not in (TOPIC, BROKER, CLIENT_METRICS, GROUP):
         raise errors.InvalidRequest(f"Unknown resource type {kind}")
 

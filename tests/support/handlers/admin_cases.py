@@ -268,6 +268,31 @@ ALTER = [
     replace("null", TOPIC, "defaults", flush_ms=None),
     replace("unknown topic", TOPIC, "nosuch", flush_ms="9"),
 ]
+LEVELS = [
+    alter("levels", LOGGER, "1", ("root", 0, "DEBUG")),
+    alter("lowest level", LOGGER, "1", ("root", 0, "TRACE")),
+    alter("highest level", LOGGER, "1", ("root", 0, "FATAL")),
+    alter("level in lower case", LOGGER, "1", ("root", 0, "debug")),
+    alter("level of log4j", LOGGER, "1", ("root", 0, "OFF")),
+    alter("empty level", LOGGER, "1", ("root", 0, "")),
+    alter("null level", LOGGER, "1", ("root", 0, None)),
+    alter("unknown logger", LOGGER, "1", ("root", 0, "INFO"), ("no.such", 0, "INFO")),
+    alter("unknown logger deleted", LOGGER, "1", ("no.such", 1, None)),
+    alter("root logger deleted", LOGGER, "1", ("root", 1, None)),
+    alter("level appended", LOGGER, "1", ("root", 2, "INFO")),
+    alter("level subtracted", LOGGER, "1", ("root", 3, "INFO")),
+    alter("logger twice", LOGGER, "1", ("root", 0, "INFO"), ("root", 0, "WARN")),
+    alter("loggers twice", LOGGER, "1", ("root", 0, "INFO"), times=2),
+    alter("no levels", LOGGER, "1"),
+    alter("levels validated", LOGGER, "1", ("root", 0, "ERROR"), validate=True),
+    alter("levels of no broker", LOGGER, "", ("root", 0, "INFO")),
+    alter("levels of an odd broker", LOGGER, "x", ("root", 0, "INFO")),
+    alter("levels of another broker", LOGGER, "9", ("root", 0, "INFO")),
+    replace("levels", LOGGER, "1", root="INFO"),
+    describe("loggers of no broker", LOGGER, ""),
+    describe("loggers of an odd broker", LOGGER, "x"),
+    describe("loggers of another broker", LOGGER, "9"),
+]
 RETENTION = ["log.retention.ms", "log.retention.minutes", "log.retention.hours"]
 DESCRIBE = [
     describe("topic", TOPIC, "t"),
@@ -381,7 +406,7 @@ DELETE = [
     delete("twice", "y", "y"),
     delete("rest", "y", "defaults"),
 ]
-CASES: list[Case] = [*CREATE, *GROW, *ALTER, *DESCRIBE, *PARTITIONS, *CLUSTER, *DELETE]
+CASES: list[Case] = [*CREATE, *GROW, *ALTER, *LEVELS, *DESCRIBE, *PARTITIONS, *CLUSTER, *DELETE]
 
 _UNORDERED = frozenset(
     {"topics", "responses", "results", "configs", "entries", "configResources", "entity"}
