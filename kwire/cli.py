@@ -350,6 +350,7 @@ def cluster(options: argparse.Namespace) -> None:
 def container(options: argparse.Namespace) -> None:
     """Run the node of a container, write its properties, or check its health."""
     from kwire.configs.declare import ConfigError
+    from kwire.configs.files import with_variables
     from kwire.container import command
     from kwire.container.environment import log_level
 
@@ -361,6 +362,7 @@ def container(options: argparse.Namespace) -> None:
                 options.config or fail("configure: give a file to --config"), properties
             )
             return
+        properties = with_variables(properties)
         control_port = command.control_port_of(environment)
     except ConfigError as error:
         fail(error)
@@ -477,16 +479,13 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
 
 def serve_properties(options: argparse.Namespace, directory: Path | None) -> dict[str, str]:
     """Return the properties of the file, or :data:`ALONE`, changed by the options."""
-    if options.config is not None:
-        properties = read_properties(options.config)
-    else:
-        properties = {**ALONE, **(PROMPT_GROUPS if options.ephemeral else {})}
     overrides = parse_overrides(options)
     if options.supervised is None:  # Otherwise the supervisor's command line is the operator's.
         warn_of_secrets(overrides)
-    if options.config is None and "log.dir" in overrides:
-        del properties["log.dirs"]  # It would take precedence.
-    properties |= overrides
+    alone = {**ALONE, **(PROMPT_GROUPS if options.ephemeral else {})}
+    if "log.dir" in overrides:
+        del alone["log.dirs"]  # It would take precedence.
+    properties = load_properties(options.config, overrides, alone)
     if options.port is not None:
         properties.update(listeners_on(properties, options.port))
     if directory is not None:
@@ -537,18 +536,24 @@ def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, s
     return changed
 
 
-def read_properties(path: Path) -> dict[str, str]:
+def load_properties(
+    file: Path | None, overrides: Mapping[str, str] = {}, alone: Mapping[str, str] = {}
+) -> dict[str, str]:
+    """Return the properties of a file, or ``alone`` without one, changed by ``overrides``.
+
+    Variables of config providers are replaced by their values. Exits with one line on an error.
+    """
     from kwire.configs.declare import ConfigError
-    from kwire.configs.properties import parse_properties
+    from kwire.configs.files import read_properties, with_variables
 
     try:
-        return parse_properties(path.read_text(encoding="utf-8-sig"))  # Editors add a BOM.
-    except OSError as error:
-        fail(f"cannot read the configuration {path}: {error.strerror}; give a file to --config")
-    except UnicodeDecodeError as error:
-        fail(f"cannot read the configuration {path}: {error}; save it as UTF-8")
+        properties = alone if file is None else read_properties(file)
     except ConfigError as error:
-        fail(f"{path}: {error}")
+        fail(error)
+    try:
+        return with_variables({**properties, **overrides})
+    except ConfigError as error:
+        fail(f"{origin(str(error), file, list(overrides))}{error}")
 
 
 def parse_config(
@@ -580,7 +585,7 @@ def format_(options: argparse.Namespace) -> None:
     from kwire.storage_format.releases import BadLevelError, feature_levels
     from kwire.storage_format.scram_users import scram_records
 
-    properties = read_properties(options.config)
+    properties = load_properties(options.config)
     try:
         machine = [properties]
         if options.processes is not None:
@@ -617,7 +622,7 @@ def admin(options: argparse.Namespace) -> None:
     from kwire.admin.connection import AdminError
     from kwire.configs.declare import ConfigError
 
-    properties = {} if options.config is None else read_properties(options.config)
+    properties = load_properties(options.config)
     try:
         print(run_admin(options, properties))
     except ConfigError as error:

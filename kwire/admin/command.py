@@ -16,7 +16,6 @@ from kwire.admin.client_file import parse_client
 from kwire.admin.connection import AdminError, Connection, run
 from kwire.admin.users import User, add_user, list_users, remove_user
 from kwire.configs.declare import ConfigError
-from kwire.configs.load import with_variables
 
 Rows = Sequence[User] | Sequence[AclRow]
 
@@ -24,7 +23,7 @@ Rows = Sequence[User] | Sequence[AclRow]
 def run_admin(options: Namespace, properties: Mapping[str, str]) -> str:
     """Carry out a command and return what to print; raise ConfigError or AdminError."""
     logging.getLogger("kwire").addHandler(logging.NullHandler())  # Errors say the same.
-    file = parse_client(with_variables(properties), options.bootstrap_server)
+    file = parse_client(properties, options.bootstrap_server)
     act = _users(options) if options.command == "users" else _acls(options)
     rows = run(file, act)
     kind = User if options.command == "users" else AclRow

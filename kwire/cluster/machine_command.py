@@ -20,7 +20,7 @@ from kwire.cluster.machine import this_machine
 from kwire.cluster.nodes import ClusterNode, NodeState
 from kwire.cluster.supervisor import Supervisor
 from kwire.configs.declare import ConfigError
-from kwire.configs.properties import parse_properties
+from kwire.configs.files import read_properties, with_variables
 from kwire.node.service_manager import connect_service_manager
 
 if TYPE_CHECKING:
@@ -88,14 +88,12 @@ def _check_options(options: Namespace) -> None:
 def _options_by_node(options: Namespace, overrides: Mapping[str, str]) -> dict[int, list[str]]:
     """Return the brokers' options from the machine's file as it is now; raise BadRequestError."""
     try:
-        settings = parse_properties(options.config.read_text(encoding="utf-8"))
-        machine = this_machine({**settings, **overrides}, options.processes)
-    except OSError as error:
-        raise BadRequestError(
-            f"cannot read the configuration {options.config}: {error.strerror}; give a file to "
-            "--config"
-        ) from error
-    except (UnicodeDecodeError, ConfigError) as error:
+        settings = read_properties(options.config)
+    except ConfigError as error:
+        raise BadRequestError(str(error)) from error
+    try:
+        machine = this_machine(with_variables({**settings, **overrides}), options.processes)
+    except ConfigError as error:
         raise BadRequestError(f"{options.config}: {error}") from error
     return {
         int(own["node.id"]): _node_options(options, own, place) for place, own in enumerate(machine)

@@ -12,13 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
-    """Return the settings in a properties file, checked as a whole.
+    """Return the settings in properties without variables, checked as a whole.
 
     Logs a warning for each name that Kafka does not have. Raises ConfigError for an invalid value,
     a combination that cannot work, or a request for protection that kwire lacks.
     """
     try:
-        properties = with_variables(properties)
         checks.check_protection(properties)
         checks.check_values(properties)
         for warning in checks.warnings(properties):
@@ -28,15 +27,6 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     except BadValue as error:
         raise ConfigError(in_words(error)) from error
     return config
-
-
-def with_variables(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the properties with the values of config providers; raise ConfigError."""
-    if not properties.get("config.providers"):
-        return properties
-    from kwire.configs.providers import resolve
-
-    return resolve(properties)
 
 
 def run_time_config(

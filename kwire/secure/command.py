@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kwire.configs.load import with_variables
 from kwire.secure.folder import SecureFolder
 from kwire.secure.location import data_directories, default_folder, is_of_cluster
 from kwire.secure.settings import Passwords, listener_hosts, node_settings
@@ -38,7 +37,7 @@ def protect(options: argparse.Namespace, properties: Mapping[str, str]) -> Prote
     folder = SecureFolder(
         (Path(options.secure) if options.secure else default_folder(properties)).absolute()
     )
-    hosts = listener_hosts(with_variables(properties))
+    hosts = listener_hosts(properties)
     # Report wrong settings before the first file is written.
     node_settings(properties, _NO_PASSWORDS, folder.server, folder.authority)
     close_to_others(data_directories(properties))

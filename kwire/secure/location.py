@@ -15,13 +15,7 @@ _OWN_PROTECTION: Final = ("sasl.", "ssl.", "listener.name.")
 
 
 def data_directories(properties: Mapping[str, str]) -> list[Path]:
-    """Return the directories of the partitions' logs, and then that of the metadata log.
-
-    Raises ConfigError for a variable without a value.
-    """
-    from kwire.configs.load import with_variables
-
-    properties = with_variables(properties)
+    """Return the directories of the partitions' logs, and then that of the metadata log."""
     directories = properties.get("log.dirs") or properties.get("log.dir") or "/tmp/kafka-logs"
     own = properties.get("metadata.log.dir")
     return [Path(each.strip()) for each in (*directories.split(","), *([own] if own else []))]

@@ -12,6 +12,7 @@ from kwire.cluster.layout import HOST, Member, Plan, properties
 from kwire.configs.broker import BrokerConfig, broker_key
 from kwire.configs.checks import nearest_name
 from kwire.configs.declare import ConfigError
+from kwire.configs.files import with_variables
 from kwire.configs.load import broker_config
 from kwire.configs.properties import parse_properties
 from kwire.testing.errors import BrokerError
@@ -92,7 +93,7 @@ def node_config(
         listeners.append(f"CONTROLLER://{HOST}:{member.controller_port}")
     if len(plan.members) > 1:
         listeners.append(f"{_BROKERS}://{HOST}:0")
-    all_settings = {
+    given = {
         **parse_properties(properties(plan, member, data)),
         **_FOR_TESTS,
         "listeners": ",".join(listeners),
@@ -100,8 +101,9 @@ def node_config(
         **settings,
     }
     if len(plan.members) > 1:
-        all_settings["inter.broker.listener.name"] = _BROKERS
+        given["inter.broker.listener.name"] = _BROKERS
     try:
+        all_settings = with_variables(given)
         if secure is not None:
             all_settings = _protect(all_settings, secure)
         elif len(plan.members) > 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli import read_properties
+from kwire.configs.files import read_properties
 from tests.support.command_line.process import CLUSTER_ID, KWIRE, config_file, free_port, run, serve
 
 pytestmark = pytest.mark.slow

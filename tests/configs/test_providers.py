@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kwire.cli import parser, serve_properties
+from kwire.cluster.machine_command import _options_by_node
 from kwire.configs.declare import ConfigError
-from kwire.configs.load import broker_config, with_variables
+from kwire.configs.files import with_variables
+from kwire.configs.load import broker_config
 from kwire.secure.location import data_directories
 from tests.support.configs.node import NODE
 
@@ -53,7 +56,7 @@ def test_password_of_a_listener_is_not_the_variable(secrets: Path) -> None:
     """The text of the variable, which everybody can guess, logged in as the user."""
     jaas = "listener.name.plaintext.plain.sasl.jaas.config"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    config = broker_config(
+    properties = with_variables(
         {
             **NODE,
             **PROVIDERS,
@@ -65,6 +68,7 @@ def test_password_of_a_listener_is_not_the_variable(secrets: Path) -> None:
             "broker.rack": f"${{file:{secrets}/users:port}}",
         }
     )
+    config = broker_config(properties)
     assert 'user_alice="secret"' in config.static[jaas]
     assert config.broker_rack == "19092"
 
@@ -113,15 +117,53 @@ def test_paths_and_variables_can_be_limited(secrets: Path) -> None:
 )
 def test_unusable_provider(changes: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        broker_config({**NODE, **PROVIDERS, **changes})
+        with_variables({**NODE, **PROVIDERS, **changes})
 
 
 def test_folder_of_a_protected_node_is_found_by_its_value(secrets: Path) -> None:
     properties = {**PROVIDERS, "log.dirs": f"{secrets}/${{file:{secrets}/users:port}}"}
-    assert data_directories(properties) == [secrets / "19092"]
+    assert data_directories(with_variables(properties)) == [secrets / "19092"]
+
+
+@pytest.fixture
+def file(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node's file whose id, listeners and directory are variables, as an editor saves it."""
+    monkeypatch.setenv("ID", "7")
+    monkeypatch.setenv("LISTENERS", "PLAINTEXT://h:9092,CONTROLLER://h:9192")
+    lines = [
+        "node.id=${env:ID}",
+        "process.roles=broker,controller",
+        "listeners=${env:LISTENERS}",
+        "controller.listener.names=CONTROLLER",
+        "controller.quorum.bootstrap.servers=h:9192",
+        f"log.dirs={secrets}/${{env:ID}}",
+    ]
+    path = secrets / "server.properties"
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    return path
+
+
+OVERRIDES = [f"--override={name}={text}" for name, text in PROVIDERS.items()]
+
+
+def test_options_of_the_command_line_find_values(file: Path) -> None:
+    """Without them, --port had no effect, and --secure renamed no listener."""
+    options = parser().parse_args(["serve", "--config", str(file), "--port", "0", *OVERRIDES])
+    properties = serve_properties(options, None)
+    assert properties["listeners"] == "PLAINTEXT://h:0,CONTROLLER://h:0"
+    assert broker_config(properties).node_id == 7
+
+
+def test_brokers_of_a_machine_are_described_with_values(file: Path) -> None:
+    """Without them, the node id was no number."""
+    options = parser().parse_args(["serve", "--config", str(file), "--processes", "2", *OVERRIDES])
+    by_node = _options_by_node(options, PROVIDERS)
+    assert list(by_node) == [7, 8]
+    assert "--override=listeners=PLAINTEXT://h:9093" in by_node[8]
+    assert f"--override=log.dirs={file.parent}/7/node-8" in by_node[8]
 
 
 def test_providers_are_no_unknown_settings(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        broker_config({**NODE, **PROVIDERS})
+        broker_config(with_variables({**NODE, **PROVIDERS}))
     assert not caplog.messages
