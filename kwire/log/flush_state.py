@@ -242,7 +242,7 @@ class FlushState:
         self.ended_cut_count += 1
 
     def truncate_to(self, offset: int, active: Segment) -> None:
-        """Adapt to a cut at ``offset``, after which ``active`` is appended to again."""
+        """Note that the log was cut at ``offset``, and that ``active`` is its last segment now."""
         self.unsynced.forget(active)
         self.indexed_end = min(self.indexed_end, active.base_offset)
         self.recovery_point = min(self.recovery_point, offset)

@@ -28,7 +28,7 @@ Resp = TypeVar("Resp")
 
 @attrs.define(eq=False, repr=False)
 class NodeShareStates(NodeCoordinator["ShareCoordinator"]):
-    """One node's share coordinator, and the persister, which is created on first use too."""
+    """One node's share coordinator and persister; both are created on first use."""
 
     topic = SHARE_GROUP_STATE
     _persister: Persister | None = None

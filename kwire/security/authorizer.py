@@ -247,7 +247,7 @@ class Authorizer:
         return self._index
 
     def replace_index(self, index: AclIndex) -> None:
-        """Use other ACLs from now on."""
+        """Replace all ACLs, and forget the decisions that the former ones led to."""
         self._index, self.is_loaded = index, True
         self._decisions.clear()
 

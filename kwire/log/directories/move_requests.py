@@ -57,7 +57,7 @@ class MoveRequests:
             self._moves.start(nursery)
 
     def stop(self) -> None:
-        """Start no more tasks, because the nursery ends."""
+        """Stop starting tasks, because their nursery is about to end."""
         self._nursery = None
         if self._moves is not None:
             self._moves.stop()

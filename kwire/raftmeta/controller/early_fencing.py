@@ -7,8 +7,8 @@ wrongly fenced broker sends a heartbeat at once, which unfences it. Limits
 
 * A heartbeat after the first refusal disproves that the process has ended.
 * At most half of the serving brokers are fenced early; the others wait for their sessions. If more
-  than that seem to have ended, the likelier cause is this node's own network. A new active
-  controller counts, for one session, the brokers that it finds fenced and silent.
+  than that seem to have ended, the likelier cause is this node's own network. For one session,
+  a new active controller also counts the brokers that it found fenced and silent.
 * Until the session would also have ended, partitions where only this broker was in sync get no
   unclean leader.
 """
