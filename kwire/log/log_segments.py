@@ -147,10 +147,9 @@ class LogSegments(Sequence[Segment]):
         self.ordered[first:stop] = new
         self.replacements += 1
 
-    def take_oldest(self, count: int) -> list[Segment]:
-        """Remove the ``count`` oldest segments from the list; their files stay."""
-        removed, self.ordered = self.ordered[:count], self.ordered[count:]
-        return removed
+    def take_oldest(self) -> None:
+        """Remove the oldest segment from the list; its files stay."""
+        self.ordered = self.ordered[1:]
 
     def take_from(self, index: int) -> list[Segment]:
         """Remove the segments from ``index`` onwards from the list; their files stay."""

@@ -318,7 +318,7 @@ class PartitionLog:
                 paths += _mark_deleted(self, segment)
             self.clean_state.on_removed()
             self.flush_state.on_segments_removed([segment])
-            self.segments.take_oldest(1)
+            self.segments.take_oldest()
             if self.copied_end is None:
                 self.advance_log_start(self.segments[0].base_offset)
         return paths
@@ -452,7 +452,7 @@ def _empty_at(log: PartitionLog, offset: int, now_ms: int) -> None:
     log.clean_state.on_removed(offset)
     log.writer.continue_at(offset)
     log.snapshots.remove_after(-1)
-    log.segments.take_oldest(1)
+    log.segments.take_oldest()
     log.on_removed(log, [last], paths)
     log.log_start = log.end_offset = offset
     log.flush_state.recovery_point = log.flush_state.indexed_end = offset

@@ -35,10 +35,10 @@ MUTATIONS = (
         "                paths += _mark_deleted(self, segment)\n"
         "            self.clean_state.on_removed()\n"
         "            self.flush_state.on_segments_removed([segment])\n"
-        "            self.segments.take_oldest(1)\n",
+        "            self.segments.take_oldest()\n",
         new="            self.clean_state.on_removed()\n"
         "            self.flush_state.on_segments_removed([segment])\n"
-        "            self.segments.take_oldest(1)\n"
+        "            self.segments.take_oldest()\n"
         "            with storage_errors(self.changes):\n"
         "                paths += _mark_deleted(self, segment)\n",
         test="tests/log/test_refused_renames.py",
