@@ -316,10 +316,6 @@ class LogManager:
         """Delete segments past retention (:meth:`LogRetention.retain`)."""
         return await self.services[log.disk].retention.retain(log)
 
-    async def expire_producers(self, log: PartitionLog) -> None:
-        """Forget idle producers (:meth:`LogRetention.expire_producers`)."""
-        await self.services[log.disk].retention.expire_producers(log)
-
     async def keep_starts(
         self, logs: Iterable[PartitionLog]
     ) -> Mapping[PartitionLog, KafkaStorageError]:
@@ -327,23 +323,15 @@ class LogManager:
 
         Return the logs for which that is not possible, with the reasons.
         """
-        slices = Slices(self.clock.now)
         by_disk: dict[Disk, list[PartitionLog]] = {}
-        failures: dict[PartitionLog, KafkaStorageError] = {}
         for log in logs:
-            await slices.pause()
+            by_disk.setdefault(log.disk, []).append(log)
+        failures: dict[PartitionLog, KafkaStorageError] = {}
+        for disk, own in by_disk.items():
             try:
-                if log.flush_state.name_unsynced:  # A log start is useless without its directory.
-                    await self.flush(log)
+                await self.services[disk].keep_starts(own)
             except KafkaStorageError as error:
-                failures[log] = error
-            else:
-                by_disk.setdefault(log.disk, []).append(log)
-        for disk, ready in by_disk.items():
-            try:
-                await self.services[disk].keep_starts(ready)
-            except KafkaStorageError as error:
-                failures |= dict.fromkeys(ready, error)
+                failures |= dict.fromkeys(own, error)
         return failures
 
 

@@ -375,7 +375,7 @@ async def expire(logs: Logs, size: int) -> None:
     log.producers.restore(producers(size))
     await trio.sleep(2)
     with logs.meter.measuring():
-        await logs.manager.expire_producers(log)
+        await logs.manager.services[log.disk].retention.expire_producers(log)
     assert not len(log.producers)
 
 

@@ -203,6 +203,11 @@ class DirectoryService:
         A write during a cut may store the cut's offset instead. So if a log was being cut at any
         time during the write, its log start is rewritten after the cut.
         """
+        slices = Slices(self.clock.now)
+        for log in logs:
+            await slices.pause()
+            if log.flush_state.name_unsynced:  # A log start is useless without its directory.
+                await self.flusher.flush(log)
         files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
         directory = self.directory
         if directory.retired and any(directory.is_named_again(log.partition) for log in logs):
