@@ -93,7 +93,7 @@ def node_config(
         listeners.append(f"CONTROLLER://{HOST}:{member.controller_port}")
     if len(plan.members) > 1:
         listeners.append(f"{_BROKERS}://{HOST}:0")
-    given = {
+    own_settings = {
         **parse_properties(properties(plan, member, data)),
         **_FOR_TESTS,
         "listeners": ",".join(listeners),
@@ -101,9 +101,9 @@ def node_config(
         **settings,
     }
     if len(plan.members) > 1:
-        given["inter.broker.listener.name"] = _BROKERS
+        own_settings["inter.broker.listener.name"] = _BROKERS
     try:
-        all_settings = with_variables(given)
+        all_settings = with_variables(own_settings)
         if secure is not None:
             all_settings = _protect(all_settings, secure)
         elif len(plan.members) > 1:
