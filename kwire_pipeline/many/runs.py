@@ -196,14 +196,9 @@ class TableRuns:
         try:
             topics = self.engine.topics(self._started)
             look = self.engine.look(topics)
-        except Failure as failure:
-            wait_s = self._outage.on_failure(now_s) if self._is_endless else None
-            if wait_s is None:
+        except (Failure, Refusal) as error:
+            if not self._waits_after(error, now_s):
                 raise
-            if self._outage.is_first_failure:
-                self.outside.warn(f"{failure}; the run will retry")
-                self.outside.alert(f"{failure}; the run will retry")
-            self._next_look_s = now_s + wait_s
             return
         if (elapsed_s := self._outage.on_success(now_s)) is not None:
             self.outside.warn(f"the run continues after {elapsed_s:.0f} seconds")
@@ -214,6 +209,23 @@ class TableRuns:
         self._note_problems()
         self._look = look
         self._next_look_s = now_s + (0.0 if interval is None else interval.total_seconds())
+
+    def _waits_after(self, error: Failure | Refusal, now_s: float) -> bool:
+        """Return whether the look is repeated later.
+
+        Brokers that answered before may refuse a login for a while, as when a password changes.
+        """
+        is_wrong_setup = isinstance(error, Refusal) and self._look is None
+        if is_wrong_setup or not self._is_endless:
+            return False
+        wait_s = self._outage.on_failure(now_s)
+        if wait_s is None:
+            return False
+        if self._outage.is_first_failure:
+            self.outside.warn(f"{error}; the run will retry")
+            self.outside.alert(f"{error}; the run will retry")
+        self._next_look_s = now_s + wait_s
+        return True
 
     def _plan(self, topics: Collection[str]) -> None:
         """Plan new topics, and retry topics that had a problem."""

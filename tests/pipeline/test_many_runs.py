@@ -238,10 +238,11 @@ def test_table_whose_patience_is_over_is_stopped_and_the_run_ends_without_tables
     assert scene.now_s < 400
 
 
-def test_run_goes_on_after_brokers_were_away() -> None:
+@pytest.mark.parametrize("kind", [Failure, Refusal])
+def test_run_goes_on_after_brokers_were_away_or_refused_its_login(kind: type[Exception]) -> None:
     engine = FakeEngine(ends={"a": 10})
     scene = Scene(engine, template(MANY, *EVERY), end_s=100)
-    scene.events[5] = lambda: engine.downs.append(Failure("no broker answers"))
+    scene.events[5] = lambda: engine.downs.append(kind("no broker answers"))
 
     def come_back() -> None:
         engine.ends["a"] = 12
@@ -252,6 +253,21 @@ def test_run_goes_on_after_brokers_were_away() -> None:
     assert scene.warnings[0] == "no broker answers; the run will retry"
     assert scene.alerts == scene.warnings[:1]
     assert len(scene.warnings) == 2
+
+
+def test_run_ends_if_brokers_refuse_its_login_at_first_or_for_too_long() -> None:
+    engine = FakeEngine(ends={"a": 10}, downs=[Refusal("the brokers deny the request")])
+    scene = Scene(engine, template(MANY, *EVERY))
+    with pytest.raises(Refusal, match="the brokers deny"):
+        scene.run()
+    assert scene.now_s == 0
+    engine.downs.clear()
+    scene.events[5] = lambda: engine.downs.append(Refusal("the brokers deny the request"))
+    with pytest.raises(Refusal, match="the brokers deny"):
+        scene.run()
+    patience_s = scene.many.common.patience.total_seconds()
+    assert patience_s <= scene.now_s < patience_s + 100
+    assert len(scene.warnings) == 1
 
 
 def test_run_to_the_end_fails_if_no_broker_answers() -> None:
