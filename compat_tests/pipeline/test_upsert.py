@@ -36,6 +36,7 @@ from kwire_pipeline.engine.faults import Place
 from kwire_pipeline.engine.identity import Intent
 from kwire_pipeline.engine.lease import FILE as LEASE
 from kwire_pipeline.engine.lease import Holder
+from kwire_pipeline.engine.query import Control, run_pipeline
 from kwire_pipeline.engine.shape_and_tables import destinations_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Overtaken, Refusal
@@ -280,6 +281,8 @@ def test_older_change_that_arrives_late_neither_overwrites_nor_revives(
 
     produce(scene, [change("c", "a", 1, 10), change("c", "b", 2, 20), change("c", "c", 3, 30)])
     scene.run()
+    with pytest.raises(Refusal, match=r"pipeline orders uses .*_deletions as well"):
+        run_pipeline(spark, scene.other_pipeline(), Intent.CONTINUE, Control())
     produce(scene, [change("u", "a", 9, 5, partition=1), change("d", "b", 2, 40)])
     produce(scene, [change("d", "c", 3, 29, partition=1)])
     scene.run()

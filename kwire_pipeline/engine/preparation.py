@@ -17,11 +17,13 @@ from kwire_pipeline.tables.table import Table
 
 
 def check_tables(pipeline: Pipeline, destinations: Destinations, *, is_new_start: bool) -> None:
-    """Raise Refusal if a new start cannot delete rows, or if the table of deletions is missing.
+    """Raise Refusal if a new start cannot delete rows, or if the table of deletions is not right.
 
     Without the table of deletions, late changes would write deleted rows again.
     """
     table, deletions = destinations.table, destinations.deletions
+    if deletions is not None and deletions.exists():
+        check_deletions(pipeline, deletions, destinations.table)
     if is_new_start:
         for each in destinations.tables:
             if each.exists():
@@ -30,6 +32,21 @@ def check_tables(pipeline: Pipeline, destinations: Destinations, *, is_new_start
         raise Refusal(
             f"the table {pipeline.table.deletions} no longer exists, and older changes of deleted "
             "keys would write their rows again: restore it, or run with --from-start"
+        )
+
+
+def check_deletions(pipeline: Pipeline, deletions: Table, table: Table) -> None:
+    """Raise Refusal if the table of deletions remembers the deleted keys of another table.
+
+    They would keep changes of the same keys out of this table. Pipelines that write the same table
+    share its deletions.
+    """
+    own = {pipeline.name, *(table.owners() if table.exists() else ())}
+    if others := sorted(deletions.owners().keys() - own):
+        raise Refusal(
+            f"table.deletions: pipeline {others[0]} uses {pipeline.table.deletions} as well, but "
+            f"does not write {pipeline.table.name}, so keys that it deletes would be missing here: "
+            "choose another name"
         )
 
 
