@@ -11,6 +11,8 @@ import base64
 import binascii
 import datetime
 import json
+import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -235,13 +237,17 @@ def is_equal(expected: Json, real: Json, field: Field, times: frozenset[Field]) 
 
 
 def dump(value: Json, indent: int | None = 2) -> str:
-    """Return a value as JSON text."""
-    return json.dumps(value, indent=indent, ensure_ascii=False, default=_number)
+    """Return a value as JSON text, with each digit of its numbers."""
+    numbers: list[Decimal] = []
+    mark = uuid.uuid4().hex
 
+    def keep(number: object) -> str:
+        assert isinstance(number, Decimal), "all other values are JSON's"
+        numbers.append(number)
+        return f"{mark}{len(numbers) - 1}"
 
-def _number(value: object) -> float:
-    assert isinstance(value, Decimal), "all other values are JSON's"
-    return float(value)
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=keep)
+    return re.sub(f'"{mark}([0-9]+)"', lambda match: str(numbers[int(match[1])]), text)
 
 
 def fill_in(sample: Sample, results: Results) -> list[str]:

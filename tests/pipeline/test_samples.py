@@ -168,14 +168,14 @@ RESULTS = Results(
         (
             {"letters": [{}]},
             [
-                'rows are not named in the file; they are [{"id": "a", "n": 1.5, '
+                'rows are not named in the file; they are [{"id": "a", "n": 1.50, '
                 '"at": "2026-05-01T12:00:00.000Z", "s": {"x": null}}]'
             ],
         ),
         (
             {"rows": [{"n": True, "at": None}], "letters": [{}]},
             [
-                "rows[0].n is 1.5, expected true",
+                "rows[0].n is 1.50, expected true",
                 'rows[0].at is "2026-05-01T12:00:00.000Z", expected null',
             ],
         ),
@@ -196,6 +196,19 @@ def test_results_are_written_where_the_file_names_none(tmp_path: Path) -> None:
     before = path.read_text()
     assert fill_in(read_sample(path, "orders"), RESULTS) == []
     assert path.read_text() == before
+
+
+def test_numbers_keep_their_digits(tmp_path: Path) -> None:
+    """A record is what its producer sent, and a written result is the one that was found."""
+    path, value = tmp_path / "sample.json", '{"a": 0.12345678901234567890, "b": 1.10, "c": 1E+400}'
+    path.write_text(f'{{"records": [{{"value": {value}}}]}}')
+    case = read_sample(path, "orders")
+    assert case.records[0].value == value.encode()
+    exact = [{"price": Decimal("12345678901234567890.123456789")}]
+    results = attrs.evolve(RESULTS, rows=exact, letters=[], rejected=[])
+    assert fill_in(case, results) == ["rows", "letters"]
+    assert list(differences(read_sample(path, "orders"), results)) == []
+    assert "1.10" in path.read_text()
 
 
 @pytest.mark.parametrize(
