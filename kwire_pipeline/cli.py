@@ -205,7 +205,8 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Flag]]:
     words = iter(arguments)
     for word in words:
         name, sign, text = word.removeprefix("--").partition("=")
-        name = name.replace("-", "_")
+        # The names that a user gives to sections may have hyphens.
+        name = name if find_key(name) is not None else name.replace("-", "_")
         is_key = "." in name or (name != "table" and find_key(name) is not None)
         if not word.startswith("--") or not is_key:
             rest.append(word)

@@ -78,6 +78,17 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert output.out == ""
 
 
+def test_flag_names_a_section_as_the_file_does() -> None:
+    """Otherwise it would add another expectation beside that of the file."""
+    words = ["run", "--expectations.not-cheap.check", "price > 9", "--max-bad-share=0.1"]
+    rest, flags = cli.split_flags(words)
+    assert rest == ["run"]
+    assert flags == [
+        Flag("expectations.not-cheap.check", "price > 9"),
+        Flag("max_bad_share", "0.1"),
+    ]
+
+
 def test_first_of_several_problems_is_shown_with_the_way_to_the_others(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
