@@ -128,9 +128,11 @@ class Client:
                 if error.code == 404 and _code(error.text) in (NO_SUBJECT, NO_VERSION, NO_SCHEMA):
                     return None
                 if error.code in (401, 403):
+                    user = self.username
+                    whom = "requests without a login" if user is None else f"the user {user}"
                     raise Refusal(
-                        f"the registry {self.url} refuses the user {self.username} "
-                        f"({error.code}): correct registry.username and registry.password"
+                        f"the registry {self.url} refuses {whom} ({error.code}): correct "
+                        "registry.username and registry.password"
                     ) from None
                 if error.code != 429 and error.code < 500:
                     raise self._wrong(f"answers {error.code} to {path}") from None

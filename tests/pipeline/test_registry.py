@@ -73,6 +73,8 @@ def test_basic_authentication(server: SchemaRegistry) -> None:
     assert client(server.url, login=("me", "opensesame")).schema(1) == OLDER
     with pytest.raises(Refusal, match=r"refuses the user me \(401\): correct registry.username"):
         client(server.url, login=("me", "shazam")).schema(1)
+    with pytest.raises(Refusal, match=r"refuses requests without a login \(401\): correct"):
+        client(server.url).schema(1)
 
 
 def test_a_wrong_path_is_no_unknown_schema(server: SchemaRegistry) -> None:
