@@ -8,7 +8,6 @@ column as points in time.
 """
 
 import base64
-import binascii
 import datetime
 import json
 import re
@@ -141,7 +140,7 @@ def _check_names(place: str, plain: Mapping[str, Json], names: Sequence[str]) ->
 
 def _integer(place: str, item: Mapping[str, Json], name: str, default: int) -> int:
     value = item.get(name, default)
-    if not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Refusal(f"{place}: {name} must be a number from 0 up")
     return value
 
@@ -152,7 +151,7 @@ def _bytes(place: str, item: Mapping[str, Json], name: str) -> bytes | None:
         return _encode(item.get(name))
     try:
         return base64.b64decode(text, validate=True)
-    except (TypeError, binascii.Error):
+    except (TypeError, ValueError):
         raise Refusal(f"{place}: {name}_base64 is not Base64") from None
 
 

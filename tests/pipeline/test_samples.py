@@ -221,9 +221,11 @@ def test_numbers_keep_their_digits(tmp_path: Path) -> None:
         ({"records": [], "rows": {}}, "rows must be a list"),
         ({"records": [], "letters": [1]}, "letters must be a list of objects"),
         ({"records": [{"partition": -1}]}, "records[0]: partition must be a number from 0"),
+        ({"records": [{"partition": True}]}, "records[0]: partition must be a number from 0"),
         ({"records": [{"offset": 4}, {"offset": 4}]}, "records[1]: offset 4 comes after offset 4"),
         ({"records": [{"timestamp": "noon"}]}, "records[0]: timestamp must be a time such as"),
         ({"records": [{"value_base64": "?"}]}, "records[0]: value_base64 is not Base64"),
+        ({"records": [{"value_base64": "\u00fc"}]}, "records[0]: value_base64 is not Base64"),
         ({"records": [{"headers": []}]}, "records[0]: headers must be an object"),
     ],
 )
