@@ -39,6 +39,13 @@ class LetterScene(Scene):
         admin.alter_configs([ConfigResource(kind, self.letter_topic, configs=configs)])
         admin.close()
 
+    def delete_letters(self) -> None:
+        """Delete all records of the topic of letters, as retention does."""
+        admin = KafkaAdminClient(bootstrap_servers=self.broker.address)
+        partitions = [TopicPartition(self.letter_topic, number) for number in range(2)]
+        admin.delete_records(dict.fromkeys(partitions, -1))
+        admin.close()
+
     def records(self) -> list[ConsumerRecord]:
         """Return what a consumer reads from the topic of letters."""
         consumer = KafkaConsumer(bootstrap_servers=self.broker.address)
@@ -69,3 +76,13 @@ def crash_between_letters(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Crash("letters")
 
     monkeypatch.setattr(LetterTopic, "_send", send_some)
+
+
+def lose_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next run write the last letter of its batch alone."""
+
+    def send_last(topic: LetterTopic, letters: DataFrame, mark: Mark) -> None:
+        SEND(topic, letters.orderBy(F.desc("offset")).limit(1), mark)
+        monkeypatch.setattr(LetterTopic, "_send", SEND)
+
+    monkeypatch.setattr(LetterTopic, "_send", send_last)

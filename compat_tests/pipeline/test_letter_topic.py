@@ -9,11 +9,11 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from compat_tests.harness.broker import Broker
-from compat_tests.pipeline.letter_scene import LetterScene, crash_between_letters
+from compat_tests.pipeline.letter_scene import LetterScene, crash_between_letters, lose_a_letter
 from compat_tests.pipeline.scene import Crash
 from kwire_pipeline.commands.maintain import maintain_tables
 from kwire_pipeline.commands.replay import replay_letters
@@ -145,10 +145,7 @@ def test_verify_counts_repeated_and_expired_letters(scene: LetterScene) -> None:
     assert isinstance(proof, Proof)
     assert (proof.is_clean, proof.once, proof.letter_copies) == (True, 40, 1)
     assert "1 dead letters are in their topic once more" in proof.words()[1]
-    admin = KafkaAdminClient(bootstrap_servers=scene.broker.address)
-    partitions = [TopicPartition(scene.letter_topic, number) for number in range(2)]
-    admin.delete_records(dict.fromkeys(partitions, -1))
-    admin.close()
+    scene.delete_letters()
     proof = scene.verify()
     assert isinstance(proof, Proof)
     assert (proof.is_clean, proof.once, proof.expired, proof.missing) == (True, 36, 4, 0)
@@ -156,6 +153,28 @@ def test_verify_counts_repeated_and_expired_letters(scene: LetterScene) -> None:
     scene.run()
     assert scene.verify().is_clean
     assert len(scene.records()) == 1
+
+
+@pytest.mark.long
+def test_verify_misses_a_letter_that_retention_cannot_have_removed(
+    scene: LetterScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch was written after all letters that are gone."""
+    scene.produce(range(40))
+    scene.run()
+    producer = KafkaProducer(bootstrap_servers=scene.broker.address)
+    producer.send(scene.letter_topic, b"of another writer", b"k", [("a", b"b")]).get(60)
+    producer.close()
+    scene.delete_letters()
+    scene.produce(range(40, 50))
+    scene.run()
+    lose_a_letter(monkeypatch)
+    scene.produce(range(50, 70))
+    scene.run()
+    proof = scene.verify()
+    assert isinstance(proof, Proof)
+    assert (proof.once, proof.expired, proof.missing) == (65, 4, 1)
+    assert proof.problem.startswith("missing, for example: partition 1 of ")
 
 
 @pytest.mark.long

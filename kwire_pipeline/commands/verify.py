@@ -4,6 +4,7 @@ For a table that is changed by key, it proves that each key has its last change.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +31,8 @@ from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
 from kwire_pipeline.tables.table import other_writers
+
+NO_END: Final = (1 << 63) - 1
 
 
 def verify(loaded: Loaded, *, table: str | None = None) -> int:
@@ -114,18 +117,29 @@ def with_drops(
         return raw.select(*SPOT, F.lit(False).alias("dropped"))
     shape = known_shape(pipeline, state)
     is_dropped = F.col(frames.CLASS).isin(frames.DROPPED, frames.IGNORED)
-    is_letter = F.col(frames.CLASS).isin(*frames.LETTERS) & F.lit(may_lack_old)
+    is_letter = F.col(frames.CLASS).isin(*frames.LETTERS)
     records = frames.classify(raw, shape).select(
         *own_spot(shape),
         is_dropped.alias("dropped"),
         is_letter.alias("expired"),
         (F.col(frames.CLASS) == frames.GOOD).alias("good"),
     )
+    records = records.withColumn("expired", F.col("expired") & may_be_gone(state))
     if row_counts is not None:
         is_omitted = F.col("good") & F.col("made").isNull()
         records = records.join(row_counts, list(SPOT), "left")
         records = records.withColumn("dropped", F.col("dropped") | is_omitted)
     return records.select(*SPOT, "dropped", "expired")
+
+
+def may_be_gone(state: State) -> Column:
+    """Return the condition that retention may have removed the dead letter of a record."""
+    letters = state.destinations.dead_letters
+    if letters is None or not letters.may_lack_old():
+        return F.lit(False)
+    start = letters.kept_from(state.identity.pipeline_id)
+    end = {topic: dict.fromkeys(partitions, NO_END) for topic, partitions in start.items()}
+    return ~proof.within(start, end)
 
 
 def copies_of(state: State) -> int:
@@ -167,8 +181,7 @@ def prove_keys(
         expected = misfits.select(*SPOT).unionAll(
             spots.join(written, list(SPOT), "left_semi").select(*SPOT)
         )
-        may_lack_old = letters is not None and letters.may_lack_old()
-        columns = {"dropped": F.lit(False), "expired": F.lit(may_lack_old)}
+        columns = {"dropped": F.lit(False), "expired": may_be_gone(state)}
         judged = proof.compare(expected.distinct().withColumns(columns), written, compacted)
         judged = attrs.evolve(judged, letter_copies=copies_of(state))
         changes = all_changes(batch, shape, state.destinations.transform)

@@ -31,6 +31,10 @@ MARK: Final = ("pipeline", "table", "pipeline_id", "batch_id", "letter_count", "
 """The columns with the other headers of a letter."""
 WRITTEN: Final = "written"
 """The column with the record's time in the dead-letter topic."""
+LETTERS_IN: Final = "letters_in"
+LETTER_AT: Final = "letter_at"
+PLACE: Final = {"timestamp": WRITTEN, "partition": LETTERS_IN, "offset": LETTER_AT}
+"""The columns with the record's place in the dead-letter topic."""
 KIND: Final = "array<struct<key: string, value: binary>>"
 OVERHEAD_BYTES: Final = 160
 """The maximum number of bytes that a batch of one record adds to its key, value and headers."""
@@ -76,14 +80,14 @@ def headers_of(mark: Mark, owner: Owner) -> Column:
 def letters_of(records: DataFrame) -> DataFrame:
     """Return the letters among a topic's records, each with its mark.
 
-    The columns are those of a table of letters, followed by `MARK` and `WRITTEN`.
+    The columns are those of a table of letters, followed by `MARK` and `PLACE`.
     """
     count = len(HEADERS)
     total = F.coalesce(F.size("headers"), F.lit(0))
     last = F.slice("headers", F.greatest(total - count + 1, F.lit(1)), F.lit(count))
     names = F.transform(last, lambda header: header["key"])
-    written = F.col("timestamp").alias(WRITTEN)
-    letters = records.select("key", "value", "headers", last.alias("last"), written).where(
+    place = [F.col(name).alias(as_) for name, as_ in PLACE.items()]
+    letters = records.select("key", "value", "headers", last.alias("last"), *place).where(
         F.equal_null(names, F.array(*map(F.lit, HEADERS)))
     )
     texts = {
@@ -105,7 +109,7 @@ def letters_of(records: DataFrame) -> DataFrame:
             texts[header].alias(column)
             for header, column in zip(HEADERS[len(RECORD) :], MARK, strict=True)
         ],
-        WRITTEN,
+        *PLACE.values(),
     )
 
 

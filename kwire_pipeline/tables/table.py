@@ -385,6 +385,12 @@ class Letters(Protocol):
     def may_lack_old(self) -> bool:
         """Return whether letters may be missing because of their age."""
 
+    def kept_from(self, pipeline_id: str) -> Offsets:
+        """Return the offsets from which on no letter can be missing because of its age.
+
+        A partition is absent if that is unknown.
+        """
+
     def protect_marks(self) -> None:
         """Keep the newest mark of each writer from expiring."""
 
@@ -499,3 +505,7 @@ class Atomic:
 
     def may_lack_old(self) -> bool:
         return False
+
+    def kept_from(self, pipeline_id: str) -> Offsets:
+        """Return nothing: letters are not removed because of their age."""
+        return {}

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
+import attrs
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,12 +26,14 @@ from pyspark.sql.types import StructType
 
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.lease import Files
-from kwire_pipeline.engine.offsets import Offsets, Ranges, dump, later, parse
+from kwire_pipeline.engine.offsets import Offsets, Ranges, dump, later, offsets_of, parse
 from kwire_pipeline.engine.schema import parse_ddl
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.explain import problem_of
 from kwire_pipeline.records.frames import LETTER
 from kwire_pipeline.tables.letter_records import (
+    LETTER_AT,
+    LETTERS_IN,
     WRITTEN,
     Owner,
     headers_of,
@@ -50,6 +53,33 @@ FILE: Final = "letters.json"
 SPOT: Final = LETTERS.spot
 LARGEST_REQUEST_BYTES: Final = 1 << 20
 """The largest request of a producer by default."""
+
+
+@attrs.frozen
+class Note:
+    """The end offsets of the topic before the letters of a batch."""
+
+    topic_id: str
+    pipeline_id: str
+    batch_id: int
+    offsets: Offsets
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Note | None":
+        """Parse the file; None if it is missing or damaged."""
+        try:
+            plain = json.loads(text or "null")
+            offsets = parse(json.dumps(plain["offsets"]))
+            return cls(plain["topic_id"], plain["pipeline_id"], int(plain["batch_id"]), offsets)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+    def before(self, pipeline_id: str, topic: str) -> dict[int, tuple[int, int]]:
+        """Return the batch, if it is of this pipeline id, and the end before it, by partition."""
+        if pipeline_id != self.pipeline_id:
+            return {}
+        ends = self.offsets.get(topic, {}).items()
+        return {partition: (self.batch_id, end) for partition, end in ends}
 
 
 class LetterTopic:
@@ -238,6 +268,24 @@ class LetterTopic:
             beginnings = cluster.beginnings([self._describe(cluster)])
         return any(offset > 0 for offset in beginnings[self._topic].values())
 
+    def kept_from(self, pipeline_id: str) -> Offsets:
+        """Return the offsets of the batches whose letters were written after all removed ones."""
+        with self._cluster() as cluster:
+            beginnings = cluster.beginnings([self._describe(cluster)])[self._topic]
+        own, number = self._own(None), F.col("batch_id").cast("bigint")
+        batch = F.struct("pipeline_id", number.alias("number"))
+        first = own.groupBy(LETTERS_IN).agg(F.min_by(batch, LETTER_AT)).collect()
+        thinned = newest_thinned(
+            beginnings,
+            {row[0]: (row[1][0], row[1][1]) for row in first},
+            {} if (note := self._note()) is None else note.before(pipeline_id, self._topic),
+            pipeline_id,
+        )
+        if thinned is None:
+            return {}
+        later_letters = own.where((F.col("pipeline_id") == pipeline_id) & (number > thinned))
+        return starts_of(row[0] for row in later_letters.select("offsets").distinct().collect())
+
     def protect_marks(self) -> None:
         """Do nothing: retention is a setting of the topic."""
 
@@ -305,21 +353,20 @@ class LetterTopic:
 
         Without a mark, return those before the last batch.
         """
-        text = self._files.read(FILE)
-        if text is None:
+        note = self._note()
+        if note is None:
+            return None  # The whole topic is read.
+        is_same = mark is not None and note.pipeline_id == mark.pipeline_id
+        return (
+            None if is_same and mark is not None and note.batch_id > mark.batch_id else note.offsets
+        )
+
+    def _note(self) -> "Note | None":
+        note = Note.parse(self._files.read(FILE))
+        if note is None:
             return None
         with self._cluster() as cluster:
-            topic_id = self._describe(cluster).topic_id
-        try:
-            note = json.loads(text)
-            is_later = mark is not None and (
-                note["pipeline_id"] == mark.pipeline_id and note["batch_id"] > mark.batch_id
-            )
-            if is_later or note["topic_id"] != topic_id:
-                return None
-            return parse(json.dumps(note["offsets"]))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return None  # The whole topic is read.
+            return note if note.topic_id == self._describe(cluster).topic_id else None
 
     def _max_bytes(self) -> int | None:
         """Return the size limit of a record; None if the brokers do not reveal it."""
@@ -343,6 +390,40 @@ def unsent(name: str, error: Exception) -> Refusal | Failure:
 def _join_ranges(texts: Iterable[str]) -> Ranges:
     """Return the ranges that the letters of one batch name."""
     return Ranges(tuple(sorted(part for text in texts for part in Ranges.parse(text).ranges)))
+
+
+def newest_thinned(
+    beginnings: Mapping[int, int],
+    first: Mapping[int, tuple[str, int]],
+    before: Mapping[int, tuple[int, int]],
+    pipeline_id: str,
+) -> int | None:
+    """Return the newest batch of which retention may have removed letters; None if unknown.
+
+    ``first`` has the pipeline id and the batch of the first letter in each partition of the topic,
+    ``before`` the last batch and the partition's end before it. Batches are written in order, so a
+    partition has all letters of the batches after its first letter's. If that letter is of a former
+    pipeline id, nothing of the current one is gone, which -1 stands for.
+    """
+    newest = -1
+    for partition, start in beginnings.items():
+        bounds = []
+        if partition in first:
+            first_id, number = first[partition]
+            bounds.append(number if first_id == pipeline_id else -1)
+        last, end = before.get(partition, (0, -1))
+        if start <= end:
+            bounds.append(last - 1)
+        if start > 0 and not bounds:
+            return None
+        newest = max(newest, min(bounds) if start > 0 else -1)
+    return newest
+
+
+def starts_of(texts: Iterable[str]) -> Offsets:
+    """Return where the first of some batches begins in each partition, from the letters' ranges."""
+    parts = sorted(part for text in texts for part in Ranges.parse(text).ranges)
+    return offsets_of((part.topic, part.partition, part.start) for part in reversed(parts))
 
 
 def of_batch(letters: DataFrame, mark: Mark) -> DataFrame:

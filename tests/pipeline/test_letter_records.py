@@ -12,6 +12,8 @@ from kwire_pipeline.records.frames import LETTER
 from kwire_pipeline.tables.letter_records import (
     HEADERS,
     KIND,
+    LETTER_AT,
+    LETTERS_IN,
     MARK,
     Owner,
     headers_of,
@@ -43,11 +45,12 @@ def records(spark: SparkSession, rows: Sequence[tuple[object, ...]]) -> list[Row
 
 def test_letter_is_the_same_after_its_way_through_a_topic(spark: SparkSession) -> None:
     """Records of other writers are no letters, even if they lack headers or have such names."""
-    rows = [(row.key, row.value, row.headers, TIME) for row in records(spark, LETTERS)]
+    rows = [(row.key, row.value, row.headers, TIME, 1, 7) for row in records(spark, LETTERS)]
     own = rows[0][2]
     others = [None, [], own[2:-1], own[:-1], [*own, own[0]], own[3:]]
-    rows += [(b"k", b"v", headers, TIME) for headers in others]
+    rows += [(b"k", b"v", headers, TIME, 1, 8) for headers in others]
     kind = f"key BINARY, value BINARY, headers {KIND}, timestamp TIMESTAMP"
+    kind += ", partition INT, offset BIGINT"
     letters = letters_of(spark.createDataFrame(rows, kind))
     plain = letters.select(
         "key", "value", "topic", "partition", "offset", F.unix_millis("timestamp"), *LAST
@@ -58,6 +61,8 @@ def test_letter_is_the_same_after_its_way_through_a_topic(spark: SparkSession) -
     headers = [row.headers for row in letters.select("headers").collect()]
     assert [(each.key, each.value) for each in headers[0]] == LETTERS[0][2]
     assert headers[1] is None
+    places = [tuple(row) for row in letters.select(LETTERS_IN, LETTER_AT).collect()]
+    assert places == [(1, 7)] * len(LETTERS)
     assert [tuple(row) for row in letters.select(*MARK).collect()] == [
         ("orders", "shop.orders", "11", "3", "2", '{"t.1":{"0":[5,9]}}'),
         ("orders", "shop.orders", "11", "3", "2", '{"t.1":{"1":[0,4]}}'),
