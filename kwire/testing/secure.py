@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kwire.configs.declare import ConfigError
+from kwire.testing.clock import machine_ms
 from kwire.testing.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -12,13 +13,12 @@ if TYPE_CHECKING:
 
 def open_folder(data: Path) -> "SecureFolder":
     """Return the files of a broker, in a folder beside its data; raise BrokerError."""
-    from kwire.clock import SystemClock
     from kwire.secure.folder import SecureFolder
     from kwire.secure.location import default_folder
 
     folder = SecureFolder(default_folder({"log.dirs": str(data.absolute())}))
     try:
-        folder.fill((), SystemClock().now_ms())
+        folder.fill((), machine_ms())
     except ConfigError as error:
         raise BrokerError(f"the broker cannot start: {error}") from error
     return folder

@@ -1,5 +1,6 @@
 """The clock of test brokers: what is due happens when the test moves the time forward."""
 
+import sys
 import threading
 import time
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 import pytest
 import trio
 
+from kwire.clock import SystemClock
 from kwire.records import header, iterate
 from kwire.testing import Broker, BrokerError, MockTime, open_broker
 from kwire.testing.wire import WireClient
@@ -129,6 +131,52 @@ def test_the_systems_clock_cannot_be_moved() -> None:
     assert HOUR_S * 1000 <= trio.run(advance, moved, clock=moved.of_trio) < 2 * HOUR_S * 1000
     with pytest.raises(BrokerError, match="clock=MockTime"):
         trio.run(advance, None)
+
+
+def freeze(monkeypatch: pytest.MonkeyPatch, at: float, *names: str) -> None:
+    """Stop functions of the module time, as libraries do that set the time of a test."""
+    for name in names:
+        frozen = int(at * 1e9) if name.endswith("_ns") else at
+        monkeypatch.setattr(time, name, lambda *_, frozen=frozen: frozen)
+
+
+FREEZEGUN = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+IN_2020 = 1_577_836_800
+
+
+def test_the_time_passes_in_a_process_whose_time_is_frozen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that starts there would wait for ever wherever it waits for a moment."""
+    before_ms = SystemClock().now_ms()
+    freeze(monkeypatch, IN_2020, *FREEZEGUN)
+    clock = MockTime()
+    started = clock.now()
+    time.sleep(0.01)
+    assert clock.now() >= started + 0.01
+    assert clock.of_trio.deadline_to_sleep_time(started) < 0
+    assert before_ms <= clock.now_ms() < before_ms + HOUR_S * 1000
+    with Broker() as broker, WireClient(*broker.address) as client:
+        with pytest.raises(BrokerError, match=r"waited 0\.01 s"):
+            broker.wait_group("workers", 1, timeout=0.01)
+        join_group(client, "workers")
+        assert broker.clock.now_ms() < before_ms + HOUR_S * 1000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has another such clock")
+def test_the_wall_clock_is_the_machines_when_a_test_travels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """time-machine moves CLOCK_REALTIME too. Clients in C stamp records with the machine's time."""
+    before_ms = SystemClock().now_ms()
+    gettime, read_ns = time.clock_gettime, time.clock_gettime_ns
+    real = time.CLOCK_REALTIME
+    monkeypatch.setattr(time, "clock_gettime", lambda id: IN_2020 if id == real else gettime(id))
+    monkeypatch.setattr(
+        time, "clock_gettime_ns", lambda id: IN_2020 * 10**9 if id == real else read_ns(id)
+    )
+    freeze(monkeypatch, IN_2020, "time", "time_ns")
+    assert before_ms - 1000 <= MockTime().now_ms() < before_ms + HOUR_S * 1000
 
 
 def put(broker: Broker, topic: str, *texts: bytes) -> None:
