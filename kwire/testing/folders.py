@@ -1,4 +1,4 @@
-"""The directory of a test broker's data: in memory if the system supports that.
+"""The directory of a test broker's data: in memory if the system supports that and has room.
 
 Rules: the owner of a folder holds a lock on a file in it. The next test broker removes folders
 whose owner was killed, because they would fill the machine's memory.
@@ -16,6 +16,9 @@ from kwire.operating_system import UnsupportedSystemError, check_system
 from kwire.testing.errors import BrokerError
 
 IN_MEMORY: Final = "/dev/shm"
+ROOM_BYTES: Final = 32 << 20
+"""With less room in memory, the data are in the temporary directory. /dev/shm of a container has 64
+MB by default, and a broker without room does not create a log."""
 _PREFIX: Final = "kwire-test-"
 _OWNER: Final = "owner"
 
@@ -27,10 +30,8 @@ def temporary_folder() -> Iterator[Path]:
         check_system()
     except UnsupportedSystemError as error:
         raise BrokerError(str(error)) from error
-    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
-    _remove_abandoned(Path(place))
     try:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_place()))
     except OSError as error:
         raise BrokerError(
             f"cannot create a temporary directory: {error.strerror}; set TMPDIR to another place"
@@ -44,6 +45,17 @@ def temporary_folder() -> Iterator[Path]:
             os.close(owner)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _place() -> str:
+    """Return the directory in memory or the temporary one, without abandoned folders."""
+    if os.access(IN_MEMORY, os.W_OK | os.X_OK):
+        _remove_abandoned(Path(IN_MEMORY))
+        if shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES:
+            return IN_MEMORY
+    place = tempfile.gettempdir()
+    _remove_abandoned(Path(place))
+    return place
 
 
 def _remove_abandoned(place: Path) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,24 @@ with Broker():
         assert len(list(place.iterdir())) == 2
         broker.create_topic("orders")
         other.create_topic("orders")
+
+
+@pytest.mark.parametrize(("free", "count"), [(64 << 20, 1), (31 << 20, 0)])
+def test_the_data_are_on_disk_if_the_memory_has_no_room(
+    place: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    count: int,
+) -> None:
+    """A broker without room would reject all records."""
+    disk = tmp_path_factory.mktemp("disk")
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    usage = shutil.disk_usage(place)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with Broker():
+        assert len(list(place.iterdir())) == count
+        assert len(list(disk.iterdir())) == 1 - count
 
 
 def test_an_error_of_the_test_is_raised_unchanged(place: Path) -> None:
