@@ -147,10 +147,13 @@ def sync_error(error: type[KafkaError]) -> SyncGroupResponse:
 
 
 def answer_removed_member(
-    builder: DecisionBuilder, member: Member, error: type[KafkaError]
+    builder: DecisionBuilder, member: Member, error: type[KafkaError], member_id: str = ""
 ) -> None:
-    """Answer the waiting requests of a removed member with an error."""
+    """Answer the waiting requests of a removed member with an error.
+
+    ``member_id``: the id that the client keeps, if it does.
+    """
     for ticket in member.join_tickets:
-        builder.answer(ticket, join_error(error))
+        builder.answer(ticket, join_error(error, member_id))
     if member.sync_ticket is not None:
         builder.answer(member.sync_ticket, sync_error(error))

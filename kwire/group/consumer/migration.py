@@ -98,7 +98,7 @@ def finish_upgrade(
 ) -> None:
     """Replace the deadlines of a classic group, and answer its waiting requests."""
     for member in classic.members_by_arrival():
-        answer_removed_member(builder, member, RebalanceInProgress)
+        answer_removed_member(builder, member, RebalanceInProgress, member.member_id)
         builder.end_session(classic, member.member_id)
     for member_id in classic.pending_join:
         builder.end_session(classic, member_id)
