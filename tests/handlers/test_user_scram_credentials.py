@@ -23,9 +23,11 @@ Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 SALTED = b"s" * 32
 
 
-def upsertion(name: str, mechanism: int = SHA_256, iterations: int = 4096) -> Upsertion:
+def upsertion(
+    name: str, mechanism: int = SHA_256, iterations: int = 4096, salted: bytes = SALTED
+) -> Upsertion:
     return Upsertion(
-        name=name, mechanism=mechanism, iterations=iterations, salt=b"x", salted_password=SALTED
+        name=name, mechanism=mechanism, iterations=iterations, salt=b"x", salted_password=salted
     )
 
 
@@ -87,12 +89,14 @@ async def test_wrong_items_fail_alone() -> None:
             upsertion("unknown", 3),
             upsertion("low", iterations=4095),
             upsertion("high", iterations=16385),
+            upsertion("public", salted=b""),
             upsertion("twice"),
             upsertion("twice", SHA_512),
             upsertion("twice"),
         )
         assert outcomes == {
-            "eve": 91, "right": 0, "": 93, "unknown": 33, "low": 93, "high": 93, "twice": 92,
+            "eve": 91, "right": 0, "": 93, "unknown": 33, "low": 93, "high": 93, "public": 93,
+            "twice": 92,
         }  # fmt: skip
         assert await describe(node) == {"right": [(SHA_256, 4096)]}
 

@@ -84,6 +84,8 @@ def _record(state: ControllerState, item: Deletion | Upsertion) -> r.MetadataRec
         raise UnacceptableCredential("Too few iterations")
     if item.iterations > ITERATIONS_MAX:
         raise UnacceptableCredential("Too many iterations")
+    if not item.salted_password:  # Everybody knows the keys that follow from it.
+        raise UnacceptableCredential("The salted password must not be empty")
     credential = make_credential(
         mechanism, bytes(item.salted_password), bytes(item.salt), item.iterations
     )
