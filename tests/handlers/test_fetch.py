@@ -12,6 +12,7 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.primitives import EncodeError
+from kwire.configs.broker import BrokerConfig
 from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header
 from kwire.replica.partition import Partition
@@ -96,17 +97,10 @@ async def test_partition_error_is_kafkas(
     assert data.error_code == (0 if expected is None else expected.code)
 
 
-@pytest.mark.parametrize(
-    ("version", "is_hinted"),
-    [(4, False), (11, False), (12, False), (15, False), (16, True), (18, True)],
-)
-async def test_new_leader_is_returned_from_version_16(version: int, is_hinted: bool):
-    """KIP-951."""
-    subject = broker()
-    await subject.create("t", replicas=(2,), leader=2)
+async def register(subject: Broker, node_id: int) -> None:
     await subject.publish(
         r.RegisterBrokerRecord(
-            broker_id=2,
+            broker_id=node_id,
             incarnation_id=bytes(16),
             broker_epoch=1,
             end_points=[
@@ -117,11 +111,36 @@ async def test_new_leader_is_returned_from_version_16(version: int, is_hinted: b
             rack=None,
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "is_hinted"),
+    [(4, False), (11, False), (12, False), (15, False), (16, True), (18, True)],
+)
+async def test_new_leader_is_returned_from_version_16(version: int, is_hinted: bool):
+    """KIP-951."""
+    subject = broker()
+    await subject.create("t", replicas=(2,), leader=2)
+    await register(subject, 2)
     answer = await subject.call(request(at("t")), version)
     (data,) = answer.responses[0].partitions
     assert data.error_code == errors.NotLeaderOrFollower.code
     assert data.current_leader.leader_id == (2 if is_hinted else -1)
     assert [(n.node_id, n.port) for n in answer.node_endpoints] == ([(2, 99)] if is_hinted else [])
+
+
+async def test_new_epoch_of_the_same_leader_is_returned():
+    """KIP-951: a consumer that missed two elections goes on without a look at the metadata."""
+    subject = broker()
+    await create_topic(subject)
+    await register(subject, 1)
+    await subject.lead_again("t")
+    subject.current.config = BrokerConfig({"node.id": "1"})
+    answer = await subject.call(request(at("t", current_leader_epoch=0)), 18)
+    (data,) = answer.responses[0].partitions
+    assert data.error_code == errors.FencedLeaderEpoch.code
+    assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (1, 1)
+    assert [(n.node_id, n.port) for n in answer.node_endpoints] == [(1, 99)]
 
 
 @pytest.mark.parametrize(("version", "expected"), [(9, 76), (10, 0)])

@@ -1,7 +1,7 @@
 """The current leader, which Produce and Fetch add to errors to save clients a request (KIP-951).
 
-Only errors that mean "not here" or "no longer here" carry a hint, and only if the leader has an
-address on this listener.
+Only errors that mean "not here", "no longer here" or "in a later epoch" carry a hint, and only if
+the leader has an address on this listener.
 """
 
 from typing import TYPE_CHECKING, TypeVar
@@ -50,7 +50,7 @@ def add_leader_hint(
     endpoint = None if broker is None else broker.endpoint(context.listener)
     if state is None or broker is None or endpoint is None:
         return
-    if state.leader == context.config.node_id:
+    if state.leader == context.config.node_id and isinstance(error, NotLeaderOrFollower):
         return  # The metadata visible to these requests is older than the role.
     answer.current_leader = type(answer).LeaderIdAndEpoch(
         leader_id=state.leader, leader_epoch=state.leader_epoch
