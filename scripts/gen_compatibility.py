@@ -57,7 +57,7 @@ TITLES: Final = {
     "go_clients": "Go: kafka-go, sarama and franz-go at pinned versions",
     "kafkajs": "Node: kafkajs and platformatic's client",
     "java_old": "Java: clients 2.0, 2.8 and 3.9, Kafka Streams, Kafka Connect",
-    "apache_tests": "Apache's own integration tests of its clients and tools, 4.3.1",
+    "apache_tests": "Apache's own integration tests: clients, tools, requests, Streams, 4.3.1",
     **{f"{name}{SEVERAL}": f"{title}, on three nodes" for name, title in REPEATED.items()},
 }
 HEAD: Final = """\

@@ -214,13 +214,14 @@ class Cluster:
     log_dirs: tuple[str, ...] = ("data",)
     """The names of each node's log directories."""
     nodes: dict[int, Node] = attrs.field(factory=dict)
+    make: type[Node] = Node
 
     def add(self, node_id: int, kind: str = "kwire", roles: str = COMBINED) -> Node:
         """Add a node that is neither configured nor started yet."""
         directory = self.directory / f"node-{node_id}"
         directory.mkdir(parents=True)
         port, controller_port = new_ports(2)
-        self.nodes[node_id] = node = Node(
+        self.nodes[node_id] = node = self.make(
             node_id,
             kind,
             roles,

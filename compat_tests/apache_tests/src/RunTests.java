@@ -1,3 +1,4 @@
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.junit.platform.engine.TestExecutionResult;
@@ -20,7 +21,9 @@ import org.junit.platform.launcher.core.LauncherFactory;
 public final class RunTests implements TestExecutionListener {
     private static final int DEEPEST_CAUSE = 5;
     private static final int FRAMES = 4;
+    private static final long NANOS_PER_MS = 1_000_000;
     private final Map<String, Boolean> passed = new LinkedHashMap<>();
+    private final Map<String, Long> started = new HashMap<>();
 
     public static void main(String[] arguments) {
         boolean isList = arguments[0].equals("list");
@@ -33,7 +36,11 @@ public final class RunTests implements TestExecutionListener {
                 builder.selectors(DiscoverySelectors.selectClass(each));
             } else {
                 int cut = each.indexOf('#');
-                selectMethods(builder, each.substring(0, cut), each.substring(cut + 1));
+                if (cut < 0) {
+                    builder.selectors(DiscoverySelectors.selectClass(each));
+                } else {
+                    selectMethods(builder, each.substring(0, cut), each.substring(cut + 1));
+                }
             }
         }
         LauncherDiscoveryRequest request = builder.build();
@@ -46,6 +53,7 @@ public final class RunTests implements TestExecutionListener {
         } else {
             RunTests listener = new RunTests();
             launcher.execute(request, listener);
+            System.out.println(); // A test may have left a line without an end.
             listener.passed.forEach((name, ok) -> System.out.println((ok ? "PASS " : "FAIL ") + name));
         }
         System.out.flush();
@@ -76,26 +84,48 @@ public final class RunTests implements TestExecutionListener {
     }
 
     @Override
+    public void executionSkipped(TestIdentifier identifier, String reason) {
+        System.out.println("LEFT OUT " + nameOf(identifier) + " " + reason);
+    }
+
+    @Override
+    public void executionStarted(TestIdentifier identifier) {
+        started.put(identifier.getUniqueId(), System.nanoTime());
+    }
+
+    @Override
     public void executionFinished(TestIdentifier identifier, TestExecutionResult result) {
         String name = nameOf(identifier);
+        if (result.getStatus() == TestExecutionResult.Status.ABORTED) {
+            System.out.println("LEFT OUT " + name + " " + identifier.getDisplayName());
+            return;
+        }
         boolean isGood = result.getStatus() == TestExecutionResult.Status.SUCCESSFUL;
         if (!isGood) {
             System.out.println("NOT PASSED " + name + " " + identifier.getDisplayName());
-            result.getThrowable().ifPresent(error -> describe(error, 0));
+            result.getThrowable().ifPresent(error -> describe(error, name, 0));
+        }
+        if (identifier.isTest()) {
+            long ms = (System.nanoTime() - started.get(identifier.getUniqueId())) / NANOS_PER_MS;
+            System.out.println("RAN " + name + " " + ms + " ms " + (isGood ? "passed" : "failed"));
         }
         if (name != null && (identifier.isTest() || !isGood)) {
             passed.merge(name, isGood, Boolean::logicalAnd);
         }
     }
 
-    private static void describe(Throwable error, int depth) {
+    /** Print an error: its first frames, and those of the test's class. */
+    private static void describe(Throwable error, String test, int depth) {
         System.out.println("    " + error);
+        String type = test == null ? "?" : "." + test.substring(0, test.indexOf('/'));
         StackTraceElement[] frames = error.getStackTrace();
-        for (int i = 0; i < Math.min(FRAMES, frames.length); i++) {
-            System.out.println("        " + frames[i]);
+        for (int i = 0; i < frames.length; i++) {
+            if (i < FRAMES || frames[i].getClassName().contains(type)) {
+                System.out.println("        " + frames[i]);
+            }
         }
         if (error.getCause() != null && depth < DEEPEST_CAUSE) {
-            describe(error.getCause(), depth + 1);
+            describe(error.getCause(), test, depth + 1);
         }
     }
 }

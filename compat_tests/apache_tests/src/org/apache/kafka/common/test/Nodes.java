@@ -24,12 +24,22 @@ public final class Nodes {
     public final Map<Integer, Integer> brokers;
     public final Map<Integer, Integer> controllers;
     public final Set<Integer> stopped = new TreeSet<>();
+    public final Map<Integer, List<String>> directories = new TreeMap<>();
+    /** What each node's server.properties say. */
+    public final Map<Integer, Map<String, String>> properties = new TreeMap<>();
     public final String clusterId;
 
     public Nodes(Map<String, Object> description) {
         JsonNode answer = ask(description);
         brokers = ports(answer.get("brokers"));
         controllers = ports(answer.get("controllers"));
+        answer.get("directories").fields().forEachRemaining(each ->
+            directories.put(Integer.parseInt(each.getKey()), each.getValue().valueStream().map(JsonNode::asText).toList()));
+        answer.get("properties").fields().forEachRemaining(each -> {
+            Map<String, String> own = new TreeMap<>();
+            each.getValue().fields().forEachRemaining(one -> own.put(one.getKey(), one.getValue().asText()));
+            properties.put(Integer.parseInt(each.getKey()), own);
+        });
         clusterId = answer.get("clusterId").asText();
     }
 
@@ -40,7 +50,7 @@ public final class Nodes {
     }
 
     public static String addresses(Map<Integer, Integer> ports) {
-        return ports.values().stream().map(port -> "127.0.0.1:" + port).collect(Collectors.joining(","));
+        return ports.values().stream().map(port -> "localhost:" + port).collect(Collectors.joining(","));
     }
 
     public void stop(int id) {
@@ -51,6 +61,11 @@ public final class Nodes {
     public void start(int id) {
         ask(Map.of("command", "start", "id", id));
         stopped.remove(id);
+    }
+
+    /** Return the end of each node's log. */
+    public String logs() {
+        return ask(Map.of("command", "logs")).get("logs").asText();
     }
 
     public void close() {

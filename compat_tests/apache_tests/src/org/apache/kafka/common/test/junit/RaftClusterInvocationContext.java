@@ -11,25 +11,26 @@ import java.util.TreeMap;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.MockNodes;
 import org.apache.kafka.common.test.Nodes;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandlerException;
 import org.junit.jupiter.api.extension.AfterTestExecutionCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.Extension;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
-import org.mockito.Mockito;
+import org.opentest4j.TestAbortedException;
 
 /**
- * Takes the place of Kafka's class of this name, which starts the cluster of a test.
- *
- * The nodes are processes. Tests that look into a broker's objects see a mock, which knows ports and
- * ids and can be stopped and started, and fail.
+ * Takes the place of Kafka's class of this name, which starts the cluster of a test: the nodes are
+ * processes, and their objects mocks. A test that asks for both kinds of clusters, with controllers
+ * of their own and without, has one node if it wants one broker, and otherwise controllers of their
+ * own: it may stop brokers, which does not stop a controller in Kafka's own clusters.
  */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
     private static final int SECONDS = 60;
@@ -54,6 +55,10 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
     public List<Extension> getAdditionalExtensions() {
         Instance instance = new Instance();
         BeforeEachCallback begin = context -> {
+            boolean isAlone = config.numBrokers() == 1;
+            if (config.clusterTypes().size() == 2 && isAlone != isCombined) {
+                throw new TestAbortedException("it runs with the other kind of cluster");
+            }
             if (config.isAutoStart()) {
                 instance.start();
             }
@@ -81,14 +86,18 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             description.put("disks", config.numDisksPerBroker());
             description.put("features", features());
             description.put("settings", config.serverProperties());
+            description.put("listener", config.brokerListenerName().value());
             description.put("perNode", config.perServerOverrideProperties());
             nodes = new Nodes(description);
-            nodes.brokers.keySet().forEach(id -> brokers.put(id, mockBroker(id)));
-            nodes.controllers.keySet().forEach(id -> controllers.put(id, mockController(id)));
+            brokers.putAll(MockNodes.brokers(nodes));
+            controllers.putAll(MockNodes.controllers(nodes));
         }
 
         private Map<String, Short> features() {
             Map<String, Short> levels = new TreeMap<>();
+            if (config.metadataVersion().isLessThan(MetadataVersion.LATEST_PRODUCTION)) {
+                levels.put(MetadataVersion.FEATURE_NAME, config.metadataVersion().featureLevel());
+            }
             config.features().forEach((feature, level) -> levels.put(feature.featureName(), level));
             return levels;
         }
@@ -99,33 +108,6 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 nodes.close();
             }
             isStopped = true;
-        }
-
-        private KafkaBroker mockBroker(int id) {
-            KafkaBroker broker = Mockito.mock(
-                KafkaBroker.class, Mockito.withSettings().defaultAnswer(Mockito.RETURNS_DEEP_STUBS).stubOnly());
-            Mockito.when(broker.isShutdown()).thenAnswer(call -> nodes.stopped.contains(id));
-            Mockito.when(broker.config().brokerId()).thenReturn(id);
-            Mockito.when(broker.config().nodeId()).thenReturn(id);
-            Mockito.when(broker.boundPort(Mockito.any())).thenReturn(nodes.brokers.get(id));
-            Mockito.when(broker.socketServer().boundPort(Mockito.any())).thenReturn(nodes.brokers.get(id));
-            Mockito.doAnswer(call -> {
-                nodes.stop(id);
-                return null;
-            }).when(broker).shutdown();
-            Mockito.doAnswer(call -> {
-                nodes.start(id);
-                return null;
-            }).when(broker).startup();
-            return broker;
-        }
-
-        private ControllerServer mockController(int id) {
-            ControllerServer controller = Mockito.mock(
-                ControllerServer.class, Mockito.withSettings().defaultAnswer(Mockito.RETURNS_DEEP_STUBS).stubOnly());
-            Mockito.when(controller.config().nodeId()).thenReturn(id);
-            Mockito.when(controller.socketServer().boundPort(Mockito.any())).thenReturn(nodes.controllers.get(id));
-            return controller;
         }
 
         @Override
@@ -242,11 +224,8 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         @Override
         public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
-            await(topic + " has leaders", admin -> {
-                TopicDescription found = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
-                return found.partitions().size() == partitions
-                    && found.partitions().stream().allMatch(each -> each.leader() != null && each.leader().id() >= 0);
-            });
+            await("all brokers know " + topic, admin -> aliveBrokers().values().stream()
+                .allMatch(broker -> broker.metadataCache().numPartitions(topic).orElse(0) == partitions));
         }
 
         @Override
@@ -281,7 +260,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                     Thread.sleep(BETWEEN_LOOKS_MS);
                 }
             }
-            throw new AssertionError("not in time: " + what, last);
+            throw new AssertionError("not in time: " + what + "\n" + nodes.logs(), last);
         }
     }
 
