@@ -118,6 +118,7 @@ CLASSES: Final[Mapping[str, Sequence[str]]] = {
         "ListConsumerGroupTest",
         "ResetConsumerGroupOffsetTest",
     ),
+    "org.apache.kafka.tools.reassign": ("ReassignPartitionsCommandTest",),
     "org.apache.kafka.tools.streams": (
         "DeleteStreamsGroupOffsetTest",
         "DeleteStreamsGroupTest",

@@ -94,8 +94,8 @@ def run(kind: str, names: Sequence[str]) -> Mapping[str, bool]:
     for selected in packages.values():
         for line in _execute(kind, "run", *selected):
             print(line, end="", flush=True)
-            if found := re.match(r"(PASS|FAIL) (\S+)", line):
-                passed[found[2]] = found[1] == "PASS"
+            if outcome := re.match(r"(PASS|FAIL) (\S+)", line):
+                passed[outcome[2]] = outcome[1] == "PASS"
     whole = [name for name in names if "/" not in name]
     for simple in whole:
         passed[simple] = all(ok for name, ok in passed.items() if name.startswith(f"{simple}/"))
