@@ -7,6 +7,7 @@ import subprocess
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 from pyspark.sql import SparkSession
@@ -104,7 +105,18 @@ def read_apart(
     lake: Lake, table: Table, name: str, columns: Sequence[str]
 ) -> list[list[int | str]]:
     """Return the rows of a table, each as the values of its columns, read without Spark."""
-    request: dict[str, object] = {"format": table.format.value, "columns": list(columns)}
+    rows: list[list[int | str]] = ask(lake, table, name, {"columns": list(columns)})
+    return rows
+
+
+def roll_back_apart(lake: Lake, table: Table, name: str) -> None:
+    """Bring a table back to the state before its newest commit, without Spark."""
+    ask(lake, table, name, {"roll_back": True})
+
+
+def ask(lake: Lake, table: Table, name: str, request: dict[str, object]) -> Any:
+    """Return what `readers.py` answers to a request about a table."""
+    request = {"format": table.format.value, **request}
     if table.format is TableFormat.ICEBERG:
         options = {**lake.catalog_options(), "type": "rest", "uri": lake.catalog.url}
         del options["io-impl"]  # a class of Java
@@ -127,5 +139,4 @@ def read_apart(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    rows: list[list[int | str]] = json.loads(done.stdout)
-    return rows
+    return json.loads(done.stdout)

@@ -4,15 +4,20 @@
         [--records N] [--kills N] [--directory DIR]
 
 The trial of `compat_tests/pipeline/kills.py` with the table and the checkpoint in an S3 server.
-Half of the kills are those of the store and of the catalog, which come back a few seconds later. In
-the end PyIceberg or deltalake reads exactly the committed records, each once, and no output of the
-pipeline has the store's password.
+Half of the kills are those of the store and of the catalog, which come back a few seconds later.
+Then the driver is paused in a commit, and wakes after another one, as on another host, has taken
+over; an operator rolls both tables back, with PyIceberg or deltalake; and records are deleted from
+the topic before a run has read them. A run that cannot go on says so in one line. After each part,
+PyIceberg or deltalake reads exactly the committed records, each once, and no output of the pipeline
+has the store's password.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,12 +28,24 @@ from typing import Any, Final
 
 import attrs
 import yaml
+from kafka import KafkaAdminClient, TopicPartition
 
 from compat_tests.harness.spark import LEFT_OUT, S3
-from compat_tests.lake.scene import CATALOG, read_apart
+from compat_tests.harness.wait import eventually
+from compat_tests.lake.scene import CATALOG, read_apart, roll_back_apart
 from compat_tests.lake.servers import BUCKET, PASSWORD, Lake, StoreKind, running_lake
-from compat_tests.pipeline.command import command, run
-from compat_tests.pipeline.kills import BATCH_OFFSETS, TOPIC, Trial, run_trial
+from compat_tests.pipeline.command import command, run, start
+from compat_tests.pipeline.kills import (
+    BATCH_OFFSETS,
+    LARGER,
+    PARTITIONS,
+    PROGRESS_SECONDS,
+    TOPIC,
+    Trial,
+    Writer,
+    read_committed,
+    run_trial,
+)
 from examples.orders.events import SCHEMA
 from kwire_pipeline.config.load import load
 from kwire_pipeline.config.values import TableFormat
@@ -38,6 +55,16 @@ KILLS: Final = 8
 VARIABLE: Final = "LAKE_PASSWORD"
 AWAY_SECONDS: Final = 5
 """The time in which the store, or the catalog, is down."""
+UNREAD: Final = 6000
+"""The records that are written while no run reads; half of them are deleted."""
+OVERTAKEN: Final = "another run"
+"""The words with which a driver ends that another one has replaced."""
+ELSEWHERE: Final = """\
+import runpy, socket
+socket.gethostname = lambda: "elsewhere"
+runpy.run_module("kwire_pipeline", run_name="__main__", alter_sys=True)
+"""
+"""The pipeline's command on what its lease takes for another host."""
 
 
 @attrs.define(eq=False)
@@ -72,6 +99,83 @@ class LakeTrial(Trial):
         self.note("catalog killed")
         time.sleep(AWAY_SECONDS)
         self.lake.catalog.start()
+
+    def finish(self) -> None:
+        """Let a paused driver wake, end the run, and undo its newest commits."""
+        self.pause_in_commit()
+        super().finish()
+        self.roll_back()
+
+    def pause_in_commit(self) -> None:
+        """Pause the driver in a commit, until another one has written that batch and more."""
+        assert self.driver is not None
+        paused, former = self.driver, self.parts_of_commits()
+
+        def is_committing() -> bool:
+            assert paused.poll() is None, self.tail()
+            return not self.parts_of_commits() <= former
+
+        eventually(is_committing, self.tail, PROGRESS_SECONDS)
+        os.killpg(paused.pid, signal.SIGSTOP)
+        self.note("driver paused in a commit")
+        self.start_elsewhere()
+        self.wait_batches(2)
+        os.killpg(paused.pid, signal.SIGCONT)
+        assert paused.wait(PROGRESS_SECONDS) == 1, self.tail()
+        reasons = [line for line in self.log.read_text().splitlines() if OVERTAKEN in line]
+        assert reasons, self.tail()
+        self.note(f"the paused driver woke and ended: {reasons[-1]}")
+
+    def parts_of_commits(self) -> set[Path]:
+        """Return the files that a writer of the table makes right before it commits."""
+        names = "metadata/*.avro" if self.format is TableFormat.ICEBERG else "**/*.parquet"
+        return set(self.lake.folder.glob(f"*/shop/orders/{names}"))
+
+    def start_elsewhere(self) -> None:
+        """Start a driver that cannot see whether the one before it is alive."""
+        run_it = [sys.executable, "-c", ELSEWHERE, "run", str(self.file), "--trigger", "1 second"]
+        self.driver = start(run_it, self.log)
+
+    def roll_back(self) -> None:
+        """Undo the newest commit of both tables; a run is refused until it adopts them."""
+        pipeline = load(str(self.file), [], os.environ)
+        assert pipeline.dead_letters.table is not None
+        for name in (pipeline.table.name, pipeline.dead_letters.table):
+            roll_back_apart(self.lake, pipeline.table, name)
+        reason = self.refusal("no longer ha")
+        self.note(f"tables rolled back: {reason}")
+        assert run(command("run", self.file, "--adopt", *LARGER), self.log) == 0, self.tail()
+
+    def refusal(self, words: str) -> str:
+        """Assert that a run is refused in one line that has these words; return the line."""
+        log = self.folder / "refused.log"
+        log.unlink(missing_ok=True)
+        assert run(command("run", self.file), log) == 2, log.read_text()[-3000:]
+        last = log.read_text().splitlines()[-1]
+        assert words in last, last
+        return last
+
+    def operate(self, writer: Writer) -> None:
+        """Delete records that no run has read, as retention does."""
+        before = read_committed(self.cluster.bootstrap)
+        ends = [0] * PARTITIONS
+        for partition, offset in before:
+            ends[partition] = max(ends[partition], offset + 1)
+        writer.limit += UNREAD
+        writer.wait()
+        starts = {p: end + UNREAD // 2 // PARTITIONS for p, end in enumerate(ends)}
+        admin = KafkaAdminClient(bootstrap_servers=self.cluster.bootstrap)
+        admin.delete_records({TopicPartition(TOPIC, p): start for p, start in starts.items()})
+        admin.close()
+        reason = self.refusal("records were removed")
+        self.check_tables(before)
+        self.note(f"unread records deleted: {reason}")
+        flags = ("--source.fail_on_data_loss", "false")
+        assert run(command("run", self.file, *flags), self.log) == 0, self.tail()
+        rest = read_committed(self.cluster.bootstrap)
+        assert min(starts[p] <= offset for p, offset in rest)
+        self.check_verified(rest)
+        self.check_tables(before | rest)
 
     def tables(self) -> dict[str, Any]:
         """Return what PyIceberg or deltalake reads; assert that no output has the password."""

@@ -51,6 +51,8 @@ IN_TRANSACTION = 1000
 """The records of a transaction."""
 ABORTED_SHARE = 0.2
 BATCH_OFFSETS = 5000
+LARGER: Final = ("--limits.max_offsets_per_trigger", str(20 * BATCH_OFFSETS))
+"""The flag with which a run ends soon."""
 PROGRESS_SECONDS = 1200
 """The longest time without a batch, and until a cluster is whole again."""
 FOR_ONE = {
@@ -252,17 +254,31 @@ class Trial:
         assert self.driver is not None
         self.driver.terminate()
         assert self.driver.wait(PROGRESS_SECONDS) == 0, self.tail()
-        larger = ("--limits.max_offsets_per_trigger", str(20 * BATCH_OFFSETS))
-        assert run(command("run", self.file, *larger), self.log) == 0, self.tail()
+        assert run(command("run", self.file, *LARGER), self.log) == 0, self.tail()
+
+    def operate(self, writer: Writer) -> None:
+        """Do what a trial's operators do after its kills."""
 
     def check(self, outcomes: dict[range, str]) -> None:
         """Assert that the tables have exactly the committed records, each once."""
         committed = read_committed(self.cluster.bootstrap)
         check_outcomes(committed, outcomes)
+        self.check_verified(committed)
+        written = self.check_tables(committed)
+        self.note(f"{written['copies']} dead letters are in their topic once more")
+        # No reader sees a letter that waits for an in-sync replica, so a repeated batch copies it.
+        assert written["copies"] == 0 or len(self.cluster.brokers) > 1
+
+    def check_verified(self, committed: dict[tuple[int, int], int]) -> None:
+        """Assert that `verify` finds each record that the topic has, once."""
         answer = self.folder / "answer"
+        answer.unlink(missing_ok=True)
         assert run(command("verify", self.file), answer) == 0, answer.read_text()[-3000:]
         count = len(committed)
         assert f"{count:,} committed records in the topics: {count:,} once" in answer.read_text()
+
+    def check_tables(self, committed: dict[tuple[int, int], int]) -> dict[str, Any]:
+        """Assert that the tables have these records, each once; return what they have."""
         written = self.tables()
         rows = Counter((p, o, number) for p, o, number in written["rows"])
         letters = Counter((p, o) for p, o in written["letters"])
@@ -272,9 +288,7 @@ class Trial:
         assert {spot for spot, times in letters.items() if times > 1} == set()
         assert rows.keys() == good
         assert letters.keys() == bad
-        self.note(f"{written['copies']} dead letters are in their topic once more")
-        # No reader sees a letter that waits for an in-sync replica, so a repeated batch copies it.
-        assert written["copies"] == 0 or len(self.cluster.brokers) > 1
+        return written
 
     def tables(self) -> dict[str, Any]:
         """Return the offsets and ids of the rows, and the offsets of the dead letters."""
@@ -293,7 +307,8 @@ def name_of(number: int) -> str:
 def read_committed(bootstrap: str) -> dict[tuple[int, int], int]:
     """Return the numbers of the committed records by partition and offset."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True}
-    client = Consumer({**settings, "isolation.level": "read_committed"})
+    whole = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    client = Consumer({**settings, **whole})
     records: dict[tuple[int, int], int] = {}
     try:
         client.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
@@ -391,6 +406,7 @@ def run_trial(
         trial.wait_batches(1)
         trial.finish()
         trial.check(writer.outcomes)
+        trial.operate(writer)
         trial.note(f"{Counter(writer.outcomes.values())} of transactions; all is as it must be")
     finally:
         if writer is not None:
