@@ -11,6 +11,7 @@ Besides this module only stopwatches read a clock: for the durations of disk cal
 """
 
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import trio
@@ -33,12 +34,23 @@ class NodeClock(Clock, Protocol):
     def suspended_s(self) -> float: ...
 
 
-class SystemClock:
-    """The clocks of this computer."""
+def _trio_now() -> Callable[[], float]:
+    """Return the function that reads trio's clock.
 
-    now = staticmethod(trio.current_time)
-    """Monotonic seconds; the function itself, without a wrapper, as requests often read the
-    time."""
+    Within trio that is the clock's own, because ``trio.current_time`` looks the clock up each time.
+    """
+    if trio.lowlevel.in_trio_run():
+        return trio.lowlevel.current_clock().current_time
+    return trio.current_time
+
+
+class SystemClock:
+    """The clocks of this computer; one that is created within trio is for that run only."""
+
+    def __init__(self) -> None:
+        self.now = _trio_now()
+        """Monotonic seconds; the function itself, without a wrapper, as requests often read the
+        time."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -64,7 +64,9 @@ class NetServer:
     _memory: RequestMemory = attrs.field(init=False)
     _threads: DiskThreads = attrs.field(factory=DiskThreads)
     """The threads that send bytes that are not in the page cache."""
-    _readiness: ReadinessPoller = attrs.field(factory=ReadinessPoller)
+    _readiness: ReadinessPoller = attrs.field(
+        default=attrs.Factory(lambda self: ReadinessPoller(self.now), takes_self=True)
+    )
     _buffers: BufferPool = attrs.field(factory=BufferPool)
     _nursery: trio.Nursery | None = None
     _start: Callable[[Callable[[], Awaitable[None]]], None] = attrs.field(init=False)

@@ -7,7 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 import trio
+import trio.testing
 
+from kwire.clock import SystemClock
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -45,6 +47,18 @@ def node(directory: Path, **arguments: object) -> Server:
     changes = {key.replace(".", "_"): value for key, value in SETTINGS.items()}
     environment = this_computer(**arguments)  # type: ignore[arg-type]
     return make_node(config(directory, **changes), environment)
+
+
+def test_system_clock_is_that_of_trio_wherever_it_is_created() -> None:
+    early = SystemClock()
+
+    async def main() -> None:
+        within = SystemClock()
+        clock.jump(5)
+        assert early.now() == within.now() == trio.current_time() == 5
+
+    clock = trio.testing.MockClock()
+    trio.run(main, clock=clock)
 
 
 async def join(client: TrioWireClient, version: int) -> JoinGroupResponse:
