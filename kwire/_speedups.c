@@ -457,14 +457,20 @@ static int check_all(Walk *walk, int64_t count, int is_naming, Checked *checked)
     return check_end(walk);
 }
 
-static PyObject *check_records(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"payload", "count", "keys", NULL};
+/* Called for each produced batch, so it takes its arguments without a tuple and a dict: the only
+   keyword is keys, whose value follows the positional arguments. */
+static PyObject *check_records(PyObject *module, PyObject *const *args, Py_ssize_t positional,
+                               PyObject *keywords) {
     Py_buffer payload;
-    Py_ssize_t count;
-    int is_naming;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*n$p:check_records", names, &payload, &count,
-                                     &is_naming))
+    if (positional != 2 || !keywords || PyTuple_Size(keywords) != 1) {
+        PyErr_SetString(PyExc_TypeError, "check_records() takes a payload, a count and keys=");
+        return NULL;
+    }
+    Py_ssize_t count = PyLong_AsSsize_t(args[1]);
+    int is_naming = PyObject_IsTrue(args[2]);
+    if ((count == -1 && PyErr_Occurred()) || is_naming < 0 ||
+        PyObject_GetBuffer(args[0], &payload, PyBUF_SIMPLE) < 0)
         return NULL;
     Walk walk = {payload.buf, payload.len, 0, OK, 0, 0, 0};
     Checked checked;
@@ -831,7 +837,7 @@ static PyType_Slot map_slots[] = {
 static PyType_Spec map_spec = {"kwire._speedups.OffsetMap", sizeof(OffsetMap), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, map_slots};
 static PyMethodDef functions[] = {
-    {"check_records", (PyCFunction)(void *)check_records, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"check_records", (PyCFunction)(void *)check_records, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"find_retained", (PyCFunction)(void *)find_retained, METH_VARARGS | METH_KEYWORDS, NULL},
     {"latest_records", (PyCFunction)(void *)latest_records, METH_VARARGS | METH_KEYWORDS, NULL},
     {"rewrite", (PyCFunction)(void *)rewrite, METH_VARARGS | METH_KEYWORDS, NULL},

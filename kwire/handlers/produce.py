@@ -284,11 +284,11 @@ def _produce(
                 failed.append(_Failed(place, error, log_start))
                 answers.append((index, -1, -1, log_start))
                 continue
-            end = done.end_offset
-            if not done.is_stored or (acks == ACKS_ALL and partition.log.high_watermark < end):
+            base_offset, appended_ms, log_start, end, _, _, _, is_stored = done
+            if not is_stored or (acks == ACKS_ALL and partition.log.high_watermark < end):
                 place = _Place(len(answered), len(answers))
                 waiting.append(_Waiting(place, partition, done))
-            answers.append((index, done.base_offset, done.append_time_ms, done.log_start))
+            answers.append((index, base_offset, appended_ms, log_start))
         answered.append((topic, answers))
     if rules.is_usual and not failed and not waiting:
         return (answered,)
@@ -330,10 +330,11 @@ def _check_records(
         checked = replicas.unpacker.check_here(records, header, keys=config.cleanup_compact)
         if checked is None:
             return Slow(partial(_check_in_thread, replicas, partition, records, header, now_ms))
-        if checked.min_delta < 0:
-            config.check_oldest(header, checked.min_delta, now_ms())
-        if header.base_timestamp + checked.max_delta != header.max_timestamp:
-            records, header = correct_timestamp(records, header, checked.max_delta)
+        _, _, min_delta, max_delta = checked
+        if min_delta < 0:
+            config.check_oldest(header, min_delta, now_ms())
+        if header.base_timestamp + max_delta != header.max_timestamp:
+            records, header = correct_timestamp(records, header, max_delta)
     if config.compression_type != "producer":
         return Slow(partial(replicas.recompress, partition, records, header))
     return records, header

@@ -217,14 +217,14 @@ class ReplicaService:
             produced = partition.append(records, header, acks, now, now_ms, from_client=from_client)
             if is_transactional and produced.size_bytes:
                 partition.verifications.on_appended(header.producer_id)
-        size = produced.size_bytes
+        base_offset, _, _, end_offset, _, readable, size, is_stored = produced
         if size:
             traffic = partition.traffic
-            traffic.messages_in.value += produced.end_offset - produced.base_offset
+            traffic.messages_in.value += end_offset - base_offset
             traffic.bytes_in.value += size
             ends = header.attributes & CONTROL != 0
-            self.fetch_waits.on_readable(partition, produced.readable, size, ends_transaction=ends)
-        if not produced.is_stored:
+            self.fetch_waits.on_readable(partition, readable, size, ends_transaction=ends)
+        if not is_stored:
             self._syncs.start(partition)
         return produced
 

@@ -187,8 +187,9 @@ def _check_records(plain: Buffer, header: BatchHeader, keys: bool) -> CheckedRec
         checked = check_records(plain, header.record_count, keys=keys)
     except BadRecords as error:
         raise InvalidRecord(str(error)) from None
-    if checked.keyless:
-        raise keyless(checked.keyless)
-    if not checked.are_offsets_consecutive and header.attributes & CODEC_MASK:
+    without_key, are_consecutive, _, _ = checked
+    if without_key:
+        raise keyless(without_key)
+    if not are_consecutive and header.attributes & CODEC_MASK:
         raise InvalidRecord("the offset deltas of a compressed batch are not consecutive")
     return checked
