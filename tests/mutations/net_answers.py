@@ -179,7 +179,7 @@ MUTATIONS = (
         name="usual-batches-are-acknowledged-before-they-are-synced",
         invariants=(1,),
         path="kwire/handlers/produce.py",
-        old="if not done.is_stored or (acks",
+        old="if not is_stored or (acks",
         new="if (acks",
         test=f"{FLAT}::test_batch_that_has_to_be_synced_first_is_not_acknowledged_at_once",
     ),

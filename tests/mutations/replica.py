@@ -119,8 +119,8 @@ MUTATIONS = (
         name="coordinators-are-not-synced",
         invariants=(11,),
         path="kwire/replica/replicas.py",
-        old="        if not produced.is_stored:\n",
-        new="        if not produced.is_stored and from_client:\n",
+        old="        if not is_stored:\n",
+        new="        if not is_stored and from_client:\n",
         test=f"{SYNCED}::test_offset_commit_is_answered_after_its_fsync",
     ),
     Mutation(
@@ -259,8 +259,8 @@ MUTATIONS = (
         name="acknowledged-offset-is-the-last",
         invariants=(9,),
         path="kwire/handlers/produce.py",
-        old="answers.append((index, done.base_offset,",
-        new="answers.append((index, done.end_offset - 1,",
+        old="answers.append((index, base_offset,",
+        new="answers.append((index, end - 1,",
         test="tests/handlers/test_produce.py::test_offsets_are_consecutive",
     ),
     Mutation(
