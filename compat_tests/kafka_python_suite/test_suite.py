@@ -8,7 +8,6 @@ from compat_tests.harness.suite import check, widen
 from compat_tests.kafka_python_suite.run import SUITE
 
 
-@pytest.mark.long
 def test_every_test_of_the_suite_passes_or_is_listed(broker_kind):
     assert check(SUITE, broker_kind) == []
 

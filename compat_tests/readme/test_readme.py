@@ -53,7 +53,7 @@ def python(text: str, folder: Path, broker: Broker) -> str:
     [
         ("from kafka import", "b'en' b'hello'"),
         ("from confluent_kafka import", "b'fr' b'au revoir'"),
-        pytest.param("numbers = spark.range", "1000", marks=pytest.mark.long),
+        ("numbers = spark.range", "1000"),
     ],
 )
 def test_example(broker: Broker, tmp_path: Path, marker: str, expected: str) -> None:
