@@ -1,6 +1,7 @@
 """The configuration of a pipeline's Spark session."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import attrs
@@ -21,6 +22,7 @@ from kwire_pipeline.config.model import (
 from kwire_pipeline.config.values import CatalogType, Mechanism, Protocol, TableFormat
 from kwire_pipeline.engine import session, source
 from kwire_pipeline.engine.query import set_parallelism
+from kwire_pipeline.engine.storage import jvm_of
 
 ORDERS = Pipeline(
     name="orders",
@@ -174,3 +176,23 @@ def test_executors_that_arrive_later_get_tasks(
         assert spark.conf.get(key) == str(cores)
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1", "set by the user"
     spark.conf.unset(key)
+
+
+def test_no_session_is_left_by_a_cached_frame(spark: SparkSession) -> None:
+    """Each batch is cached; Spark 4.0 never frees a session."""
+    before = session_count(spark)
+    for rows in range(1, 4):
+        frame = spark.range(rows).persist()
+        assert frame.count() == rows
+        frame.unpersist()
+    assert session_count(spark) == before
+
+
+def session_count(spark: SparkSession) -> int:
+    """Return the number of Spark sessions that live in the JVM, after a full collection."""
+    process = jvm_of(spark).java.lang.ProcessHandle.current().pid()
+    command = ["jcmd", str(process), "GC.class_histogram"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    line = re.search(r"(\d+) +\d+ +org\.apache\.spark\.sql\.classic\.SparkSession\s", text)
+    assert line is not None
+    return int(line[1])
