@@ -17,7 +17,7 @@ from kwire.configs.describe import (
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.shared.config_resources import check_config_allowed
+from kwire.handlers.shared.config_resources import check_config_allowed, parse_id
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.loggers import describe_levels
@@ -105,12 +105,8 @@ def _check_own(context: Context, name: str, others: str) -> None:
     """Raise InvalidRequest unless a name is this broker's id; ``others`` tells of other names."""
     if not name:
         raise errors.InvalidRequest("Broker id must not be empty")
-    try:
-        broker = int(name)
-    except ValueError:
-        raise errors.InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
     own = context.config.node_id
-    if broker != own:
+    if parse_id(name, "Broker") != own:
         raise errors.InvalidRequest(
             f"Unexpected broker id, expected {own}{others} but received {name}"
         )

@@ -57,12 +57,16 @@ def _check_not_other_broker(context: Context, resource_type: int, name: str) -> 
     if resource_type != BROKER or not name:
         return
     own = context.config.node_id
-    try:
-        broker = int(name)
-    except ValueError:
-        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
-    if broker != own:
+    if parse_id(name, "Node") != own:
         raise InvalidRequest(f"Unexpected broker id, expected {own}, but received {name}")
+
+
+def parse_id(name: str, word: str) -> int:
+    """Return the id in a resource's name; raise InvalidRequest, whose text begins with ``word``."""
+    try:
+        return int(name)
+    except ValueError:
+        raise InvalidRequest(f"{word} id must be an integer, but it is: {name}") from None
 
 
 def resources_of(request: AlteringRequest) -> list[ResourceName]:

@@ -10,6 +10,7 @@ from typing import Final
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.describe import Entry
 from kwire.errors import InvalidConfig, InvalidRequest
+from kwire.handlers.shared.config_resources import parse_id
 from kwire.raftmeta.controller.configs import APPEND, DELETE, SET, SUBTRACT, check_operands
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -54,11 +55,7 @@ def alter_levels(resource: Resource, node_id: int, validate_only: bool) -> None:
 
 
 def _check_own(name: str, node_id: int) -> None:
-    try:
-        number = int(name)
-    except ValueError:
-        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
-    if number != node_id:
+    if parse_id(name, "Node") != node_id:
         raise InvalidRequest(f"Unexpected node id. Expected {node_id}, but received {name}")
 
 
