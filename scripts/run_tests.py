@@ -69,11 +69,6 @@ WAITING = ["-n", str(PROCESSES + 1), *PARALLEL[2:]]
 """One process more than there are cores: tests of real clients and of the command line wait for
 much of their time, and the last stage of a run has the cores to itself."""
 PYTHON = [str(BIN / "python")]
-WITH_APACHE = [
-    f"compat_tests/cluster/test_{name}.py"
-    for name in ("interoperation", "mixed_replicas", "migration", "decided_transactions")
-]
-"""Tests of clusters of kwire and Apache Kafka together: dozens of JVMs, minutes on two cores."""
 WITH_SPARK = [f"compat_tests/{name}" for name in ("lake", "pipeline", "spark")]
 """Tests that share one session of Spark, in one process: each session takes half a minute of
 processor time to start and to warm up, and 2 GB of memory."""
@@ -110,8 +105,7 @@ STAGES = [
             "compat_tests",
             "--broker=kwire",
             "-m",
-            "not long",
-            *(f"--ignore={path}" for path in WITH_APACHE),
+            "not long and not with_apache",
             *WITHOUT_SPARK,
         ],
     ),
@@ -136,7 +130,12 @@ STAGES = [
         long=True,
     ),
     Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),
-    Stage("with Apache", [*PYTEST, *WITH_APACHE, "--broker=kwire"], long=True),
+    # Each starts JVMs that need seconds of processor time; together, minutes on two cores.
+    Stage(
+        "with Apache",
+        [*PYTEST, "compat_tests", "--broker=kwire", "-m", "with_apache", *WITHOUT_SPARK],
+        long=True,
+    ),
     Stage(
         "librdkafka", [*PYTHON, "-m", "compat_tests.librdkafka.run", "--broker=kwire"], long=True
     ),
@@ -162,7 +161,15 @@ STAGES = [
     ),
     Stage(
         "long compat",
-        [*PYTEST, *PARALLEL, "compat_tests", "--broker=kwire", "-m", "long", *WITHOUT_SPARK],
+        [
+            *PYTEST,
+            *PARALLEL,
+            "compat_tests",
+            "--broker=kwire",
+            "-m",
+            "long and not with_apache",
+            *WITHOUT_SPARK,
+        ],
         long=True,
     ),
     Stage(

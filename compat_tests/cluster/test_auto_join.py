@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from compat_tests.cluster.nodes import CONTROLLER, Cluster
 from compat_tests.cluster.tools import by_broker, directory_id, replicas
 from compat_tests.harness.wait import eventually
@@ -51,6 +53,7 @@ def test_who_does_not_ask_stays_an_observer(jvm, make, broker_kind):
     assert voters(jvm, cluster) == {named[1], named[3]}
 
 
+@pytest.mark.with_apache
 def test_a_quorum_of_the_other_kind_is_joined(jvm, make, broker_kind):
     cluster = make(0, dynamic=True, controller_quorum_auto_join_enable="true")
     cluster.add(1, "kafka" if broker_kind == "kwire" else "kwire")

@@ -227,6 +227,7 @@ def test_damage_is_repaired_after_the_only_other_replica_returns(cluster: Cluste
 
 @pytest.mark.long
 @pytest.mark.parametrize("leader_id", [1, 2])
+@pytest.mark.with_apache
 def test_damaged_replica_repairs_itself_from_apache_kafka(
     mixed_cluster: Cluster, leader_id: int
 ) -> None:

@@ -26,6 +26,8 @@ from kwire.transaction import records
 from kwire.transaction.model import TransactionState
 from kwire.types import TRANSACTION_STATE
 
+pytestmark = pytest.mark.with_apache
+
 TOPIC = "decided"
 DECISIONS = ("commit", "abort")
 """The transactional ids, each with a partition of its own."""

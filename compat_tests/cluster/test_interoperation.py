@@ -15,6 +15,8 @@ from compat_tests.kafka_python.clients import consumer, fill, poll
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 
+pytestmark = pytest.mark.with_apache
+
 PAIRS = [("kwire", "kafka"), ("kafka", "kwire")]
 
 

@@ -151,6 +151,7 @@ def fill(cluster: Cluster, numbers: range) -> None:
     assert errors == [None] * len(numbers)
 
 
+@pytest.mark.with_apache
 def test_other_kind_finishes_a_move_that_a_kill_has_interrupted(single: Cluster) -> None:
     """It opens the current and the future replica, and loses nothing (invariant 83)."""
     cluster, node = single, single.nodes[1]

@@ -33,6 +33,8 @@ from compat_tests.cluster.tools import feature_levels as levels_of
 from compat_tests.harness.jvm import Jvm
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+pytestmark = pytest.mark.with_apache
+
 
 @pytest.fixture(params=[False, True], ids=["static", "dynamic"])
 def cluster(request, jvm: Jvm, tmp_path: Path):

@@ -54,6 +54,8 @@ from kwire.coordinator.partitioning import partition_for
 from kwire.replica.partition import EARLIEST
 from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+pytestmark = pytest.mark.with_apache
+
 HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("n", None), ("e", b"")]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OFFSETS_PARTITIONS = 3

@@ -169,6 +169,7 @@ def kcat_reads(topic: Topic) -> list[tuple[int, str]]:
 
 
 @pytest.mark.long
+@pytest.mark.with_apache
 def test_other_broker_serves_and_cleans_what_was_cleaned(own_broker: Broker) -> None:
     """kwire's log is opened by Apache Kafka, cleaned on, and opened by kwire again; or reversed."""
     topic = Topic(own_broker.address, "compacted", delete_retention_ms="86400000")

@@ -120,6 +120,7 @@ class Members:
         pytest.param("kafka", "kill", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.with_apache
 def test_members_continue_on_the_other_broker_and_back(tmp_path, first, end):
     node = prepare(tmp_path / "node", dynamic=False)
     try:

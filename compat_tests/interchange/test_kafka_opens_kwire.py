@@ -18,6 +18,7 @@ from compat_tests.interchange.node import complaints, hand_over, prepare
         pytest.param(True, "stop", id="dynamic-voters-stop", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.with_apache
 def test_kafka_serves_what_kwire_wrote(tmp_path, dynamic, end):
     node = prepare(tmp_path / "node", dynamic=dynamic)
     try:

@@ -100,6 +100,7 @@ def test_topic_settings_of_another_release_do_not_stop_a_node(tmp_path, name):
 @pytest.mark.long
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("release", ["3.9.1", "4.0.0"])
+@pytest.mark.with_apache
 def test_an_earlier_kafka_hands_its_directory_over_and_takes_it_back(
     tmp_path, broker_kind, release, end
 ):
@@ -140,6 +141,7 @@ def test_an_earlier_kafka_hands_its_directory_over_and_takes_it_back(
 @pytest.mark.long
 @pytest.mark.parametrize("end", ["stop", "kill"])
 @pytest.mark.parametrize("name", ["cleaner-cleaned", "cleaner-swap"])
+@pytest.mark.with_apache
 def test_kafka_takes_back_what_its_cleaner_left_unfinished(tmp_path, name, end):
     """Apache Kafka 4.3 takes the segments that kwire has put in place or thrown away."""
     node, snapshot = _unpack(tmp_path, name)

@@ -272,6 +272,7 @@ def move(node: Broker, end: str, kind: str, groups: list[Members]) -> None:
 
 
 @pytest.mark.parametrize(("first", "end"), [("kwire", "kill"), ("kafka", "stop")])
+@pytest.mark.with_apache
 def test_members_of_both_kinds_continue_on_the_other_broker_and_back(tmp_path, first, end):
     settings = {
         "share.coordinator.state.topic.num.partitions": "1",

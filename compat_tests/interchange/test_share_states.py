@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.wait import eventually
 from compat_tests.interchange import view
@@ -103,6 +105,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         yield value
 
 
+@pytest.mark.with_apache
 def test_share_states_pass_to_kafka_and_back(tmp_path, jvm):
     node = prepare(tmp_path / "node", overrides=SETTINGS)
     try:

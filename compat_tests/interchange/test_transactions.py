@@ -20,6 +20,7 @@ COMMITTED = {
 
 
 @pytest.mark.parametrize("level", [pytest.param(0, marks=pytest.mark.long), 2])
+@pytest.mark.with_apache
 def test_both_finish_what_kwire_has_decided(tmp_path, jvm, level):
     """Kafka finishes a copy of the directory as kwire does, and each goes on after the other.
 

@@ -28,6 +28,7 @@ USER = "SCRAM-SHA-512=[name=node,password=node-secret]"
 
 @pytest.mark.single
 @each_order
+@pytest.mark.with_apache
 def test_kafka_and_the_broker_under_test_log_in_to_each_other(
     broker_kind: str, tmp_path: Path, topic: str, other_is_controller: bool
 ) -> None:

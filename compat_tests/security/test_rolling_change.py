@@ -24,7 +24,7 @@ from kwire.secure.folder import SecureFolder
 from kwire.secure.location import ADMIN
 from kwire.secure.settings import NODE, librdkafka_settings
 
-pytestmark = [pytest.mark.single, pytest.mark.long]
+pytestmark = [pytest.mark.single, pytest.mark.long, pytest.mark.with_apache]
 
 
 @attrs.define(eq=False)

@@ -73,6 +73,7 @@ def settings(issuer: IssuerServer, way: str, folder: Path) -> dict[str, str]:
 @pytest.mark.single
 @each_order_in_the_long_run
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.with_apache
 def test_kafka_and_the_broker_under_test_log_in_with_tokens(
     broker_kind: str,
     way: str,

@@ -37,6 +37,7 @@ def guarded_address(node: Node) -> str:
 
 @pytest.mark.single
 @each_order_in_the_long_run
+@pytest.mark.with_apache
 def test_token_of_one_node_logs_in_at_the_other(
     broker_kind: str, tmp_path: Path, other_is_controller: bool
 ) -> None:

@@ -26,7 +26,7 @@ from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.wait import eventually
 from compat_tests.streams.mirrors import Mirror
 
-pytestmark = [pytest.mark.single, pytest.mark.long]
+pytestmark = [pytest.mark.single, pytest.mark.long, pytest.mark.with_apache]
 SECONDS = 300
 """The time for a process to start and copy: its JVM compiles for a long time on a busy machine."""
 PARTITIONS = 2

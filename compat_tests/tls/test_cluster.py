@@ -139,6 +139,7 @@ def test_node_with_a_foreign_certificate_stays_outside(cluster: Cluster, tmp_pat
     cluster.wait_complete()
 
 
+@pytest.mark.with_apache
 def test_apache_kafka_and_kwire_reach_each_other(tmp_path: Path, topic: str) -> None:
     # A node that a busy machine stops for seconds stays a leader.
     sessions = {"broker_session_timeout_ms": "30000"}
