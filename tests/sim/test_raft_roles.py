@@ -5,7 +5,7 @@ import pytest
 from simulation.raft.sim import simulate
 from tests.support.sim.raft_transitions import missing, recorded_changes
 
-SEEDS = (31, 34, 38, 70, *range(1, 200))
+SEEDS = (31, 34, 38, 105, *range(1, 200))
 """The first four are enough; the others are for a simulation that draws otherwise."""
 
 
