@@ -83,7 +83,7 @@ STAGES = [
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
     Stage("audit", [*PYTHON, "scripts/audit.py"], by_name=True),
     Stage("long unit", [*PYTEST, *PARALLEL, "tests", *NO_PIPELINE, "-m", "long"], long=True),
-    Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "600000"]),
+    Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "300000"]),
     Stage(
         "log simulation",
         [*PYTHON, "scripts/sim.py", "--logs", "--rotate", "--seconds", "300"],
