@@ -33,7 +33,7 @@ class Election(NamedTuple):
 
     @property
     def is_of_last_known_leader(self) -> bool:
-        """True if all replicas were killed and the last leader leads again (KIP-966).
+        """True if no replica is known to have stopped cleanly, and the last leader leads (KIP-966).
 
         No other replica has more records; this replica lacks at most the records that its disk has
         lost.
@@ -65,7 +65,10 @@ def warnings(elections: list[Election]) -> Iterator[str]:
     """Yield warnings about unclean elections; last known leaders share one line with a count."""
     count = sum(election.is_of_last_known_leader for election in elections)
     if count:
-        yield f"all replicas were killed, the last leaders lead again partitions={count}"
+        yield (
+            "no replica is known to have stopped cleanly, the last leaders lead again "
+            f"partitions={count}"
+        )
     for election in elections:
         if not election.is_of_last_known_leader:
             isr = ",".join(map(str, election.old.isr))

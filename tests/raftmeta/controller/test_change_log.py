@@ -96,7 +96,7 @@ def test_leaders_that_may_lack_records_are_named() -> None:
             "are lost"
         ],
         [],
-        ["all replicas were killed, the last leaders lead again partitions=1"],
+        ["no replica is known to have stopped cleanly, the last leaders lead again partitions=1"],
     ]
 
 
