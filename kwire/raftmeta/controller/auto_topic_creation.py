@@ -11,7 +11,7 @@ import trio
 from kwire import errors
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.mutation_quota import Requester
-from kwire.raftmeta.metadata.internal_topics import creatable
+from kwire.raftmeta.metadata.internal_topics import REPLICATION_FACTORS, creatable
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class AutoTopicCreation:
         topic = (await self.ensure_topics([name])).get(name)
         reason = None if topic is None or topic.error_code == errors.NONE else topic.error_message
         if reason is not None and reason != self._refusals.get(name):
-            logger.warning("topic not created topic=%s reason=%s", name, reason)
+            logger.warning("topic not created topic=%s reason=%s%s", name, reason, _remedy(topic))
         self._refusals[name] = reason
         return topic
 
@@ -104,3 +104,11 @@ class AutoTopicCreation:
             await self.publisher.wait_for(
                 lambda image: all(name in image.topic_ids for name in names)
             )
+
+
+def _remedy(topic: "Created | None") -> str:
+    """Return what the operator can do, to append to the reason; empty if that is not known."""
+    if topic is None or topic.error_code != errors.InvalidReplicationFactor.code:
+        return ""
+    setting = REPLICATION_FACTORS.get(topic.name, "default.replication.factor")
+    return f" Start more brokers, or lower {setting}."

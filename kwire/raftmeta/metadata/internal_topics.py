@@ -1,6 +1,6 @@
 """The topics that are created on first use, internal ones among them: counts and settings."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire.configs.broker import BrokerConfig
 from kwire.types import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     from kwire.codec.messages.create_topics import CreateTopicsRequest
 
     Topic = CreateTopicsRequest.CreatableTopic
+
+REPLICATION_FACTORS: Final = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.replication.factor",
+}
+"""The setting of each internal topic's number of replicas, 3 by default."""
 
 
 def creatable(name: str, config: BrokerConfig) -> "Topic":

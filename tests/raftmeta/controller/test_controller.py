@@ -257,6 +257,7 @@ async def test_failed_creation_of_an_internal_topic_is_logged_once(
         assert message.startswith(
             "topic not created topic=__consumer_offsets reason=Unable to replicate"
         )
+        assert message.endswith("Start more brokers, or lower offsets.topic.replication.factor.")
         assert "\n" not in message
 
 
