@@ -36,9 +36,11 @@ class Election(NamedTuple):
         """True if no replica is known to have stopped cleanly, and the last leader leads (KIP-966).
 
         No other replica has more records; this replica lacks at most the records that its disk has
-        lost.
+        lost. One that begins anew, because its log directory is missing, has changed the directory.
         """
-        return self.new.leader in self.old.last_known_elr
+        leader = self.new.leader
+        has_its_log = self.new.directory(leader) == self.old.directory(leader)
+        return leader in self.old.last_known_elr and has_its_log
 
 
 def unclean_elections(delta: MetadataDelta) -> list[Election]:

@@ -6,6 +6,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
+from kwire.types import DirectoryId
 
 
 def topic(number: int, partitions: int = 1) -> list[Any]:
@@ -98,6 +99,26 @@ def test_leaders_that_may_lack_records_are_named() -> None:
         [],
         ["no replica is known to have stopped cleanly, the last leaders lead again partitions=1"],
     ]
+
+
+def test_last_leader_that_begins_anew_is_called_unclean() -> None:
+    """The operator gave up the records of a missing directory."""
+
+    def change(**fields: Any) -> r.PartitionChangeRecord:
+        return r.PartitionChangeRecord(topic_id=bytes(15) + b"\x01", partition_id=0, **fields)
+
+    created = topic(1)
+    created[1].replicas, created[1].isr, created[1].leader = [1], [1], 1
+    created[1].directories = [b"d" * 16]
+    turns = [
+        [*created, change(leader=-1, isr=[], last_known_elr=[1])],
+        [change(leader=1, isr=[1], last_known_elr=[], directories=[DirectoryId.UNASSIGNED])],
+    ]
+    image = MetadataImage()
+    for records in turns:
+        image, delta = apply(image, records)
+    (line,) = warnings(unclean_elections(delta))
+    assert line.startswith("unclean leader elected partition=t1-0 leader=1")
 
 
 def test_leader_that_has_just_joined_the_isr_is_not_called_unclean() -> None:
