@@ -428,7 +428,7 @@ def test_damaged_producer_snapshot_is_refused(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"\n", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5", b"0\n1\nt 0 x\n"],
+    [b"\n", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5", b"0\n1\nt 0 x\n"],
 )
 def test_damaged_checkpoint_counts_as_empty(damaged: bytes) -> None:
     """Invariant 82."""
@@ -438,6 +438,13 @@ def test_damaged_checkpoint_counts_as_empty(damaged: bytes) -> None:
     actual, problem = run_steps(checkpoints.reading_offsets(disk, "c"))
     assert actual == {}
     assert problem is not None
+
+
+def test_empty_checkpoint_has_no_offsets() -> None:
+    """Apache Kafka creates each checkpoint empty; the cleaner's stays so until a compaction."""
+    disk = SimDisk()
+    disk.write("c", b"")
+    assert run_steps(checkpoints.reading_offsets(disk, "c")) == ({}, None)
 
 
 @pytest.mark.parametrize(

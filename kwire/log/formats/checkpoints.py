@@ -35,7 +35,12 @@ def offsets_text(lines: Sequence[str]) -> bytes:
 
 
 def parsing_offsets(data: bytes) -> Generator[None, None, Offsets]:
-    """Parse an offset checkpoint in steps; raises ValueError if anything in it is wrong."""
+    """Parse an offset checkpoint in steps; raises ValueError if anything in it is wrong.
+
+    Apache Kafka creates the file empty, before there are offsets.
+    """
+    if not data:
+        return {}
     lines = data.decode().split("\n")
     if len(lines) < 3 or lines[0] != VERSION or lines[-1]:
         raise ValueError("not an offset checkpoint")
