@@ -25,7 +25,12 @@ from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core, make_core
 from kwire.node.environment import Environment
-from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
+from kwire.raftmeta.controller.change_log import (
+    change_lines,
+    feature_lines,
+    unclean_elections,
+    warnings,
+)
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.speedups import IMPLEMENTATION
@@ -116,8 +121,11 @@ class Server:
         if delta.quotas:
             self.core.net.limit_addresses(delta.after.quotas)
         if self.core.controller.has_decided(delta.after.applied.offset):
-            for line in change_lines(delta):
+            for line in feature_lines(delta):
                 logger.info(line)
+            if delta.before.applied.offset >= 0:  # The first image has what existed at the start.
+                for line in change_lines(delta):
+                    logger.info(line)
             elections = unclean_elections(delta)
             self.core.metrics.cell(m.UNCLEAN_ELECTIONS).value += len(elections)
             for line in warnings(elections):

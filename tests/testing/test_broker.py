@@ -201,6 +201,14 @@ def test_brokers_of_one_process_share_nothing() -> None:
         assert "of-the-second" in "".join(second.log_lines)
 
 
+def test_restart_reports_no_topic_as_created() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders")
+        broker.restart()
+        created = [line for line in broker.log_lines if "topics created name=orders" in line]
+        assert len(created) == 1
+
+
 def test_the_log_is_the_brokers_own(caplog: pytest.LogCaptureFixture) -> None:
     before = logging.getLogger("kwire").level
     with caplog.at_level(logging.DEBUG), Broker() as broker:

@@ -13,10 +13,14 @@ from kwire.types import NO_LEADER
 NAMED_AT_MOST: Final = 10
 
 
-def change_lines(delta: MetadataDelta) -> Iterator[str]:
-    """Yield log lines about features, brokers and topics."""
+def feature_lines(delta: MetadataDelta) -> Iterator[str]:
+    """Yield log lines about the levels of features."""
     for name in sorted(delta.features):
         yield f"feature name={name} level={delta.after.features.get(name, 0)}"
+
+
+def change_lines(delta: MetadataDelta) -> Iterator[str]:
+    """Yield log lines about brokers and topics."""
     yield from _brokers(delta)
     created = [delta.after.topics[topic_id] for topic_id in delta.created_topics]
     yield from _some("topics created", [(t.name, len(t.partitions)) for t in created])

@@ -3,7 +3,12 @@
 from typing import Any
 
 from kwire.codec.messages import metadata_records as r
-from kwire.raftmeta.controller.change_log import change_lines, unclean_elections, warnings
+from kwire.raftmeta.controller.change_log import (
+    change_lines,
+    feature_lines,
+    unclean_elections,
+    warnings,
+)
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.types import DirectoryId
@@ -25,7 +30,7 @@ def lines_of(*turns: list[Any]) -> list[list[str]]:
     lines: list[list[str]] = []
     for records in turns:
         image, delta = apply(image, records)
-        lines.append(list(change_lines(delta)))
+        lines.append([*feature_lines(delta), *change_lines(delta)])
     return lines
 
 
