@@ -23,7 +23,7 @@ from kwire.codec.messages.describe_client_quotas import DescribeClientQuotasRequ
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.resource_types import BROKER
 from kwire.errors import MessageTooLarge
-from kwire.testing import Broker, BrokerError, Cluster, MockTime, folders, open_broker
+from kwire.testing import Broker, BrokerError, Cluster, MockTime, folders, nodes, open_broker
 from kwire.testing.wire import Closed, WireClient
 from tests.support.testing.clients import (
     begin_transactional_id,
@@ -359,6 +359,16 @@ def test_a_cluster_has_nodes_that_are_only_brokers() -> None:
         cluster.stop(6)
         cluster.start(6)
         assert cluster.bootstrap_servers.count(",") == 5
+
+
+def test_a_start_that_takes_too_long_shows_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "READY_S", 0.5)
+    monkeypatch.setattr(nodes.LocalCluster, "_knows_running", lambda self, image: False)
+    with pytest.raises(BrokerError) as raised, Broker():
+        pass
+    first, *lines = str(raised.value).split("\n")
+    assert first == "the nodes are not ready after 0.5 s; they logged:"
+    assert all(" kwire." in line for line in lines if line)
 
 
 @pytest.mark.slow
