@@ -302,15 +302,20 @@ class Cluster:
             node.launch()
         self.wait_complete()
 
-    def start_with_initial_controllers(self) -> None:
-        """Start all nodes, with every controller a voter of a dynamic quorum."""
+    def start_with_initial_controllers(self, features: Sequence[str] = FEATURES) -> None:
+        """Start all nodes, with every controller a voter of a dynamic quorum.
+
+        Their directories are formatted with these features off.
+        """
         self.configure()
         first = ",".join(
-            f"{node.id}@127.0.0.1:{node.controller_port}:{fresh_id()}" for node in self.controllers
+            f"{node.id}@{node.host}:{node.controller_port}:{fresh_id()}"
+            for node in self.controllers
         )
         for node in self.nodes.values():
             voters = ("--initial-controllers", first)
-            node.prepare(*(voters if node.is_controller else ("--no-initial-controllers",)))
+            options = voters if node.is_controller else ("--no-initial-controllers",)
+            node.prepare(*options, features=features)
             node.launch()
         self.wait_complete()
 

@@ -65,11 +65,15 @@ HARMLESS: Final = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._UNKNOWN_PARTITION,
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""Errors of a consumer while the broker is down or starts, or at the end of a partition."""
+"""Errors of a consumer while the broker is down or starts, or at the end of a partition.
+
+The client library may not have learned yet of a partition that is assigned as soon as it is new.
+"""
 MOVED: Final = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -210,7 +214,13 @@ class Writer(Client):
             call = Call(self.name, "send", began, time.monotonic(), SEND_SECONDS)
             self.history.calls.append(call)
 
-        producer.produce(self.run.topic, value, partition=place[1], on_delivery=on_delivery)
+        try:
+            producer.produce(self.run.topic, value, partition=place[1], on_delivery=on_delivery)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            self.history.sends.pop()  # The client has not learned of a new partition yet.
+            self.waiting.discard(value)
 
 
 @attrs.define
@@ -281,12 +291,15 @@ class Reader(Client):
 
 @attrs.define
 class Assigned(Reader):
-    """A consumer that reads all partitions from their start, without a group."""
+    """A consumer that reads all partitions from their start, without a group; new ones too."""
 
     def work(self) -> None:
         consumer = self.consumer()
-        consumer.assign([TopicPartition(*place, 0) for place in self.places()])
+        places: list[Place] = []
         while not (self.run.stop_reading.is_set() or self.run.is_drained(self)):
+            if new := self.places()[len(places) :]:
+                consumer.incremental_assign([TopicPartition(*place, 0) for place in new])
+                places += new
             self.poll(consumer)
         self.call_timed("close", POLL_SECONDS, consumer.close)
 
@@ -398,6 +411,7 @@ class Run:
     address: str
     topic: str
     partitions: int
+    """The number of the topic's partitions that clients use; it may grow."""
     pause: float = 0.003
     writer_settings: Mapping[str, Any] = attrs.field(factory=dict)
     reader_settings: Mapping[str, Any] = attrs.field(factory=dict)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -35,6 +36,8 @@ FILLER: Final = "filler"
 """The file that fills a volume."""
 TRUNCATION_SECONDS: Final = 10.0
 """The longest wait for a deposed leader's truncation; it may have nothing to truncate."""
+STUTTER_SECONDS: Final = (0.1, 1.0)
+"""The time from one stop of a node that stutters to the next."""
 CLOCK_JUMPS_S: Final = (-2700, -60, 5, 900, 2 * 86_400)
 """Back by less than ``message.timestamp.after.max.ms``, forward by less than the retention."""
 CHECKPOINT: Final = "recovery-point-offset-checkpoint"
@@ -47,6 +50,16 @@ INDEXES: Final = (
 """The patterns of files that can be made again, those of a line together."""
 TRANSACTION_INDEXES: Final = {"kwire": ("*.txnindex",), "kafka": ("*.index", "*.txnindex")}
 """Apache Kafka makes a transaction index again only together with its offset index."""
+
+
+class Source(Protocol):
+    """Further faults, of one subject."""
+
+    def faults(self) -> dict[str, Callable[[], End]]:
+        """Return the functions that begin each fault, by its name; each returns how it ends."""
+
+    def heal(self) -> None:
+        """End what lasts, once all nodes run and all links are whole."""
 
 
 @attrs.define(eq=False)
@@ -66,9 +79,13 @@ class Nemesis:
     """The number of log directories of each node."""
     only: Sequence[str] = ()
     """The names of the faults to draw; empty for all."""
+    sources: Sequence[Source] = ()
+    """Sources of further faults, which come more often together with another one."""
     counts: dict[str, int] = attrs.field(factory=dict)
     is_settled: bool = True
     """Whether all nodes have run and all replicas were in sync since the last fault."""
+    was_settled: bool = True
+    """Whether that was so when the fault that begins was drawn, and no other one lasts."""
     unexpected_ends: list[str] = attrs.field(factory=list)
     """Processes that ended by themselves."""
     _deck: list[str] = attrs.field(factory=list)
@@ -81,6 +98,7 @@ class Nemesis:
             "kill": self._kill,
             "kill all": self._kill_all,
             "pause": self._pause,
+            "stutter": self._stutter,
             "unplug": self._unplug,
             "split": self._split,
             "partial": self._partial,
@@ -104,7 +122,13 @@ class Nemesis:
         if self.directories > 1:
             faults["failed directory"] = self._failed_directory
             faults["replaced directory"] = self._replaced_directory
+        for source in self.sources:
+            faults |= source.faults()
         return {name: begin for name, begin in faults.items() if not self.only or name in self.only}
+
+    def _of_sources(self) -> set[str]:
+        """Return the names of the faults of :attr:`sources`."""
+        return {name for source in self.sources for name in source.faults()}
 
     def strike(self) -> None:
         """Begin the next fault of the deck, and maybe a second one, and end both."""
@@ -113,11 +137,13 @@ class Nemesis:
         while name in DESTRUCTIVE and not self.is_settled:
             self._deck.insert(0, name)
             name = self._draw(faults)
-        self.is_settled = False
+        self.was_settled, self.is_settled = self.is_settled, False
         ends = [self._begin(name, faults)]
+        self.was_settled = False
         self._pause_between()
-        others = sorted(faults.keys() - NEVER_SECOND)
-        if name not in DESTRUCTIVE and others and self.random.random() < 0.3:
+        others = sorted(faults.keys() - NEVER_SECOND - {name})
+        share = 0.6 if name in self._of_sources() else 0.3
+        if name not in DESTRUCTIVE and others and self.random.random() < share:
             ends.append(self._begin(self.random.choice(others), faults))
             self._pause_between()
         for end in ends:
@@ -159,58 +185,85 @@ class Nemesis:
             if not node.alive:
                 node.launch()
         self._down.clear()
+        for source in self.sources:
+            source.heal()
 
     # Processes -----------------------------------------------------------------------------
 
     def _nodes(self) -> list[Node]:
         return list(self.cluster.nodes.values())
 
-    def _victim(self) -> Node:
+    def victim(self) -> Node:
         return self.random.choice(self._nodes())
 
-    def _bring_down(self, node: Node) -> None:
+    def bring_down(self, node: Node) -> None:
         self._down.add(node.id)
         node.kill()
 
-    def _launch(self, node: Node) -> None:
+    def launch(self, node: Node) -> None:
         if not node.alive:
             self._down.discard(node.id)
             node.launch()
 
     def _kill(self) -> End:
-        node = self._victim()
+        node = self.victim()
         self.report(f"kill {node.id}")
-        self._bring_down(node)
-        return lambda: self._launch(node)
+        self.bring_down(node)
+        return lambda: self.launch(node)
 
     def _kill_all(self) -> End:
         self.report("kill all")
         nodes = self.random.sample(self._nodes(), len(self._nodes()))
         for node in nodes:
-            self._bring_down(node)
+            self.bring_down(node)
 
         def end() -> None:
             for node in nodes:
-                self._launch(node)
+                self.launch(node)
                 time.sleep(self.random.choice((0.0, 0.0, 1.0)))
 
         return end
 
     def _pause(self) -> End:
-        node = self._victim()
+        node = self.victim()
         self.report(f"pause {node.id}")
-        self._signal(node, signal.SIGSTOP)
-        return lambda: self._signal(node, signal.SIGCONT)
+        self.signal(node, signal.SIGSTOP)
+        return lambda: self.signal(node, signal.SIGCONT)
 
-    def _signal(self, node: Node, number: signal.Signals) -> None:
+    def _stutter(self) -> End:
+        """Stop a node again and again for less than a second, as one with a slow disk stalls."""
+        node = self.victim()
+        share = self.random.uniform(0.2, 0.8)
+        self.report(f"stutter of {node.id}: stopped for {share:.0%} of the time")
+        ended = threading.Event()
+
+        def stutter() -> None:
+            chance = Random(node.id)
+            while not ended.is_set():
+                seconds = chance.uniform(*STUTTER_SECONDS)
+                self.signal(node, signal.SIGSTOP)
+                ended.wait(seconds * share)
+                self.signal(node, signal.SIGCONT)
+                ended.wait(seconds * (1 - share))
+
+        thread = threading.Thread(target=stutter, daemon=True)
+        thread.start()
+
+        def end() -> None:
+            ended.set()
+            thread.join()
+
+        return end
+
+    def signal(self, node: Node, number: signal.Signals) -> None:
         if node.process is not None and node.alive:
             node.process.send_signal(number)
 
     def _stop(self) -> End:
-        node = self._victim()
+        node = self.victim()
         self.report(f"stop {node.id}")
         self._stop_in_order(node)
-        return lambda: self._launch(node)
+        return lambda: self.launch(node)
 
     def _stop_in_order(self, node: Node) -> None:
         if node.alive:
@@ -221,22 +274,22 @@ class Nemesis:
         self.report("rolling restart")
         for node in self.random.sample(self._nodes(), len(self._nodes())):
             self._stop_in_order(node)
-            self._launch(node)
+            self.launch(node)
             self.wait_in_sync()
         return lambda: None
 
     def _pause_at_truncation(self) -> End:
         """Depose a leader that clients still reach, and stop it when it begins to truncate."""
         node = self.random.choice(self.cluster.brokers)
-        others = self._others(node)
+        others = self.others(node)
         self._cut(*((node.id, o) for o in others), *((o, node.id) for o in others))
         time.sleep(self.random.uniform(7.0, 10.0))  # Longer than its session.
         log_end = node.log.stat().st_size
         self.links.heal()
         is_paused = self._wait_truncation(node, log_end)
-        self._signal(node, signal.SIGSTOP)
+        self.signal(node, signal.SIGSTOP)
         self.report(f"pause {node.id} {'at a truncation' if is_paused else 'without truncation'}")
-        return lambda: self._signal(node, signal.SIGCONT)
+        return lambda: self.signal(node, signal.SIGCONT)
 
     def _wait_truncation(self, node: Node, log_end: int) -> bool:
         """Wait until the node reports a truncation; return whether it did."""
@@ -265,7 +318,7 @@ class Nemesis:
         return end
 
     def _clock_jumps(self) -> End:
-        return self._jump([self._victim().id])
+        return self._jump([self.victim().id])
 
     def _all_clocks_jump(self) -> End:
         return self._jump(sorted(self.shifts))
@@ -277,20 +330,20 @@ class Nemesis:
             self.links.cut(source, target)
         return self.links.heal
 
-    def _others(self, node: Node) -> list[int]:
+    def others(self, node: Node) -> list[int]:
         return [other.id for other in self._nodes() if other is not node]
 
     def _unplug(self) -> End:
-        node = self._victim()
+        node = self.victim()
         self.report(f"unplug {node.id}")
         self.links.unplug(node.id)
         return self.links.heal
 
     def _split(self) -> End:
         """Cut a node off from the other nodes; clients reach all of them."""
-        node = self._victim()
+        node = self.victim()
         self.report(f"split {node.id} from the other nodes")
-        others = self._others(node)
+        others = self.others(node)
         return self._cut(*((node.id, o) for o in others), *((o, node.id) for o in others))
 
     def _partial(self) -> End:
@@ -304,14 +357,14 @@ class Nemesis:
         return self._cut((source, target))
 
     def _one_way_to_all(self) -> End:
-        node = self._victim()
+        node = self.victim()
         is_out = self.random.random() < 0.5
         self.report(f"one way {'out of' if is_out else 'into'} {node.id}")
-        others = self._others(node)
+        others = self.others(node)
         return self._cut(*(((node.id, o) if is_out else (o, node.id)) for o in others))
 
     def _clients_cut_off(self) -> End:
-        node = self._victim()
+        node = self.victim()
         is_both = self.random.random() < 0.5
         self.report(f"clients cut off from {node.id}{'' if is_both else ', one way'}")
         return self._cut((CLIENTS, node.id), *([(node.id, CLIENTS)] if is_both else []))
@@ -328,21 +381,21 @@ class Nemesis:
         return self.links.heal
 
     def _firewall(self) -> End:
-        node = self._victim()
-        others = self._others(node)
+        node = self.victim()
+        others = self.others(node)
         if self.random.random() < 0.5:
             others = [self.random.choice(others)]
         return self._refuse(node, others)
 
     def _firewall_for_clients(self) -> End:
-        return self._refuse(self._victim(), [CLIENTS])
+        return self._refuse(self.victim(), [CLIENTS])
 
     # Disks ---------------------------------------------------------------------------------
 
     def _torn_tails(self) -> End:
         """Kill a broker and cut bytes off the ends of some of its logs."""
         node = self.random.choice(self.cluster.brokers)
-        self._bring_down(node)
+        self.bring_down(node)
         lengths = {}
         for folder in partitions(node):
             synced = dict(recovery_points(folder.parent / CHECKPOINT))
@@ -351,7 +404,7 @@ class Nemesis:
                 if size:
                     lengths[folder.name] = size
         self.report(f"torn tails of {node.id}: {lengths}")
-        return lambda: self._launch(node)
+        return lambda: self.launch(node)
 
     def _tear(self, folder: Path, synced: int) -> int:
         """Cut what was not synced off the newest segment, or a part of it; return its length."""
@@ -371,7 +424,7 @@ class Nemesis:
         """Kill or stop a broker and delete files that can be made again."""
         node = self.random.choice(self.cluster.brokers)
         if self.random.random() < 0.5:
-            self._bring_down(node)
+            self.bring_down(node)
         else:
             self._stop_in_order(node)
         count = 0
@@ -382,7 +435,7 @@ class Nemesis:
                         path.unlink()
                         count += 1
         self.report(f"no indexes on {node.id}: {count} files deleted")
-        return lambda: self._launch(node)
+        return lambda: self.launch(node)
 
     def _full_disk(self) -> End:
         node = self.random.choice(self.cluster.brokers)
@@ -407,20 +460,20 @@ class Nemesis:
         directories.fail(directory)
 
         def end() -> None:
-            self._bring_down(node)
+            self.bring_down(node)
             directories.mend(directory)
-            self._launch(node)
+            self.launch(node)
 
         return end
 
     def _replaced_directory(self) -> End:
         """Kill a broker and take the contents of one of its directories away."""
         node, directory = self._failing_directory()
-        self._bring_down(node)
+        self.bring_down(node)
         count = len(list(directory.iterdir()))
         self.report(f"replaced directory {directory.name} of {node.id}: {count} entries")
         directories.replace(directory)
-        return lambda: self._launch(node)
+        return lambda: self.launch(node)
 
     def _remove_filler(self, node: Node) -> None:
         (data(node) / FILLER).unlink(missing_ok=True)

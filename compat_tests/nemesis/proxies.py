@@ -25,6 +25,7 @@ import attrs
 
 from compat_tests.harness.broker import ROOT
 from compat_tests.nemesis.links import CLIENTS, all_links
+from compat_tests.nemesis.relay import Pace
 
 LOOPBACK = "127.0.0.1"
 PIECE = 1 << 16
@@ -67,6 +68,11 @@ class Proxies:
     can_refuse = False
 
     def refuse(self, source: int, target: int, *, with_reset: bool) -> None:
+        raise NotImplementedError
+
+    can_slow = False
+
+    def slow(self, source: int, target: int, pace: Pace) -> None:
         raise NotImplementedError
 
     def unplug(self, node_id: int) -> None:

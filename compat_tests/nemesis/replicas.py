@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.durability.observations import Batch, Place, View
 from compat_tests.durability.sessions import Session
+from compat_tests.nemesis.directories import partitions
+from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.records.header import HEADER_SIZE, BatchHeader, parse
 from kwire.testing.wire import Closed
@@ -81,4 +84,39 @@ def is_in_sync(cluster: Cluster) -> bool:
     if by_node is None or len({frozenset(view.items()) for view in by_node.values()}) != 1:
         return False
     (partitions, *_) = by_node.values()
-    return all(view.leader >= 0 and view.isr == view.replicas for view in partitions.values())
+    in_sync = all(view.leader >= 0 and view.isr == view.replicas for view in partitions.values())
+    return in_sync and not is_reassigning(cluster)
+
+
+def is_reassigning(cluster: Cluster) -> bool:
+    """Whether a reassignment goes on, or no broker can tell."""
+    request = ListPartitionReassignmentsRequest(topics=None)
+    for node in cluster.brokers:
+        try:
+            with node.client(timeout_s=5.0) as client:
+                answer = client.call(request, 0)
+        except (OSError, Closed):
+            continue
+        return bool(answer.error_code or answer.topics)
+    return True
+
+
+def misplaced(cluster: Cluster, by_node: Mapping[int, Mapping[Place, View]]) -> list[str]:
+    """Return what is wrong with the places of copies: each replica has one, other nodes none.
+
+    Invariant 36: after a reassignment its former replicas are deleted, and only those.
+    """
+    problems = []
+    for node in cluster.brokers:
+        names = Counter(folder.name for folder in partitions(node))
+        expected = Counter(
+            f"{topic}-{index}"
+            for (topic, index), view in by_node[node.id].items()
+            if node.id in view.replicas
+        )
+        problems += [
+            f"node {node.id} has {names[name]} of {expected[name]} directories {name}"
+            for name in sorted(names.keys() | expected.keys())
+            if names[name] != expected[name]
+        ]
+    return problems

@@ -1,7 +1,8 @@
 """A cluster of real processes under faults from a seed, and the check of its clients' history.
 
     python -m compat_tests.nemesis.trial [--broker kwire|kafka] [--mode MODE] [--seed N]
-        [--seconds N] [--separate] [--without-elr] [--directories N] [--directory DIR]
+        [--seconds N] [--separate] [--brokers N] [--dynamic] [--without-elr] [--directories N]
+        [--directory DIR]
 
 Three nodes, or with ``--separate`` three controllers and three brokers, run in Linux network
 namespaces, or behind proxies where those are not permitted; the first line of the output says
@@ -24,7 +25,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -34,10 +36,12 @@ from confluent_kafka import KafkaException
 from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, ELR, FEATURES, Cluster, Node
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.durability.history import History, anomalies
+from compat_tests.durability.observations import Place, View
 from compat_tests.durability.recording import TOO_LARGE
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
 from compat_tests.nemesis import assigned_group, share_group, shifted_node
+from compat_tests.nemesis.administration import Administrator
 from compat_tests.nemesis.assigned_group import AssignedGroupRun
 from compat_tests.nemesis.clients import (
     READER_SETTINGS,
@@ -49,9 +53,11 @@ from compat_tests.nemesis.directories import data, folder_of, log_directories
 from compat_tests.nemesis.faults import Nemesis
 from compat_tests.nemesis.links import CLIENTS, Namespaces, enter_isolation
 from compat_tests.nemesis.proxies import Proxies
-from compat_tests.nemesis.replicas import is_in_sync, read_copy, views
+from compat_tests.nemesis.replicas import is_in_sync, misplaced, read_copy, views
 from compat_tests.nemesis.share_group import ShareGroupRun
 from compat_tests.nemesis.shifted_node import set_shift
+from compat_tests.nemesis.slow_links import SlowLinks
+from compat_tests.nemesis.voters import VoterChanges
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.testing.wire import Closed
 from kwire.types import METADATA_TOPIC
@@ -67,9 +73,12 @@ PAUSES = {"idempotent": 0.03, "transactions": 0.05, "consumer": 0.03, "share": 0
 PROXIES_SHARE = 5
 """The factor by which producers are slower behind proxies, which cost as much as the nodes."""
 TOPIC, PARTITIONS = "t", 4
+CONTROLLERS = 3
 VOLUME_MEGABYTES = 1024
 END_SECONDS = 600
 """The longest time from the last fault until the end of the process, which else ends itself."""
+DELETION_SECONDS = 60
+"""The longest time until what is deleted is gone from the disks."""
 RECOVERY_SECONDS = 120
 """The longest time until a cluster without faults is whole again, on a busy machine."""
 SETTINGS = {
@@ -158,12 +167,18 @@ class Trial:
 
     def run(self) -> list[str]:
         """Run everything and return what is wrong."""
-        roles = dict.fromkeys((1, 2, 3), COMBINED)
+        count = self.options.brokers
+        roles = {n: COMBINED if n <= CONTROLLERS else BROKER for n in range(1, count + 1)}
         if self.options.separate:
-            roles = {n: BROKER if n <= 3 else CONTROLLER for n in range(1, 7)}
+            roles = dict.fromkeys(range(1, count + 1), BROKER)
+            roles |= dict.fromkeys(range(count + 1, count + 1 + CONTROLLERS), CONTROLLER)
         links = self._links(tuple(roles))
         self.cluster = LinkedCluster(
-            self.directory, SETTINGS, links=links, directories=self.options.directories
+            self.directory,
+            SETTINGS,
+            dynamic=self.options.dynamic,
+            links=links,
+            directories=self.options.directories,
         )
         for node_id, role in roles.items():
             self.cluster.add(node_id, self.options.broker, role)
@@ -174,7 +189,10 @@ class Trial:
                 f" {links.name}{f' ({self.reason})' if self.reason else ''}, full disks:"
                 f" {'tmpfs' if has_volumes else 'left out, no tmpfs can be mounted'}"
             )
-            self.cluster.start(self._disabled_features())
+            if self.options.dynamic:
+                self.cluster.start_with_initial_controllers(self._disabled_features())
+            else:
+                self.cluster.start(self._disabled_features())
             self._check_links(links)
             return self._run_clients(links, has_volumes)
         finally:
@@ -251,6 +269,11 @@ class Trial:
             directories=self.options.directories,
             only=self.options.only,
         )
+        administrator = Administrator(nemesis, run)
+        voter_changes = VoterChanges(nemesis, self.options.directories)
+        nemesis.sources = [SlowLinks(nemesis), administrator]
+        if self.options.dynamic:
+            nemesis.sources = [*nemesis.sources, voter_changes]
         run.start()
         self._wait_quiet(run)
         self.began = time.monotonic()
@@ -269,6 +292,7 @@ class Trial:
         self.report(self._summary(history, nemesis))
         self._wait_in_sync()
         problems = [*run.errors(), *nemesis.unexpected_ends]
+        problems += [*administrator.problems, *voter_changes.problems]
         problems += self._observe_nodes(history)
         for name, texts in anomalies(history).items():
             problems.append(f"{name}: {len(texts)}, such as {texts[:3]}")
@@ -323,27 +347,40 @@ class Trial:
     def _observe_nodes(self, history: History) -> list[str]:
         """Add the nodes' copies and metadata to the history; return what is wrong with them."""
         history.views = views(self.cluster) or {}
-        problems = [] if history.views else ["a node has no metadata when all is over"]
-        for place in history.views.get(1, {}):
+        if not history.views:
+            return ["a node has no metadata when all is over"]
+        problems = self._wait_placed(history.views)
+        replicas = {place: view.replicas for place, view in history.views[1].items()}
+        for place, node_ids in replicas.items():
             if place not in history.ends:  # An internal topic; no client writes any more.
-                history.ends[place] = self._end(place)
+                history.ends[place] = self._end(place, node_ids)
         for node in self.cluster.nodes.values():
             if node.kind == "kafka":
                 node.kill()  # The last ones would wait minutes for a majority of the controllers.
             elif code := node.stop():
                 problems.append(f"node {node.id} stopped with exit code {code}")
         for place in history.ends:
-            for node in self.cluster.brokers:
+            for node_id in replicas[place]:
+                node = self.cluster.nodes[node_id]
                 batches, sessions = read_copy(folder_of(node, f"{place[0]}-{place[1]}"))
                 history.copies.setdefault(place, {})[node.id] = batches
                 history.sessions[place] = sessions
         problems += self._add_metadata_logs(history)
         return problems
 
-    def _end(self, place: tuple[str, int]) -> int:
-        """Return the smallest end of the copies of an internal partition."""
+    def _wait_placed(self, views: Mapping[int, Mapping[Place, View]]) -> list[str]:
+        """Wait until the nodes have the copies that their metadata name, and no others."""
+        with suppress(AssertionError):
+            eventually(
+                lambda: not misplaced(self.cluster, views), "no other copies", DELETION_SECONDS
+            )
+        return misplaced(self.cluster, views)
+
+    def _end(self, place: Place, node_ids: Iterable[int]) -> int:
+        """Return the smallest end of the copies of an internal partition on these nodes."""
         name = f"{place[0]}-{place[1]}"
-        copies = [read_copy(folder_of(node, name))[0] for node in self.cluster.brokers]
+        nodes = [self.cluster.nodes[node_id] for node_id in node_ids]
+        copies = [read_copy(folder_of(node, name))[0] for node in nodes]
         return min((copy[-1].next_offset if copy else 0) for copy in copies)
 
     def _add_metadata_logs(self, history: History) -> list[str]:
@@ -372,6 +409,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kinds", type=int, default=1, help="the fewest kinds of faults")
     parser.add_argument("--only", nargs="*", default=[], help="the names of the faults to draw")
     parser.add_argument("--separate", action="store_true", help="3 controllers and 3 brokers")
+    parser.add_argument("--brokers", type=int, default=3, help="the number of brokers, 3 or more")
+    parser.add_argument("--dynamic", action="store_true", help="voters that can be changed")
     parser.add_argument("--without-elr", action="store_true", help="no eligible leader replicas")
     parser.add_argument("--directories", type=int, default=1, help="log directories of a node")
     parser.add_argument("--proxies", action="store_true", help="no namespaces, as without root")
