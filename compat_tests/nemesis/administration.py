@@ -35,7 +35,7 @@ from compat_tests.nemesis.faults import End, Nemesis
 from compat_tests.nemesis.replicas import metadata
 from compat_tests.nemesis.side_topic import SIDE_TOPIC, SideTopic
 
-CALL_SECONDS: Final = 10.0
+CALL_SECONDS: Final = 5.0
 HEAL_SECONDS: Final = 60.0
 PARTITIONS_MAX: Final = 8
 THROTTLED_BYTES: Final = "20000"
@@ -142,6 +142,8 @@ class Administrator:
 
     def _is_done(self, what: str, call: Callable[[], object], passing: set[int] = PASSING) -> bool:
         """Make a call; return False if it may be repeated, and note an error that may not be."""
+        if not self.nemesis.cluster.living:
+            return False
         try:
             call()
         except KafkaException as failure:
@@ -173,6 +175,8 @@ class Administrator:
 
     def _request_moves(self, moves: Mapping[Place, Sequence[int] | None]) -> bool:
         """Request reassignments, or with None their end; return whether all are accepted."""
+        if not (moves and self.nemesis.cluster.living):
+            return False
         try:
             with closing(self._python_client()) as client:
                 answers = client.alter_partition_reassignments(
@@ -254,8 +258,9 @@ class Administrator:
             *((ResourceType.BROKER, str(node.id), rates) for node in self._brokers()),
             *((ResourceType.TOPIC, topic, replicas) for topic in topics),
         ]
+        is_set = True
         for kind, name, settings in resources:
-            self._alter(kind, name, settings)
+            is_set = is_set and self._alter(kind, name, settings)
             self._leave_settings(kind, name, dict.fromkeys(settings))
 
     def _leave_settings(self, kind: ResourceType, name: str, settings: Settings) -> None:
@@ -299,7 +304,7 @@ class Administrator:
         answers: object = "no answer"
         try:
             with closing(self._python_client()) as client:
-                results = client.alter_replica_log_dirs(moves) if moves else {}
+                results = client.alter_replica_log_dirs(moves) if moves and node.alive else {}
             answers = sorted({error.__name__ for error in results.values()})
         except PythonError as error:
             answers = repr(error)
