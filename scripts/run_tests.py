@@ -112,10 +112,22 @@ STAGES = [
     *(
         Stage(
             f"nemesis {mode}",
-            [*PYTHON, "-m", "compat_tests.nemesis.trial", f"--mode={mode}", "--seconds=600"],
+            [
+                *PYTHON,
+                "-m",
+                "compat_tests.nemesis.trial",
+                f"--mode={mode}",
+                "--seconds=600",
+                *cluster,
+            ],
             long=True,
         )
-        for mode in ("idempotent", "transactions", "consumer", "share")
+        for mode, *cluster in (
+            ("idempotent", "--separate", "--dynamic"),
+            ("transactions",),
+            ("consumer", "--brokers=4"),
+            ("share", "--dynamic"),
+        )
     ),
     Stage(
         "nemesis directories",

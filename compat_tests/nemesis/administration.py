@@ -288,7 +288,7 @@ class Administrator:
         client = self._client()
         answers = client.elect_leaders(kind, None)  # confluent-kafka 2.16 takes no time-out.
         for place, error in answers.result(2 * CALL_SECONDS).items():
-            if error is not None and error.args[0].code() not in PASSING_ELECTIONS:
+            if error is not None and error.code() not in PASSING_ELECTIONS:
                 self.problems.append(f"{kind.name} election of {place}: {error}")
 
     def _move_directories(self) -> End:

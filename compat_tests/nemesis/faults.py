@@ -29,7 +29,10 @@ from compat_tests.nemesis.replicas import batch_positions
 from compat_tests.nemesis.shifted_node import set_shift
 
 End = Callable[[], None]
-DESTRUCTIVE: Final = frozenset({"torn tails", "no indexes", "full disk", "replaced directory"})
+REPLACED: Final = "replaced voter"
+DESTRUCTIVE: Final = frozenset(
+    {"torn tails", "no indexes", "full disk", "replaced directory", REPLACED}
+)
 NEVER_SECOND: Final = DESTRUCTIVE | {"stop", "rolling restart"}
 """Faults that another one must not precede: a stop needs a controller that it can reach."""
 FILLER: Final = "filler"

@@ -270,7 +270,7 @@ class Trial:
             only=self.options.only,
         )
         administrator = Administrator(nemesis, run)
-        voter_changes = VoterChanges(nemesis, self.options.directories)
+        voter_changes = VoterChanges(nemesis, self.options.directories, self._disabled_features())
         nemesis.sources = [SlowLinks(nemesis), administrator]
         if self.options.dynamic:
             nemesis.sources = [*nemesis.sources, voter_changes]

@@ -7,15 +7,16 @@ the others can always form a majority. No client library has these requests, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
-from compat_tests.nemesis.directories import log_directories
-from compat_tests.nemesis.faults import End, Nemesis
+from compat_tests.nemesis.directories import data, log_directories
+from compat_tests.nemesis.faults import REPLACED, End, Nemesis
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -30,8 +31,12 @@ PASSING: Final = {DuplicateVoter.code, VoterNotFound.code, BrokerNotAvailable.co
 """Errors if an earlier request without an answer took effect, beside those that may pass."""
 
 
-def voters(cluster: Cluster) -> set[int]:
-    """Return the ids of the voters as the active controller has them; empty without one."""
+Voter = tuple[int, bytes]
+"""A node and its directory, by their ids: a node with another disk is another voter."""
+
+
+def voters(cluster: Cluster) -> set[Voter]:
+    """Return the voters as the active controller has them; empty without one."""
     topic = DescribeQuorumRequest.TopicData
     partition = topic.PartitionData(partition_index=0)
     request = DescribeQuorumRequest(
@@ -45,7 +50,7 @@ def voters(cluster: Cluster) -> set[int]:
             continue
         for described in (p for topic in answer.topics for p in topic.partitions):
             if not described.error_code:
-                return {voter.replica_id for voter in described.current_voters}
+                return {(v.replica_id, v.replica_directory_id) for v in described.current_voters}
     return set()
 
 
@@ -56,29 +61,37 @@ class VoterChanges:
     nemesis: Nemesis
     directories: int = 1
     """The number of log directories of each node."""
+    features: Sequence[str] = ()
+    """The features that are off where a new disk is formatted."""
     problems: list[str] = attrs.field(factory=list)
     _removed: Node | None = None
     """The voter that is to be added again."""
 
     def faults(self) -> dict[str, Callable[[], End]]:
-        return {"removed voter": self._remove, "removed dead voter": self._remove_dead}
+        faults = {"removed voter": self._remove, "removed dead voter": self._remove_dead}
+        if any(not node.is_broker for node in self.nemesis.cluster.controllers):
+            faults[REPLACED] = self._replace
+        return faults
 
     def heal(self) -> None:
-        """Add what is missing; a removal without an answer may have come late."""
+        """Correct the voters; a removal without an answer may have come late."""
         eventually(
-            self._are_all_added,
+            self._are_correct,
             lambda: f"all controllers are voters again: {voters(self.nemesis.cluster)}",
             HEAL_SECONDS,
         )
         self._removed = None
 
-    def _are_all_added(self) -> bool:
+    def _are_correct(self) -> bool:
+        """Whether the controllers with their present disks are the voters; else correct them."""
+        controllers = {(n.id, self._directory_id(n)): n for n in self.nemesis.cluster.controllers}
         present = voters(self.nemesis.cluster)
-        controllers = self.nemesis.cluster.controllers
-        missing = [node for node in controllers if present and node.id not in present]
-        for node in missing:
-            self._request_addition(node)
-        return bool(present) and not missing
+        for former in sorted(present - controllers.keys()):
+            self._request_removal(former)
+        for voter, node in controllers.items():
+            if present and voter not in present:
+                self._request_addition(node)
+        return present == controllers.keys()
 
     def _draw(self) -> Node | None:
         """Draw a voter; None while another one is removed."""
@@ -89,7 +102,8 @@ class VoterChanges:
         node = self._draw()
         if node is None:
             return lambda: None
-        answer = self._request_removal(node)
+        self._removed = node
+        answer = self._request_removal((node.id, self._directory_id(node)))
         self.nemesis.report(f"removed voter {node.id}: {answer}")
 
         def end() -> None:
@@ -103,14 +117,27 @@ class VoterChanges:
         if node is None:
             return lambda: None
         self.nemesis.bring_down(node)
-        answer = self._request_removal(node)
+        self._removed = node
+        answer = self._request_removal((node.id, self._directory_id(node)))
         self.nemesis.report(f"removed dead voter {node.id}: {answer}")
         return lambda: self.nemesis.launch(node)
 
-    def _request_removal(self, node: Node) -> int | None:
-        self._removed = node
+    def _replace(self) -> End:
+        """Replace the disk of a controller that is no broker, and its voter by another one."""
+        controllers = [n for n in self.nemesis.cluster.controllers if not n.is_broker]
+        node = self.nemesis.random.choice(controllers)
+        former = (node.id, self._directory_id(node))
+        self.nemesis.bring_down(node)
+        answer = self._request_removal(former)
+        self.nemesis.report(f"{REPLACED} {node.id}: {answer}")
+        shutil.rmtree(data(node))
+        node.prepare("--no-initial-controllers", features=self.features)
+        return lambda: self.nemesis.launch(node)
+
+    def _request_removal(self, voter: Voter) -> int | None:
+        node_id, directory_id = voter
         request = RemoveRaftVoterRequest(
-            cluster_id=None, voter_id=node.id, voter_directory_id=self._directory_id(node)
+            cluster_id=None, voter_id=node_id, voter_directory_id=directory_id
         )
         return self._call(request, 0)
 
