@@ -79,7 +79,7 @@ END_SECONDS = 600
 """The longest time from the last fault until the end of the process, which else ends itself."""
 DELETION_SECONDS = 60
 """The longest time until what is deleted is gone from the disks."""
-RECOVERY_SECONDS = 120
+RECOVERY_SECONDS = 60
 """The longest time until a cluster without faults is whole again, on a busy machine."""
 SETTINGS = {
     "default.replication.factor": "3",
