@@ -97,8 +97,8 @@ class Administrator:
     nemesis: Nemesis
     run: ClusterRun
     problems: list[str] = attrs.field(factory=list)
-    _left: dict[str, Callable[[], bool]] = attrs.field(factory=dict)
-    """What is left to do, in this order; each returns whether it is done."""
+    _tasks: dict[str, Callable[[], bool]] = attrs.field(factory=dict)
+    """The work still to do, in this order; each function returns whether it is done."""
     _side_topic: SideTopic = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -121,18 +121,20 @@ class Administrator:
 
     def heal(self) -> None:
         """Do what is left to do (invariant 110)."""
-        eventually(self._do_left, lambda: f"administrators have done {[*self._left]}", HEAL_SECONDS)
+        eventually(
+            self._do_tasks, lambda: f"administrators have done {[*self._tasks]}", HEAL_SECONDS
+        )
 
-    def _do_left(self) -> bool:
-        for name, do in list(self._left.items()):
+    def _do_tasks(self) -> bool:
+        for name, do in list(self._tasks.items()):
             if not do():
                 return False
-            del self._left[name]
+            del self._tasks[name]
         return True
 
-    def _try_left(self) -> None:
-        """End a fault: do what is left, as far as other faults let it."""
-        self._do_left()
+    def _try_tasks(self) -> None:
+        """End a fault: do the work that is left, as far as other faults let it."""
+        self._do_tasks()
 
     # Requests ------------------------------------------------------------------------------
 
@@ -245,7 +247,7 @@ class Administrator:
 
         def end() -> None:
             self._request_moves(dict.fromkeys(moves))
-            self._try_left()
+            self._try_tasks()
 
         return end
 
@@ -261,10 +263,10 @@ class Administrator:
         is_set = True
         for kind, name, settings in resources:
             is_set = is_set and self._alter(kind, name, settings)
-            self._leave_settings(kind, name, dict.fromkeys(settings))
+            self._plan_settings(kind, name, dict.fromkeys(settings))
 
-    def _leave_settings(self, kind: ResourceType, name: str, settings: Settings) -> None:
-        self._left[f"{[*settings]} of {name}"] = lambda: self._alter(kind, name, settings)
+    def _plan_settings(self, kind: ResourceType, name: str, settings: Settings) -> None:
+        self._tasks[f"{[*settings]} of {name}"] = lambda: self._alter(kind, name, settings)
 
     def _reassign_to_dead(self) -> End:
         node = self.nemesis.random.choice(self._brokers())
@@ -325,8 +327,8 @@ class Administrator:
             is_set = self._alter(kind, topic, settings)
             self.nemesis.report(f"settings of {topic} ({is_set}): {settings}")
             if MIN_ISR in settings:
-                self._leave_settings(kind, topic, {MIN_ISR: None})
-        return self._try_left
+                self._plan_settings(kind, topic, {MIN_ISR: None})
+        return self._try_tasks
 
     def _set_brokers(self) -> End:
         for node in self._brokers():
@@ -344,9 +346,9 @@ class Administrator:
         if count > PARTITIONS_MAX:
             return nothing
         for topic in reversed(self.run.topics()):  # That of results before that of their sources.
-            self._left[f"new partitions of {topic}"] = partial(self._add, topic, count)
-        self._left["use of new partitions"] = lambda: self._use(count)
-        self._try_left()
+            self._tasks[f"new partitions of {topic}"] = partial(self._add, topic, count)
+        self._tasks["use of new partitions"] = lambda: self._use(count)
+        self._try_tasks()
         return nothing
 
     def _add(self, topic: str, count: int) -> bool:
@@ -386,12 +388,12 @@ class Administrator:
         self.nemesis.report(f"side topic {side.number} ({is_created})")
         if is_created:
             side.write()
-            self._left["reading the side topic"] = side.is_read
-        self._left["deletion of the side topic"] = lambda: self._is_done(
+            self._tasks["reading the side topic"] = side.is_read
+        self._tasks["deletion of the side topic"] = lambda: self._is_done(
             "deletion of the side topic", side.delete
         )
-        self._left["end of the side topic"] = self._is_side_topic_gone
-        return self._try_left
+        self._tasks["end of the side topic"] = self._is_side_topic_gone
+        return self._try_tasks
 
     def _is_side_topic_gone(self) -> bool:
         for node in self._brokers():

@@ -42,7 +42,7 @@ QUEUE_SECONDS: Final = 3.0
 
 @attrs.frozen
 class Pace:
-    """How a link treats packets."""
+    """The way in which a link treats packets."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
@@ -141,9 +141,9 @@ class Packets:
             (source, target): Link(bytes.fromhex(mac.replace(":", "")), Pace(*pace))
             for source, target, mac, pace in links
         }
-        held = [frame for _, _, frame in sorted(self._waiting)]
+        frames = [frame for _, _, frame in sorted(self._waiting)]
         self._waiting.clear()
-        return held
+        return frames
 
     def add(self, frame: bytes, now: float) -> None:
         """Take a frame; one that is of no slow link is lost, as that of a link just mended is."""
@@ -194,8 +194,8 @@ def main() -> None:
     print("ready", flush=True)
     commands = sys.stdin.fileno()
     while True:
-        left = packets.seconds_left(time.monotonic())
-        readable, _, _ = select.select([tap, commands], [], [], left)
+        seconds = packets.seconds_left(time.monotonic())
+        readable, _, _ = select.select([tap, commands], [], [], seconds)
         if commands in readable:
             line = sys.stdin.readline()
             if not line:

@@ -101,7 +101,9 @@ def is_reassigning(cluster: Cluster) -> bool:
     return True
 
 
-def misplaced(cluster: Cluster, by_node: Mapping[int, Mapping[Place, View]]) -> list[str]:
+def find_misplaced_copies(
+    cluster: Cluster, by_node: Mapping[int, Mapping[Place, View]]
+) -> list[str]:
     """Return what is wrong with the places of copies: each replica has one, other nodes none.
 
     Invariant 36: after a reassignment its former replicas are deleted, and only those.

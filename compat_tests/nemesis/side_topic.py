@@ -29,7 +29,7 @@ class SideTopic:
     address: str
     problems: list[str]
     number: int = 0
-    """Of the incarnation."""
+    """The number of the incarnation."""
     _acknowledged: dict[tuple[int, int], bytes] = attrs.field(factory=dict)
     """The values by partition and offset."""
 

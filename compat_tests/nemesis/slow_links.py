@@ -14,35 +14,35 @@ from compat_tests.nemesis.links import CLIENTS
 from compat_tests.nemesis.relay import Pace
 
 
-def _late(chance: Random) -> Pace:
+def _draw_late(chance: Random) -> Pace:
     delay = chance.uniform(0.05, 0.5)
     return Pace(delay_s=delay, jitter_s=delay / 2)
 
 
-def _lost(chance: Random) -> Pace:
+def _draw_lossy(chance: Random) -> Pace:
     return Pace(loss=chance.uniform(0.05, 0.2))
 
 
-def _repeated(chance: Random) -> Pace:
+def _draw_repeating(chance: Random) -> Pace:
     return Pace(jitter_s=0.05, repetition=chance.uniform(0.05, 0.2), is_reordering=True)
 
 
-def _reordered(chance: Random) -> Pace:
+def _draw_reordering(chance: Random) -> Pace:
     return Pace(delay_s=0.01, jitter_s=chance.uniform(0.02, 0.1), is_reordering=True)
 
 
-def _narrow(chance: Random) -> Pace:
+def _draw_narrow(chance: Random) -> Pace:
     return Pace(bytes_per_s=chance.uniform(20_000, 200_000))
 
 
 PACES: Final[dict[str, Callable[[Random], Pace]]] = {
-    "late packets": _late,
-    "lost packets": _lost,
-    "repeated packets": _repeated,
-    "reordered packets": _reordered,
-    "narrow links": _narrow,
+    "late packets": _draw_late,
+    "lost packets": _draw_lossy,
+    "repeated packets": _draw_repeating,
+    "reordered packets": _draw_reordering,
+    "narrow links": _draw_narrow,
 }
-"""What becomes of packets, by the name of the fault."""
+"""The functions that draw a pace, by the name of the fault."""
 
 
 @attrs.define(eq=False)

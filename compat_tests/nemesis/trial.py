@@ -53,7 +53,7 @@ from compat_tests.nemesis.directories import data, folder_of, log_directories
 from compat_tests.nemesis.faults import Nemesis
 from compat_tests.nemesis.links import CLIENTS, Namespaces, enter_isolation
 from compat_tests.nemesis.proxies import Proxies
-from compat_tests.nemesis.replicas import is_in_sync, misplaced, read_copy, views
+from compat_tests.nemesis.replicas import find_misplaced_copies, is_in_sync, read_copy, views
 from compat_tests.nemesis.share_group import ShareGroupRun
 from compat_tests.nemesis.shifted_node import set_shift
 from compat_tests.nemesis.slow_links import SlowLinks
@@ -372,9 +372,11 @@ class Trial:
         """Wait until the nodes have the copies that their metadata name, and no others."""
         with suppress(AssertionError):
             eventually(
-                lambda: not misplaced(self.cluster, views), "no other copies", DELETION_SECONDS
+                lambda: not find_misplaced_copies(self.cluster, views),
+                "no other copies",
+                DELETION_SECONDS,
             )
-        return misplaced(self.cluster, views)
+        return find_misplaced_copies(self.cluster, views)
 
     def _end(self, place: Place, node_ids: Iterable[int]) -> int:
         """Return the smallest end of the copies of an internal partition on these nodes."""

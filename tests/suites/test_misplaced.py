@@ -6,7 +6,7 @@ import pytest
 
 from compat_tests.cluster.nodes import Cluster
 from compat_tests.durability.observations import View
-from compat_tests.nemesis.replicas import misplaced
+from compat_tests.nemesis.replicas import find_misplaced_copies
 
 FIRST, SECOND = 1, 2
 REPLICAS = frozenset({FIRST})
@@ -46,4 +46,4 @@ def test_nodes_have_the_copies_that_the_metadata_name(
 ) -> None:
     put(cluster, FIRST, *first)
     put(cluster, SECOND, *second)
-    assert len(misplaced(cluster, VIEWS)) == count
+    assert len(find_misplaced_copies(cluster, VIEWS)) == count
