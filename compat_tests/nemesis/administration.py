@@ -76,12 +76,13 @@ TOPIC_SETTINGS: Final[Mapping[str, Sequence[str]]] = {
 }
 BROKER_SETTINGS: Final[Mapping[str, Sequence[str]]] = {
     "num.replica.fetchers": ("1", "2"),
-    "num.io.threads": ("4", "8", "16"),
+    "num.io.threads": ("8", "16"),
     "background.threads": ("5", "10"),
     "log.cleaner.threads": ("1", "2"),
     "log.segment.delete.delay.ms": ("1000", "3000"),
     "message.max.bytes": ("1048588", "2097152"),
 }
+"""The values of each setting, of threads at most twice another one: larger steps are refused."""
 Settings = Mapping[str, str | None]
 """The values by name; None removes a value."""
 
