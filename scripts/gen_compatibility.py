@@ -92,20 +92,8 @@ These ran once, by hand, and are not part of `scripts/test`:
   cluster that the suite starts itself. Share consumers (three of six modules): 53 passed, 3 were
   skipped, 1 failed. On Apache Kafka that one fails too: it expects that the limit of locked records
   divides a batch.
-- Apache's own tests of single requests (21 classes of 4.3.1: groups of every kind, their offsets,
-  ApiVersions, transactional offsets and markers), with nodes of kwire in place of brokers in their
-  JVM. Of 79 runs 68 passed. Five expect what is not released yet, four a list in an order that has
-  no meaning, one the id of Kafka's own controller; and one showed that ApiVersions was not
-  answered in place of SaslAuthenticate, which is mended. Eleven more need a class of Apache's.
-- Apache's own tests of the tool GetOffsetShell (4.3.1), in the same way: 21 passed; 3 need tiered
-  storage.
-- Apache's own tests of its share consumer (ShareConsumerTest of 4.3.1), in the same way: 96 of 100
-  passed. The others look for the broker's metrics in their own JVM.
-- More of Apache's own tests of 4.3.1 in the same way: of its Java clients (15 classes) and of seven
-  tools. Of 298 runs 249 passed. Most others look into the brokers' JVM, or need controllers of
-  their own; four alter passwords or loggers, which kwire refuses; and three were not explained: the
-  counts of interceptors, a list of topics in the first 100 ms of a group, and one minute of
-  testUpdateBrokerConfigNotAffectedByInvalidConfig, all on a busy machine.
+- Apache's own tests of its share consumer (ShareConsumerTest of 4.3.1), with nodes of kwire in
+  place of brokers in their JVM: 96 of 100 passed. The others look for the broker's metrics there.
 """
 BROKERS: Final = ("kwire", "kafka")
 SOURCE: Final = re.compile(r"(also )?(KIP-|RFC |invariants? )\d", re.IGNORECASE)
