@@ -202,9 +202,9 @@ def test_terminal_shows_the_state_of_nodes(tmp_path: Path) -> None:
     ) as process:
         os.close(theirs)
         try:
-            # A node's figures may come later than its state.
-            text = read_until(ours, r"\n +2. +127\.0\.0\.1:\d+ +ready +0 +0 +0\r")
-            assert "2 serving" in text
+            # A node's figures may come later than its state, and than the ready line.
+            second = r"\n +2. +127\.0\.0\.1:\d+ +ready +0 +0 +0\r\n all[^\r]* 2 serving"
+            text = read_until(ours, rf"(?s)^(?=.*kwire ready on \S+\r\n).*{second}")
             assert READY.search(text.replace("\r\n", "\n"))
             for pid in children(process.pid)[:1]:
                 os.kill(pid, signal.SIGKILL)
