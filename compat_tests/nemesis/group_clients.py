@@ -40,11 +40,11 @@ T = TypeVar("T", Commit, Acknowledgement)
 """An observation that a member writes before its request, and again after the response."""
 
 
-def ask(address: str, request: Request[Resp], version: int) -> Resp | None:
+def ask(address: str, request: Request[Resp], version: int, timeout_s: float = 2.0) -> Resp | None:
     """Return a broker's response; None if there is none."""
     host, port = address.rsplit(":", 1)
     try:
-        with WireClient(host, int(port), timeout_s=2.0) as client:
+        with WireClient(host, int(port), timeout_s=timeout_s) as client:
             return client.call(request, version)
     except (OSError, Closed):
         return None

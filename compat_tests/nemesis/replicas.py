@@ -6,16 +6,18 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.durability.observations import Batch, Place, View
 from compat_tests.durability.sessions import Session
 from compat_tests.nemesis.directories import partitions
+from compat_tests.nemesis.group_clients import ask
 from kwire.codec.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.records.header import HEADER_SIZE, BatchHeader, parse
-from kwire.testing.wire import Closed
 
+ANSWER_SECONDS: Final = 5.0
 Position = tuple[int, int, BatchHeader]
 """The start and the end of a batch in its segment, and its header."""
 
@@ -51,11 +53,7 @@ def metadata(node: Node, topics: Iterable[str] | None = None) -> MetadataRespons
     """Return a node's answer about some topics, by default all; None if it has no answer."""
     topic = MetadataRequest.MetadataRequestTopic
     names = None if topics is None else [topic(name=name) for name in topics]
-    try:
-        with node.client(timeout_s=5.0) as client:
-            return client.call(MetadataRequest(topics=names), 12)
-    except (OSError, Closed):
-        return None
+    return ask(node.address, MetadataRequest(topics=names), 12, ANSWER_SECONDS)
 
 
 def views(cluster: Cluster) -> dict[int, dict[Place, View]] | None:
@@ -92,12 +90,9 @@ def is_reassigning(cluster: Cluster) -> bool:
     """Whether a reassignment goes on, or no broker can tell."""
     request = ListPartitionReassignmentsRequest(topics=None)
     for node in cluster.brokers:
-        try:
-            with node.client(timeout_s=5.0) as client:
-                answer = client.call(request, 0)
-        except (OSError, Closed):
-            continue
-        return bool(answer.error_code or answer.topics)
+        answer = ask(node.address, request, 0, ANSWER_SECONDS)
+        if answer is not None:
+            return bool(answer.error_code or answer.topics)
     return True
 
 

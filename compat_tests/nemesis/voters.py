@@ -17,12 +17,12 @@ from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
 from compat_tests.nemesis.directories import data, log_directories
 from compat_tests.nemesis.faults import REPLACED, End, Nemesis
+from compat_tests.nemesis.group_clients import ask
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.schema import Request
 from kwire.errors import BrokerNotAvailable, DuplicateVoter, VoterNotFound, error_class
-from kwire.testing.wire import Closed
 from kwire.types import METADATA_TOPIC, uuid_bytes
 
 CALL_SECONDS: Final = 10.0
@@ -43,10 +43,8 @@ def voters(cluster: Cluster) -> set[Voter]:
         topics=[topic(topic_name=METADATA_TOPIC, partitions=[partition])]
     )
     for node in cluster.brokers:
-        try:
-            with node.client(timeout_s=2.0) as client:
-                answer = client.call(request, 2)
-        except (OSError, Closed):
+        answer = ask(node.address, request, 2)
+        if answer is None:
             continue
         for described in (p for topic in answer.topics for p in topic.partitions):
             if not described.error_code:
@@ -158,10 +156,8 @@ class VoterChanges:
         """Send a request to one or two brokers; return the error code, None without an answer."""
         brokers = [node for node in self.nemesis.cluster.brokers if node.alive]
         for node in self.nemesis.random.sample(brokers, len(brokers))[:2]:
-            try:
-                with node.client(timeout_s=CALL_SECONDS) as client:
-                    answer = client.call(request, version)
-            except (OSError, Closed):
+            answer = ask(node.address, request, version, CALL_SECONDS)
+            if answer is None:
                 continue
             code = int(answer.error_code)
             if code and code not in PASSING and not error_class(code).retriable:
