@@ -1,6 +1,6 @@
 """Thousands of small batches: neither time nor files, their metadata or the driver's memory grow.
 
-``KWIRE_BATCHES`` is their number. The figures of each sixth are printed.
+``KWIRE_BATCHES`` is their number, a multiple of 500. The figures of each 500 are printed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from kwire_pipeline.engine.storage import jvm_of
 BATCHES = int(os.environ.get("KWIRE_BATCHES", "3000"))
 IN_BATCH = 2
 """The records of a batch."""
-BETWEEN_MAINTENANCE = BATCHES // 6
-EDGE = BATCHES // 30
+BETWEEN_MAINTENANCE = 500
+EDGE = BETWEEN_MAINTENANCE // 5
 """The count of batches whose times are compared: the last ones with the second as many."""
 GROWTH = 2.0
 """The largest growth of a figure; what grows with each batch grows by more."""
@@ -48,7 +48,7 @@ class Times:
 
 @attrs.frozen
 class Figures:
-    """The state after a sixth of the batches, and maintenance."""
+    """The state after maintenance."""
 
     files: int
     """The files of the table and of the checkpoint."""

@@ -125,6 +125,36 @@ async def test_removed_segment_that_comes_back_hides_no_torn_batch(autojump_cloc
         assert content(await create_log(logs))[:6] == expected
 
 
+@pytest.mark.parametrize("is_stored_again", [False, True])
+async def test_removed_segment_that_comes_back_replaces_no_new_record(
+    autojump_clock, is_stored_again: bool
+) -> None:
+    """Invariant 78: the segment after it begins at the offset where the removed one ended.
+
+    The recovery point on disk is from before the cut, unless the checkpoints are written again.
+    """
+    disk, second = SimDisk(), f"t-0/{names.stem(6)}.log"
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, SMALL)
+        assert isinstance(log, PartitionLog)
+        for number in range(6):
+            append(log, [b"%d" % number])
+        log.roll(TIME_MS)
+        append(log, [b"old"])
+        await logs.flush(log)
+        removed = disk.read(second)
+        assert await logs.truncate(log, 6)
+        if is_stored_again:
+            await trio.sleep(130)
+        append(log, [b"new"], epoch=1)
+        log.roll(TIME_MS)
+        append(log, [b"newest"], epoch=1)
+        survivor = disk.after_kill()
+    survivor.write(second, removed)
+    async with running(survivor) as logs:
+        assert content(await create_log(logs))[6:] == [(6, b"new")]
+
+
 async def start_after_kill(disk: SimDisk) -> int:
     """Return the log start offset that a broker finds after a kill."""
     async with running(disk.after_kill()) as logs:

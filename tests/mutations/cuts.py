@@ -101,8 +101,8 @@ MUTATIONS = (
         test="tests/log/test_local_start.py",
     ),
     Mutation(
-        name="start-offset-of-an-emptied-log-is-not-stored",
-        invariants=(39,),
+        name="recovery-point-stored-for-a-cut-includes-it",
+        invariants=(78,),
         path="kwire/log/flush_state.py",
         old="return self.cut_offset is not None or any(",
         new="return any(",
