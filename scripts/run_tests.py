@@ -161,6 +161,7 @@ STAGES = [
     Stage(
         "go clients", [*PYTHON, "-m", "compat_tests.go_clients.run", "--broker=kwire"], long=True
     ),
+    Stage("kafka-go", [*PYTHON, "-m", "compat_tests.kafka_go.run", "--broker=kwire"], long=True),
     Stage("sarama", [*PYTHON, "-m", "compat_tests.sarama.run", "--broker=kwire"], long=True),
     Stage("node clients", [*PYTHON, "-m", "compat_tests.kafkajs.run", "--broker=kwire"], long=True),
     Stage(

@@ -63,14 +63,15 @@ def run_tests(
     *,
     seconds: int,
     at_once: int,
+    skip: str = "",
 ) -> dict[str, bool]:
     """Run compiled tests by name; return whether each test and each of its subtests passed.
 
-    ``at_once`` parallel tests run at the same time. The output goes to ``last-run.log`` beside the
-    compiled tests.
+    ``at_once`` parallel tests run at the same time; those that match ``skip`` do not run. The
+    output goes to ``last-run.log`` beside the compiled tests.
     """
     command = [str(built), "-test.v", f"-test.parallel={at_once}", f"-test.timeout={seconds}s"]
-    command += [f"-test.run=^({'|'.join(names)})$"]
+    command += [f"-test.run=^({'|'.join(names)})$", *([f"-test.skip={skip}"] if skip else [])]
     log = built.parent / "last-run.log"
     with log.open("w") as output:
         subprocess.run(

@@ -65,18 +65,24 @@ def login_addresses(cluster: Cluster) -> list[str]:
 
 def create_user(bootstrap: str, addresses: list[str]) -> None:
     """Create the user's credentials, and wait until every broker knows them."""
-    for name, mechanism in SCRAM.items():
-        info = ScramCredentialInfo(mechanism, 4096)
-        change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.alter_user_scram_credentials([change])[USER].result(60)
+    for mechanism in SCRAM:
+        add_user(bootstrap, mechanism, USER, PASSWORD)
         for address in addresses:
-            eventually(functools.partial(may_log_in, address, name), f"a log-in at {address}")
+            may_enter = functools.partial(may_log_in, address, mechanism)
+            eventually(may_enter, f"a log-in at {address}")
 
 
-def may_log_in(address: str, mechanism: str) -> bool:
+def add_user(bootstrap: str, mechanism: str, user: str, password: str) -> None:
+    """Create a user's credentials for one mechanism."""
+    info = ScramCredentialInfo(SCRAM[mechanism], 4096)
+    change = UserScramCredentialUpsertion(user, info, password.encode())
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.alter_user_scram_credentials([change])[user].result(60)
+
+
+def may_log_in(address: str, mechanism: str, user: str = USER, password: str = PASSWORD) -> bool:
     """Return whether the broker lets the user in."""
-    settings = login(USER, PASSWORD, mechanism)
+    settings = login(user, password, mechanism)
     try:
         AdminClient({"bootstrap.servers": address, **settings}).list_topics(timeout=10)
     except KafkaException:
