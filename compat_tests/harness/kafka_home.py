@@ -13,7 +13,7 @@ from compat_tests.harness.suite import cache
 
 SCRIPTS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
-    "kafka-configs.sh": "org.apache.kafka.tools.ConfigCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
