@@ -163,6 +163,7 @@ STAGES = [
     ),
     Stage("kafka-go", [*PYTHON, "-m", "compat_tests.kafka_go.run", "--broker=kwire"], long=True),
     Stage("sarama", [*PYTHON, "-m", "compat_tests.sarama.run", "--broker=kwire"], long=True),
+    Stage("rskafka", [*PYTHON, "-m", "compat_tests.rskafka.run", "--broker=kwire"], long=True),
     Stage("node clients", [*PYTHON, "-m", "compat_tests.kafkajs.run", "--broker=kwire"], long=True),
     Stage(
         "java clients", [*PYTHON, "-m", "compat_tests.java_old.run", "--broker=kwire"], long=True
@@ -211,7 +212,9 @@ STAGES = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="also what takes long or needs Go and C")
+    parser.add_argument(
+        "--all", action="store_true", help="also what takes long or needs a compiler"
+    )
     parser.add_argument("--only", default="", help="comma-separated stage names")
     parser.add_argument("--lanes", type=int, default=1, help="stages at the same time")
     arguments = parser.parse_args()
