@@ -91,8 +91,8 @@ MUTATIONS = (
         name="formatting-takes-broken-data-for-bad-usage",
         invariants=(),
         path="kwire/cli.py",
-        old="        fail(error, BAD_DATA)\n\n\ndef random_uuid",
-        new="        fail(error)\n\n\ndef random_uuid",
+        old="        fail(error, BAD_DATA)\n\n\ndef admin",
+        new="        fail(error)\n\n\ndef admin",
         test="tests/command_line/test_first_use.py::test_format_of_an_unreadable_directory_is_exit_2",
     ),
     Mutation(

@@ -88,7 +88,7 @@ MUTATIONS = (
         path="kwire/telemetry/series.py",
         old="                if client.expires_at > now:\n",
         new="                if client.expires_at:\n",
-        test=f"{SERIES}::test_series_of_silent_clients_vanish",
+        test=f"{SERIES}::test_series_of_a_client_vanish_although_an_older_one_keeps_its_own",
     ),
     Mutation(
         name="subscription-matches-when-one-pattern-does",

@@ -41,6 +41,14 @@ def test_series_of_silent_clients_vanish() -> None:
     assert "kwire_telemetry_series 0\n" in metrics.text()
 
 
+def test_series_of_a_client_vanish_although_an_older_one_keeps_its_own() -> None:
+    """A client with a short interval comes after one with a long interval."""
+    store = ClientSeries(100, Metrics())
+    store.replace(b"a", some("a", "x"), 0.0, 100.0)
+    store.replace(b"b", some("b", "x"), 1.0, 10.0)
+    assert values(store, 10.0) == ['x{client_id="a"} 1']
+
+
 def test_clients_that_pushed_longest_ago_make_room() -> None:
     metrics = Metrics()
     store = ClientSeries(3, metrics)

@@ -252,13 +252,14 @@ def test_a_log_in_passes_through_to_the_target() -> None:
         proxy.call(
             "add-fault", action="fail", api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED"
         )
-        for password, code in (("secret", 58), ("wrong", 58), ("secret", 0)):
+        for password, codes in (("secret", (58, 0)), ("wrong", (58,)), ("secret", (0,))):
             with WireClient("127.0.0.1", proxy.port) as client:
                 assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
                 token = f"\0alice\0{password}".encode()
-                answer = client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
-                assert answer.error_code == code
-                if not code:
+                for code in codes:  # The target never sees the token that the proxy rejects.
+                    answer = client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+                    assert answer.error_code == code
+                if codes[-1] == 0:
                     assert client.call(MetadataRequest(topics=[]), 12).brokers[0].port != port
         proxy.call("check-faults")
 
