@@ -42,8 +42,8 @@ def read(path: Path) -> list[Listed]:
     """Read a tests.txt; raise ValueError for a malformed line or a duplicate name."""
     listed: dict[str, Listed] = {}
     for line in path.read_text().splitlines():
-        text = line.strip()
-        if not text or text.startswith("#"):
+        text = re.split(r"(?:^|\s)#", line)[0].strip()
+        if not text:
             continue
         name, _, rest = text.partition("  ")
         mark, _, reason = (part.strip() for part in rest.partition(":"))

@@ -51,6 +51,13 @@ def test_line_without_mark_or_reason_is_refused(tmp_path: Path, line: str) -> No
         listing.read(path)
 
 
+def test_name_may_hold_a_hash(tmp_path: Path) -> None:
+    """Go numbers the parts of a test that have one name."""
+    path = tmp_path / "tests.txt"
+    path.write_text("TestReader/closes#01\n# a remark\n")
+    assert listing.read(path) == [Listed("TestReader/closes#01")]
+
+
 def test_reason_may_hold_colons_and_brackets(tmp_path: Path) -> None:
     path = tmp_path / "tests.txt"
     path.write_text("a[b: c]  excluded: needs SSL; printed `E: no`  # a remark\n\n# another\n")
