@@ -181,7 +181,8 @@ async def test_refused_moves_leave_nothing_behind(autojump_clock, error: int, ca
 async def test_log_moves_back_before_its_old_directory_is_renamed(autojump_clock) -> None:
     """The new name is synced slowly, and only then is the old directory renamed.
 
-    The second move syncs nothing slowly: it would be ready before that.
+    The second move syncs nothing slowly: it would be ready before that. Until then the mark in
+    the new directory must stay: after a kill it alone says which of the two is outdated.
     """
     first, second = SimDisk(), SimDisk()
     async with running(first, second) as logs:
@@ -204,9 +205,14 @@ async def test_log_moves_back_before_its_old_directory_is_renamed(autojump_clock
         assert moved.disk is second
         append(moved, [b"meanwhile"])
         logs.moves.request(moved, logs.directories[0])
-        await trio.sleep(100)
+        await trio.sleep(3)
+        survivors = copy.deepcopy((first.after_kill(), second.after_kill()))
+        await trio.sleep(97)
         assert logs.directories[0].online
         assert current(logs).disk is first
+        assert [value for _, value in content(current(logs))] == [b"value", b"meanwhile"]
+    async with running(*survivors) as logs:
+        assert logs.directories[0].online
         assert [value for _, value in content(current(logs))] == [b"value", b"meanwhile"]
 
 

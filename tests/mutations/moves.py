@@ -122,6 +122,14 @@ MUTATIONS = (
         test=f"{FAULTS}::test_records_that_the_target_cannot_cut_are_not_moved",
     ),
     Mutation(
+        name="log-moves-onto-its-old-directory",
+        invariants=(89,),
+        path=MOVE,
+        old="            future_logs.check_vacant(self.target, self.log.partition)\n",
+        new="",
+        test=f"{FAULTS}::test_log_moves_back_before_its_old_directory_is_renamed",
+    ),
+    Mutation(
         name="controller-never-learns-that-a-moving-replica-is-lost",
         invariants=(89,),
         path="kwire/node/broker.py",

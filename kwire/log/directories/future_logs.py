@@ -75,6 +75,18 @@ def remove(service: DirectoryService, log: PartitionLog, unique: bytes) -> None:
         logger.error(text, log.partition, directory.name, error)
 
 
+def check_vacant(service: DirectoryService, partition: TopicPartition) -> None:
+    """Raise KafkaStorageError if the directory still has the files of an earlier log.
+
+    These are about to be removed, or could not be renamed. Until they are, the mark in the current
+    log's directory must stay (:func:`unmark_durably`): after a crash it says that they are outdated.
+    """
+    disk, name = service.directory.disk, names.directory(*partition)
+    with suppress(FileNotFoundError):
+        if disk.entries(name):
+            raise KafkaStorageError(f"{service.directory.name}/{name} has not been removed yet")
+
+
 def promote(service: DirectoryService, log: PartitionLog) -> None:
     """Make a future replica the current replica; raises OSError with nothing changed."""
     directory, partition = service.directory, log.partition

@@ -283,6 +283,7 @@ class LogMove:
         Raises as :meth:`copy` does; the current log stays in use then.
         """
         try:
+            future_logs.check_vacant(self.target, self.log.partition)
             future_logs.mark_moved(self.future, self.source.directory)
         except OSError as error:
             raise storage_error(self.future.changes, error) from error
