@@ -79,7 +79,7 @@ def check_vacant(service: DirectoryService, partition: TopicPartition) -> None:
     """Raise KafkaStorageError if the directory still has the files of an earlier log.
 
     These are about to be removed, or could not be renamed. Until they are, the mark in the current
-    log's directory must stay (:func:`unmark_durably`): after a crash it says that they are outdated.
+    log's directory must stay (:func:`unmark_durably`): it tells a start that they are outdated.
     """
     disk, name = service.directory.disk, names.directory(*partition)
     with suppress(FileNotFoundError):
