@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
@@ -53,7 +53,8 @@ def start(
     with running_cluster(kind, settings, node_count) as cluster:
         addresses = login_addresses(cluster)
         if "SCRAM" in settings.get("sasl.enabled.mechanisms", ""):
-            create_user(cluster.bootstrap, addresses)
+            for mechanism in SCRAM:
+                create_user(cluster.bootstrap, addresses, mechanism, USER, PASSWORD)
         yield ",".join(addresses), cluster.tails
 
 
@@ -63,24 +64,20 @@ def login_addresses(cluster: Cluster) -> list[str]:
     return [re.findall(r"LOGIN://([\d.:]+)", config)[0] for config in configs]
 
 
-def create_user(bootstrap: str, addresses: list[str]) -> None:
-    """Create the user's credentials, and wait until every broker knows them."""
-    for mechanism in SCRAM:
-        add_user(bootstrap, mechanism, USER, PASSWORD)
-        for address in addresses:
-            may_enter = functools.partial(may_log_in, address, mechanism)
-            eventually(may_enter, f"a log-in at {address}")
-
-
-def add_user(bootstrap: str, mechanism: str, user: str, password: str) -> None:
-    """Create a user's credentials for one mechanism."""
+def create_user(
+    bootstrap: str, addresses: Sequence[str], mechanism: str, user: str, password: str
+) -> None:
+    """Create a user's credentials for a mechanism, and wait until every broker knows them."""
     info = ScramCredentialInfo(SCRAM[mechanism], 4096)
     change = UserScramCredentialUpsertion(user, info, password.encode())
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.alter_user_scram_credentials([change])[user].result(60)
+    for address in addresses:
+        may_enter = functools.partial(may_log_in, address, mechanism, user, password)
+        eventually(may_enter, f"a log-in of {user} at {address}")
 
 
-def may_log_in(address: str, mechanism: str, user: str = USER, password: str = PASSWORD) -> bool:
+def may_log_in(address: str, mechanism: str, user: str, password: str) -> bool:
     """Return whether the broker lets the user in."""
     settings = login(user, password, mechanism)
     try:

@@ -9,16 +9,14 @@ mechanism. The subtests of a test are known only when it runs.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from compat_tests.harness.go_tests import compile_tests, list_tests, run_tests
-from compat_tests.harness.logins import add_user, may_log_in
+from compat_tests.harness.logins import create_user
 from compat_tests.harness.suite import AUTHORIZING, Suite, cache, main, running_cluster
-from compat_tests.harness.wait import eventually
 from compat_tests.security.brokers import PLAIN_MODULE, SCRAM_MODULE
 
 FOLDER = Path(__file__).resolve().parent
@@ -98,9 +96,7 @@ def start(
     with running_cluster(kind, settings, node_count) as cluster:
         for mechanism, password in PASSWORDS.items():
             user = f"adminscram{mechanism[-3:]}"
-            add_user(CLIENTS, mechanism, user, password)
-            may_enter = functools.partial(may_log_in, LOGINS, mechanism, user, password)
-            eventually(may_enter, f"a log-in of {user}")
+            create_user(CLIENTS, [LOGINS], mechanism, user, password)
         yield CLIENTS, cluster.tails
 
 
