@@ -111,9 +111,13 @@ async def _delete(logs: LogManager, log: PartitionLog) -> None:
 
 
 async def _flush_indexes(logs: LogManager, log: PartitionLog) -> None:
-    base_offset = log.segments.active.base_offset
+    while log.writer.written_offset < 5:
+        await trio.lowlevel.checkpoint()
+    # The indexes of a closed segment with queued batches stay in memory.
+    written = log.writer.written_offset
+    base_offset = max(s.base_offset for s in log.segments if s.base_offset <= written)
     await logs.flush(log, indexes=True)
-    assert log.flush_state.indexed_end >= base_offset
+    assert log.flush_state.indexed_end >= base_offset > 0
 
 
 @pytest.mark.parametrize("wait", [BusyLogs.wait_idle, BusyLogs.wait_threads])
