@@ -177,6 +177,7 @@ class Server:
             self.core.logs.abandon()
         else:
             await self.core.logs.close(self.broker.lifecycle.epoch)
+        logger.info("stopped node=%d", self.config.node_id)
 
     async def _stop_early(self, starting: trio.CancelScope) -> None:
         """Cancel the start if :meth:`stop` is called while the node waits for others."""

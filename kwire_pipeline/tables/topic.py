@@ -356,10 +356,9 @@ class LetterTopic:
         note = self._note()
         if note is None:
             return None  # The whole topic is read.
-        is_same = mark is not None and note.pipeline_id == mark.pipeline_id
-        return (
-            None if is_same and mark is not None and note.batch_id > mark.batch_id else note.offsets
-        )
+        if mark is None or note.pipeline_id != mark.pipeline_id:
+            return note.offsets
+        return note.offsets if note.batch_id <= mark.batch_id else None
 
     def _note(self) -> "Note | None":
         note = Note.parse(self._files.read(FILE))

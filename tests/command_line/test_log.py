@@ -42,6 +42,14 @@ def test_clients_cannot_forge_lines_of_the_log(tmp_path: Path) -> None:
         assert r"group=grüße\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J" in line
 
 
+def test_clean_stop_ends_with_its_own_line(tmp_path: Path) -> None:
+    """Without it, an operator cannot tell a stop that ended from one that was killed."""
+    with serve(tmp_path, "--port", "0") as node:
+        assert node.stop() == 0
+        lines = node.errors.read_text().splitlines()
+    assert lines[-1].endswith("stopped node=1"), lines
+
+
 def test_tracebacks_cannot_forge_lines_of_the_log() -> None:
     formatter = OneLine("%(asctime)s %(levelname)s %(message)s")
     try:
