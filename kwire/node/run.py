@@ -200,6 +200,7 @@ def _is_refused(error: BaseException) -> bool:
         DuplicateBrokerRegistration,
         InconsistentClusterId,
         InvalidRegistration,
+        UnsupportedVersion,
     )
 
     refusals = (
@@ -207,6 +208,7 @@ def _is_refused(error: BaseException) -> bool:
         DuplicateBrokerRegistration,
         InconsistentClusterId,
         InvalidRegistration,
+        UnsupportedVersion,
     )
     return isinstance(error, refusals)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from kwire.errors import DuplicateBrokerRegistration
+from kwire.errors import DuplicateBrokerRegistration, KafkaError, UnsupportedVersion
 from kwire.log.disk import RealDisk
 from kwire.node.run import StopSignals, leaves, run_until_signal
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
@@ -141,16 +141,26 @@ def test_unexpected_errors_keep_their_tracebacks(
         run(tmp_path)
 
 
-def test_broker_with_an_id_in_use_ends_with_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile."),
+            "cannot continue: Another broker has",
+        ),
+        (UnsupportedVersion("Unable to register"), "cannot continue: Unable to register"),
+    ],
+)
+def test_broker_that_no_controller_accepts_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KafkaError, line: str
 ) -> None:
     """The broker that ends prints one line, without a traceback."""
 
     async def speak(lifecycle: BrokerLifecycle) -> None:
-        raise DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile.")
+        raise error
 
     monkeypatch.setattr(BrokerLifecycle, "_exchange", speak)
-    with pytest.raises(CannotOpenError, match="cannot continue: Another broker has") as caught:
+    with pytest.raises(CannotOpenError, match=line) as caught:
         run(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -24,7 +24,7 @@ from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.raftmeta.broker.state import INSISTING_SECONDS, Answer, BrokerStage, BrokerState, Request
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION
+from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION, unsupported
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -277,6 +277,7 @@ class BrokerLifecycle:
                 self._log_refusal(error)
             self._last_refusal = repr(error)
             self._check_incarnation(error)
+            self._check_features(error)
             await self._extend_lease(error)
             self.broker.on_error(error, self.clock.now())
         else:
@@ -319,6 +320,15 @@ class BrokerLifecycle:
             raise errors.DuplicateBrokerRegistration(
                 f"Another broker has registered with the id {own.id} meanwhile."
             )
+
+    def _check_features(self, error: errors.KafkaError) -> None:
+        """Raise UnsupportedVersion that names the level; the controller's answer has only a code.
+
+        A cluster of a newer release may have finalized a level that this one does not support.
+        """
+        if isinstance(error, errors.UnsupportedVersion) and not self.broker.registered:
+            reason = unsupported(self.publisher.image.features, self.features)
+            raise errors.UnsupportedVersion(reason or error.text) from error
 
     def _log_refusal(self, error: errors.KafkaError) -> None:
         if isinstance(error, errors.DuplicateBrokerRegistration):

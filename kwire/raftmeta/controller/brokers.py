@@ -40,7 +40,7 @@ from kwire.raftmeta.controller.state import (
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import endpoint_structures
-from kwire.raftmeta.storage.levels import CONTROLLERS, level_of
+from kwire.raftmeta.storage.levels import CONTROLLERS, level_of, unsupported
 from kwire.types import RESERVED_UUIDS, uuid_text
 
 UNKNOWN_OFFSET: Final = -1
@@ -179,15 +179,8 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
     }
-    for name in sorted({*state.image.features, *offered}):
-        level = state.image.features.get(name, 0)
-        low, high = offered.get(name, (0, 0))
-        if not low <= level <= high:
-            raise errors.UnsupportedVersion(
-                f"Unable to register because the broker does not support finalized version "
-                f"{level} of {name}. The broker wants a version between {low} and {high}, "
-                "inclusive."
-            )
+    if text := unsupported(state.image.features, offered):
+        raise errors.UnsupportedVersion(text)
 
 
 def _out_of_isr(

@@ -61,6 +61,23 @@ def level_of(features: Mapping[str, int]) -> int:
     return features.get(METADATA_VERSION, NEWEST)
 
 
+def unsupported(levels: Mapping[str, int], supported: Mapping[str, tuple[int, int]]) -> str:
+    """Return why a broker that supports these ranges cannot join a cluster at these levels.
+
+    Return "" if it can. A feature that either side lacks is at level 0 there.
+    """
+    for name in sorted({*levels, *supported}):
+        level = levels.get(name, 0)
+        low, high = supported.get(name, (0, 0))
+        if not low <= level <= high:
+            return (
+                f"Unable to register because the broker does not support finalized version "
+                f"{level} of {name}. The broker wants a version between {low} and {high}, "
+                "inclusive."
+            )
+    return ""
+
+
 def at_level(records: Iterable[M], level: int) -> tuple[M, ...]:
     """Return the records without the fields that the level lacks."""
     if level >= NEWEST:

@@ -217,6 +217,17 @@ async def test_registration_refused_for_good_ends_the_start(autojump_clock: Cloc
         await make_lifecycle(Controllers(wrong)).start()
 
 
+async def test_broker_of_an_older_release_names_the_level_it_does_not_support(
+    autojump_clock: Clock,
+) -> None:
+    """The controller's answer only has a code."""
+    refusal = BrokerRegistrationResponse(error_code=errors.UnsupportedVersion.code)
+    lifecycle = make_lifecycle(Controllers(refusal), publisher=publisher_at(41, 33))
+    lifecycle.features = {"metadata.version": (7, 30)}
+    with pytest.raises(errors.UnsupportedVersion, match=r"version 33 of metadata.* 7 and 30"):
+        await lifecycle.start()
+
+
 async def test_broker_that_no_controller_registers_in_time_says_so(autojump_clock: Clock) -> None:
     start = trio.current_time()
     with pytest.raises(errors.BrokerIdNotRegistered, match=r"broker 1 within 60 s \(initial"):
