@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 CLIENTS: Final = "PLAINTEXT"
 """The listener for clients. Brokers use another one, so that faults affect clients only."""
-SECURE_CLIENTS: Final = "SASL_SSL"
-"""The same listener of a protected broker."""
 _BROKERS: Final = "INTERNAL"
 _OWN: Final = frozenset(
     {

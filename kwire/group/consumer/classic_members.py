@@ -6,7 +6,6 @@ Heartbeat asks the member to rejoin when there is a newer assignment. A member t
 partitions rejoins once more without them.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,8 +41,6 @@ from kwire.group.model import CONSUMER, ClassicGroup
 
 if TYPE_CHECKING:
     from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
-
-logger = logging.getLogger(__name__)
 
 
 BecomesClassic = ClassicGroup | LargeMigration[migration.Downgrade] | None

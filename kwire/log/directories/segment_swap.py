@@ -18,7 +18,6 @@ loop, a few at a time, because the names in memory must change at the same momen
 renames, and the syncs, run in a thread of the directory. The list of segments changes in one step.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -39,8 +38,6 @@ from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
-
-logger = logging.getLogger(__name__)
 
 
 class PassVoid(Exception):

@@ -10,7 +10,6 @@ Invariants: the four dictionaries have entries for the same share partitions, ex
 any share partition.
 """
 
-import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -54,8 +53,6 @@ from kwire.share.state.records import (
     write_of,
 )
 from kwire.share.state.settings import ShareStateSettings
-
-logger = logging.getLogger(__name__)
 
 _COLD: Final = ("cold",)
 _AT_ONCE: Final = 16
