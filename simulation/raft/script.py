@@ -197,7 +197,7 @@ class Script:
     def do_state(self) -> None:
         for number, raft in sorted(self.nodes.items()):
             state = raft.state
-            epochs = " ".join(f"{e.epoch}@{e.end_offset}" for e in state.log.epochs)
+            epochs = " ".join(f"{e.epoch}@{e.start_offset}" for e in state.log.epochs)
             self.out.append(
                 f"n{number} {type(state.role).__name__} epoch={state.epoch} "
                 f"leader={state.leader_id} log={state.log.start_offset}..{state.log.end_offset} "

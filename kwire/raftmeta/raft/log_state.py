@@ -16,6 +16,13 @@ class SnapshotId(NamedTuple):
     epoch: int
 
 
+class EpochStart(NamedTuple):
+    """An epoch and the offset of its first record in a log."""
+
+    epoch: int
+    start_offset: int
+
+
 class EpochEnd(NamedTuple):
     """An epoch and its end offset in a log: the offset after its last record."""
 
@@ -47,13 +54,13 @@ OffsetValidation = Valid | Diverging | NeedsSnapshot
 class LogState:
     """The offsets, epochs and snapshots of one log.
 
-    Invariant: ``start_offset <= end_offset``; epochs and their first offsets ascend strictly.
+    Invariant: ``start_offset <= end_offset``; epochs and their start offsets ascend strictly.
     """
 
     start_offset: int = 0
     end_offset: int = 0
-    epochs: list[EpochEnd] = attrs.field(factory=list)
-    """Each epoch with its *first* offset, oldest first."""
+    epochs: list[EpochStart] = attrs.field(factory=list)
+    """Oldest first."""
     snapshots: list[SnapshotId] = attrs.field(factory=list)
     """Oldest first."""
 
@@ -77,13 +84,13 @@ class LogState:
         assert base_offset == self.end_offset, (base_offset, self.end_offset)
         assert epoch >= self.last_epoch, (epoch, self.last_epoch)
         if not self.epochs or self.epochs[-1].epoch < epoch:
-            self.epochs.append(EpochEnd(epoch, base_offset))
+            self.epochs.append(EpochStart(epoch, base_offset))
         self.end_offset = next_offset
 
     def truncate_to(self, end_offset: int) -> None:
         assert self.start_offset <= end_offset <= self.end_offset
         self.end_offset = end_offset
-        while self.epochs and self.epochs[-1].end_offset >= end_offset:
+        while self.epochs and self.epochs[-1].start_offset >= end_offset:
             self.epochs.pop()
 
     def reset(self, snapshot: SnapshotId) -> None:
@@ -100,15 +107,15 @@ class LogState:
         """Drop records and snapshots before ``start_offset``, where a snapshot ends."""
         self.start_offset = max(self.start_offset, start_offset)
         self.snapshots = [s for s in self.snapshots if s.end_offset >= start_offset]
-        older = [e for e in self.epochs if e.end_offset <= start_offset]
+        older = [e for e in self.epochs if e.start_offset <= start_offset]
         if older:
-            later = [e for e in self.epochs if e.end_offset > start_offset]
-            first = EpochEnd(older[-1].epoch, start_offset)
+            later = [e for e in self.epochs if e.start_offset > start_offset]
+            first = EpochStart(older[-1].epoch, start_offset)
             self.epochs = [first, *later] if start_offset < self.end_offset else later
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch of the record at ``offset``."""
-        epochs = [e.epoch for e in self.epochs if e.end_offset <= offset]
+        epochs = [e.epoch for e in self.epochs if e.start_offset <= offset]
         return epochs[-1] if epochs else self.last_epoch
 
     def epoch_end(self, epoch: int) -> EpochEnd:
@@ -116,9 +123,9 @@ class LogState:
         if not self.epochs or epoch >= self.last_epoch:
             return EpochEnd(self.last_epoch, self.end_offset)
         if epoch < self.epochs[0].epoch:
-            return EpochEnd(epoch, self.epochs[0].end_offset)
+            return EpochEnd(epoch, self.epochs[0].start_offset)
         floor = max(n for n, e in enumerate(self.epochs) if e.epoch <= epoch)
-        return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].end_offset)
+        return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].start_offset)
 
     def validate(self, offset: int, epoch: int) -> OffsetValidation:
         """Compare our log with a follower's log that ends at ``offset`` in ``epoch``."""

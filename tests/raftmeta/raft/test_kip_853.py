@@ -26,7 +26,7 @@ from kwire.raftmeta.raft.events import (
     Send,
     UpgradeKraftVersion,
 )
-from kwire.raftmeta.raft.log_state import EpochEnd, LogState
+from kwire.raftmeta.raft.log_state import EpochStart, LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Leader, Resigned
@@ -429,7 +429,7 @@ def test_voter_with_another_directory_id_never_becomes_a_candidate() -> None:
 
 def test_removed_voter_may_become_a_candidate_until_the_removal_is_committed() -> None:
     """Thesis 4.2.2: else two that become one could be stuck."""
-    log = LogState(0, 5, [EpochEnd(1, 0)])
+    log = LogState(0, 5, [EpochStart(1, 0)])
     raft = node(voters=dynamic(1, 2), log=log, saved=ElectionState(1), kraft_version=1)
     raft.state.history.add(4, dynamic(2))
     assert raft.state.is_voter

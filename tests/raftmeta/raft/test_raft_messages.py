@@ -7,7 +7,7 @@ import pytest
 
 from kwire.codec.compile import decode, encode
 from kwire.raftmeta.raft import messages
-from kwire.raftmeta.raft.log_state import EpochEnd, LogState, SnapshotId
+from kwire.raftmeta.raft.log_state import EpochStart, LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.state import RaftConfig, RaftState
@@ -38,7 +38,7 @@ def state_of(node_id: int, *, epoch: int, log: LogState | None = None) -> RaftSt
     return Raft(config, recovered, Fixed(0.5)).state
 
 
-LATE = LogState(0, 260, [EpochEnd(2, 0)])
+LATE = LogState(0, 260, [EpochStart(2, 0)])
 SENT: list[tuple[Any, int, str]] = [
     (
         messages.fetch_request(state_of(1, epoch=0)),

@@ -21,6 +21,7 @@ from kwire.raftmeta.raft.events import (
 from kwire.raftmeta.raft.log_state import (
     Diverging,
     EpochEnd,
+    EpochStart,
     LogState,
     NeedsSnapshot,
     SnapshotId,
@@ -73,7 +74,7 @@ def test_the_voter_denies_its_vote_to_a_log_behind_its_own(
     last: tuple[int, int], granted: bool
 ) -> None:
     """Raft 5.4.1: the log with the later last term is more up to date; if equal, the longer."""
-    log = LogState(0, 10, [EpochEnd(2, 0)])
+    log = LogState(0, 10, [EpochStart(2, 0)])
     raft = node(log=log, saved=ElectionState(3))
     assert ask(raft, vote(2, 4, last=last))[0].vote_granted is granted
 
@@ -128,13 +129,13 @@ def test_observer_never_becomes_a_candidate() -> None:
 
 def test_a_record_of_an_earlier_epoch_is_not_committed_by_counting() -> None:
     """Raft 5.4.2: only log entries of the leader's current term are committed by counting."""
-    raft = node(log=LogState(0, 5, [EpochEnd(1, 0)]), saved=ElectionState(1))
+    raft = node(log=LogState(0, 5, [EpochStart(1, 0)]), saved=ElectionState(1))
     election.become_prospective(raft.state)
     election.become_candidate(raft.state)
     election.become_leader(raft.state, frozenset((1, 2)))
     raft.step(None, 0.1, 0)
     for offset, epoch, committed in ((5, 1, None), (6, 2, 6)):
-        log = LogState(0, offset, [EpochEnd(epoch, 0)])
+        log = LogState(0, offset, [EpochStart(epoch, 0)])
         follower = node(2, log=log, saved=ElectionState(2))
         raft.step(Received("token", messages.fetch_request(follower.state)), 0.2, 0)
         assert raft.state.high_watermark == committed
@@ -168,7 +169,7 @@ def test_leader_answers_where_a_followers_log_diverges(
 ) -> None:
     """KIP-595: the leader answers a divergent fetch with the end of the largest epoch of its
     log that is not after the follower's."""
-    log = LogState(0, 10, [EpochEnd(1, 0), EpochEnd(3, 5)])
+    log = LogState(0, 10, [EpochStart(1, 0), EpochStart(3, 5)])
     assert log.validate(offset, epoch) == validation
 
 
@@ -186,7 +187,7 @@ def test_fetch_before_the_log_start_needs_a_snapshot(
     offset: int, epoch: int, validation: object
 ) -> None:
     """KIP-630: a fetch before the log's start is answered with the id of the latest snapshot."""
-    log = LogState(5, 10, [EpochEnd(3, 5)], [SnapshotId(5, 2), SnapshotId(8, 3)])
+    log = LogState(5, 10, [EpochStart(3, 5)], [SnapshotId(5, 2), SnapshotId(8, 3)])
     assert log.validate(offset, epoch) == validation
 
 
@@ -252,7 +253,7 @@ def test_node_that_refused_a_fetch_is_still_asked_for_its_vote() -> None:
 
 
 def leader_of_epoch_2() -> Raft:
-    raft = node(log=LogState(0, 5, [EpochEnd(1, 0)]), saved=ElectionState(1))
+    raft = node(log=LogState(0, 5, [EpochStart(1, 0)]), saved=ElectionState(1))
     raft.state.high_watermark = 5
     election.become_prospective(raft.state)
     election.become_candidate(raft.state)
@@ -265,7 +266,7 @@ def test_new_leader_sends_no_high_watermark_before_it_advances() -> None:
     """KIP-595: the leader's high watermark is known once its epoch's first record is committed."""
     raft = leader_of_epoch_2()
     for offset, epoch, high_watermark in ((5, 1, -1), (6, 2, 6)):
-        follower = node(2, log=LogState(0, offset, [EpochEnd(epoch, 0)]), saved=ElectionState(2))
+        follower = node(2, log=LogState(0, offset, [EpochStart(epoch, 0)]), saved=ElectionState(2))
         request = messages.fetch_request(follower.state)
         effects = raft.step(Received(offset, request), 0.2, 0)
         reply = next(e for e in effects if isinstance(e, Reply))
@@ -275,7 +276,7 @@ def test_new_leader_sends_no_high_watermark_before_it_advances() -> None:
 
 def test_error_response_has_no_high_watermark() -> None:
     """KIP-595: NOT_LEADER_OR_FOLLOWER carries the leader's id, not a high watermark."""
-    raft = node(saved=ElectionState(1), log=LogState(0, 5, [EpochEnd(1, 0)]))
+    raft = node(saved=ElectionState(1), log=LogState(0, 5, [EpochStart(1, 0)]))
     raft.state.high_watermark = 5
     assert (
         messages.fetch_response(raft.state, error=6).responses[0].partitions[0]

@@ -9,7 +9,7 @@ import pytest
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.raft.control_records import control_batch, leader_change, voters_records
 from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
-from kwire.raftmeta.raft.log_state import EpochEnd, SnapshotId
+from kwire.raftmeta.raft.log_state import EpochStart, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
@@ -51,7 +51,7 @@ def test_log_epochs_and_vote_survive_a_restart(reopen: Reopen) -> None:
     recovered = reopen().load(voters_of(1, 2))
     assert recovered.election == state
     assert (recovered.log.start_offset, recovered.log.end_offset) == (0, 6)
-    assert recovered.log.epochs == [EpochEnd(1, 0), EpochEnd(4, 5)]
+    assert recovered.log.epochs == [EpochStart(1, 0), EpochStart(4, 5)]
     assert recovered.history.latest == voters_of(1, 2)
     assert recovered.history.kraft_version == 0
 
@@ -76,7 +76,7 @@ def test_truncated_log_takes_other_records(reopen: Reopen) -> None:
     storage.close()
     recovered = reopen().load(VoterSet())
     assert recovered.log.end_offset == 4
-    assert recovered.log.epochs == [EpochEnd(1, 0), EpochEnd(2, 3)]
+    assert recovered.log.epochs == [EpochStart(1, 0), EpochStart(2, 3)]
 
 
 def test_voters_of_log_and_snapshot(reopen: Reopen) -> None:
@@ -158,7 +158,7 @@ def test_power_loss_keeps_what_was_synced(seed: int) -> None:
     recovered = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
     assert recovered.election == ElectionState(2, 1)
     assert recovered.log.end_offset in (3, 5)
-    assert recovered.log.epochs[0] == EpochEnd(1, 0)
+    assert recovered.log.epochs[0] == EpochStart(1, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))

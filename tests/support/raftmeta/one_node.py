@@ -5,7 +5,7 @@ from typing import Any
 from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import election, messages
 from kwire.raftmeta.raft.events import Answered, Effect, Received, Reply, Send, Started
-from kwire.raftmeta.raft.log_state import EpochEnd, LogState
+from kwire.raftmeta.raft.log_state import EpochStart, LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey, VoterHistory, VoterSet
@@ -39,7 +39,7 @@ def dynamic(*ids: int) -> VoterSet:
 
 
 def of_epoch_1(end_offset: int = 5) -> LogState:
-    return LogState(0, end_offset, [EpochEnd(1, 0)])
+    return LogState(0, end_offset, [EpochStart(1, 0)])
 
 
 def leader(**changes: Any) -> Raft:
@@ -99,7 +99,7 @@ def fetch(
     sender: int = 2, *, epoch: int = 2, offset: int = 5, last_epoch: int = 1, wait_ms: int = 500
 ) -> Any:
     """Return a Fetch of a node whose log ends at ``offset``."""
-    log = LogState(0, offset, [EpochEnd(last_epoch, 0)] if offset else [])
+    log = LogState(0, offset, [EpochStart(last_epoch, 0)] if offset else [])
     raft = node(sender, log=log, saved=ElectionState(epoch))
     request = messages.fetch_request(raft.state)
     request.max_wait_ms = wait_ms

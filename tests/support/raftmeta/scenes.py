@@ -8,15 +8,15 @@ from typing import Final
 
 import attrs
 
-from kwire.raftmeta.raft.log_state import EpochEnd, SnapshotId
+from kwire.raftmeta.raft.log_state import EpochStart, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from tests.support.raftmeta.conversations import Key
 
-EPOCHS: Final[dict[str, tuple[EpochEnd, ...]]] = {
-    "first": (EpochEnd(1, 0), EpochEnd(2, 232), EpochEnd(3, 252), EpochEnd(4, 292)),
-    "second": (EpochEnd(1, 0), EpochEnd(2, 125), EpochEnd(3, 134)),
-    "third": (EpochEnd(1, 0), EpochEnd(3, 36)),
-    "fourth": (EpochEnd(1, 0),),
+EPOCHS: Final[dict[str, tuple[EpochStart, ...]]] = {
+    "first": (EpochStart(1, 0), EpochStart(2, 232), EpochStart(3, 252), EpochStart(4, 292)),
+    "second": (EpochStart(1, 0), EpochStart(2, 125), EpochStart(3, 134)),
+    "third": (EpochStart(1, 0), EpochStart(3, 36)),
+    "fourth": (EpochStart(1, 0),),
 }
 """First offsets of the epochs in the clusters' logs."""
 

@@ -13,7 +13,7 @@ from kwire.codec.messages.control_records import VotersRecord
 from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.control_records import control_records, note_voters
 from kwire.raftmeta.raft.events import Started
-from kwire.raftmeta.raft.log_state import EpochEnd, LogState, SnapshotId
+from kwire.raftmeta.raft.log_state import EpochStart, LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Raft, Recovered
 from kwire.raftmeta.raft.roles import Follower, Leader
@@ -69,16 +69,16 @@ def open_scene(scene: Scene) -> Replay:
             return Raft(config, disk.load(configured), Fixed(0.5))
 
         return Replay(recorded, scene.node, start(), disk, start, dict(scene.late), running=False)
-    if history.latest:  # the recording's old addresses are no other nodes
+    if history.latest:  # The recording's old addresses are not other nodes.
         config = attrs.evolve(config, bootstrap=())
     epoch, leader = _epoch(frames, scene) if scene.election is None else (0, None)
     end = scene.end if scene.end is not None else _end(frames, name)
-    starts = [e for e in EPOCHS[cluster_of(scene.number)] if e.end_offset < end]
-    starts = [EpochEnd(e.epoch, max(e.end_offset, scene.start)) for e in starts]
+    starts = [e for e in EPOCHS[cluster_of(scene.number)] if e.start_offset < end]
+    starts = [EpochStart(e.epoch, max(e.start_offset, scene.start)) for e in starts]
     disk.start_offset = disk.end_offset = scene.start
-    for begin, following in zip(starts, [*starts[1:], EpochEnd(0, end)], strict=True):
-        data = idle_log(library, begin.epoch, begin.end_offset, following.end_offset)
-        disk.append(data, begin.end_offset)
+    for begin, following in zip(starts, [*starts[1:], EpochStart(0, end)], strict=True):
+        data = idle_log(library, begin.epoch, begin.start_offset, following.start_offset)
+        disk.append(data, begin.start_offset)
     log = LogState(scene.start, end, list(starts), [scene.snapshot] if scene.snapshot else [])
     if scene.snapshot:
         disk.store_snapshot(scene.snapshot, [_snapshot(recorded)])
@@ -103,7 +103,7 @@ def open_scene(scene: Scene) -> Replay:
     replay.reach.committed.add(-1 if committed is None else committed)
     if election.leader_id == scene.node:
         check_at = config.fetch_timeout_s * CHECK_QUORUM_FACTOR
-        role = Leader(starts[-1].end_offset, frozenset((scene.node,)), check_at, is_active=True)
+        role = Leader(starts[-1].start_offset, frozenset((scene.node,)), check_at, is_active=True)
         raft.state.change_role(role)
         for voter in raft.state.voters:
             progress.replica_of(raft.state, role, voter.key).begin_at = config.fetch_timeout_s
