@@ -509,7 +509,7 @@ def _check_sequence(log: PartitionLog, header: BatchHeader) -> Duplicate | None:
     try:
         return producers.check(header)
     except OutOfOrderSequenceNumber:
-        if producers.is_behind_refused(producer_id):
+        if producers.count_behind_refused(producer_id):
             raise KafkaStorageError(f"{log.partition}: no room for the previous batch") from None
         raise
 

@@ -199,10 +199,10 @@ class ProducerStates:
         if producer is not None:
             producer.behind_refused = BEHIND_REFUSED
 
-    def is_behind_refused(self, producer_id: int) -> bool:
-        """Return whether an out-of-order batch may have been sent behind a rejected one.
+    def count_behind_refused(self, producer_id: int) -> bool:
+        """Count an out-of-order batch; return whether it may have been sent behind a rejected one.
 
-        This is true only for as many batches as may have been in flight.
+        That is so for as many batches as may have been in flight.
         """
         producer = self._producers.get(producer_id)
         if producer is None or not producer.behind_refused:
@@ -315,23 +315,11 @@ class ProducerStates:
         """Return the first offset of the oldest open transaction."""
         return next(iter(self.open_starts), None)
 
-    def expire(self, now_ms: float, expiration_ms: int) -> int:
-        """Do the same as :meth:`expiring` without pausing."""
-        steps = self.expiring(now_ms, expiration_ms)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                count: int = done.value
-                return count
-
     def expiring(self, now_ms: float, expiration_ms: int) -> Generator[None, None, int]:
         """Remove producers that are idle for ``expiration_ms``; return their number.
 
-        Producers with an open transaction stay.
-
-        It pauses regularly. Producers may be added, changed and removed meanwhile: each is judged
-        by its state at its turn.
+        Producers with an open transaction stay. The generator pauses regularly; producers may be
+        added, changed and removed meanwhile, because each is judged by its state at its turn.
         """
         count = 0
         for number, producer_id in enumerate(list(self._producers), 1):
@@ -378,7 +366,7 @@ class ProducerStates:
                 )
             return
         last = producer.last_sequence
-        if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
+        if sequence != (last + 1) & SEQUENCE_MAX:
             raise OutOfOrderSequenceNumber(f"{name} sent sequence {sequence} after {last}")
 
     def _check_transaction(self, producer: Producer, header: BatchHeader) -> None:
@@ -402,12 +390,7 @@ class ProducerStates:
         stable = next(iter(self.open_starts), last_offset + 1)
         return AbortedTxn(producer.producer_id, first_offset, last_offset, stable)
 
-    def restore(self, producers: Iterable[Producer]) -> None:
-        """Replace this state by that of a snapshot."""
-        for _ in self.restoring(producers):
-            pass
-
-    def restoring(self, producers: Iterable[Producer]) -> Iterator[None]:
+    def restoring(self, producers: Iterable[Producer]) -> Generator[None, None, None]:
         """Replace this state by that of a snapshot, pausing after each producer."""
         self.clear()
         starts = []

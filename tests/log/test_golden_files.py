@@ -122,7 +122,7 @@ def check_snapshot(data: bytes, stem: str, expected: list[dict[str, int]]) -> No
     actual = read_snapshot(data)
     assert producers_of(actual) == sorted(expected, key=lambda p: p["producer_id"])
     state = ProducerStates()
-    state.restore(actual)
+    run_steps(state.restoring(actual))
     assert state.freeze().to_bytes() == data
 
 

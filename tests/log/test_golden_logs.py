@@ -276,7 +276,7 @@ def test_snapshots_and_transaction_indexes_follow_from_the_batches(
             snapshot = stems[stem].get("snapshot")
             if not number and snapshot is not None:
                 raw = (root / directory / f"{stem}.snapshot").read_bytes()
-                state.restore(read_snapshot(raw))
+                run_steps(state.restoring(read_snapshot(raw)))
             elif snapshot is not None and not is_compacted(directory):
                 assert same_producers(state, snapshot, directory)
                 snapshots += 1

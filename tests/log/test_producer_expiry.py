@@ -7,6 +7,7 @@ known may begin at any sequence.
 import pytest
 
 from kwire import errors
+from kwire.drive import run_steps
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import StoredOffsets, open_log
@@ -57,11 +58,11 @@ def test_producer_is_remembered_for_its_expiration_time() -> None:
     """Invariants 50 and 52: the time runs from its last batch."""
     _, log = make_log()
     send(log, 0)
-    log.producers.expire(TIME_MS + EXPIRATION_MS - 1, EXPIRATION_MS)
+    run_steps(log.producers.expiring(TIME_MS + EXPIRATION_MS - 1, EXPIRATION_MS))
     with pytest.raises(errors.OutOfOrderSequenceNumber):
         send(log, 9)
     assert send(log, 0)
-    log.producers.expire(TIME_MS + EXPIRATION_MS, EXPIRATION_MS)
+    run_steps(log.producers.expiring(TIME_MS + EXPIRATION_MS, EXPIRATION_MS))
     assert not send(log, 9)
 
 
@@ -70,12 +71,12 @@ def test_producer_with_an_open_transaction_is_remembered() -> None:
     _, log = make_log()
     send(log, 0, transactional=True)
     late_ms = TIME_MS + 100 * EXPIRATION_MS
-    log.producers.expire(late_ms, EXPIRATION_MS)
+    run_steps(log.producers.expiring(late_ms, EXPIRATION_MS))
     assert log.producers.last_stable_offset(log.end_offset) == 0
     assert send(log, 0, transactional=True)
     end_transaction(log, 7, commit=True)
     assert log.producers.last_stable_offset(log.end_offset) == log.end_offset == 2
-    log.producers.expire(late_ms, EXPIRATION_MS)
+    run_steps(log.producers.expiring(late_ms, EXPIRATION_MS))
     assert not send(log, 9)
 
 
@@ -118,7 +119,7 @@ def test_restart_does_not_renew_the_time_of_a_producer(clean: bool) -> None:
     again = restart(disk, log, TIME_MS + EXPIRATION_MS - 1, clean=clean)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
         send(again, 9)
-    again.producers.expire(TIME_MS + EXPIRATION_MS, EXPIRATION_MS)
+    run_steps(again.producers.expiring(TIME_MS + EXPIRATION_MS, EXPIRATION_MS))
     assert not send(again, 9)
 
 

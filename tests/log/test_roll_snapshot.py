@@ -3,6 +3,7 @@
 import sys
 from types import FrameType
 
+from kwire.drive import run_steps
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import Producer, read_snapshot
@@ -44,7 +45,7 @@ def test_snapshot_has_the_producers_of_the_roll_whatever_comes_before_the_flush(
             append_of(log, producer_id)
         end_transaction(log, 1, commit=True)
         append_of(log, 1)
-        log.producers.expire(TIME_MS + 1000, 0)
+        run_steps(log.producers.expiring(TIME_MS + 1000, 0))
         append_of(log, 4)
     for offset, producers in expected.items():
         assert read_snapshot(log.snapshots.read(offset)) == producers

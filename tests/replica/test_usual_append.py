@@ -17,6 +17,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from kwire.drive import run_steps
 from kwire.errors import KafkaError
 from kwire.log import partition_log
 from kwire.log.config import LogConfig
@@ -453,7 +454,9 @@ class TwoPaths:
             world.disk.shed()
 
     def expire_producers(self) -> None:
-        self.both(lambda world: world.partition.log.producers.expire(world.now_ms, 7_000))
+        self.both(
+            lambda world: run_steps(world.partition.log.producers.expiring(world.now_ms, 7_000))
+        )
 
 
 DISTURBANCES: Final[tuple[tuple[Any, ...], ...]] = (

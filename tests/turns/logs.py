@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import trio
 
+from kwire.drive import run_steps
 from kwire.log.aborted_transactions import read_committed
 from kwire.log.cleaner import LogCleaner
 from kwire.log.cold_lookups import WouldWait
@@ -124,7 +125,7 @@ async def restart(logs: Logs, size: int) -> None:
 async def roll(logs: Logs, size: int) -> None:
     """A snapshot of the producers is written with it."""
     log = logs.create("rolled")
-    log.producers.restore(producers(size))
+    run_steps(log.producers.restoring(producers(size)))
     append(log, [b"v"])
     await trio.lowlevel.checkpoint()
     with logs.meter.measuring():
@@ -180,7 +181,7 @@ async def move(logs: Logs, size: int) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(manager.run)
         log = manager.create("moved", ID, 0, LogConfig(segment_bytes=60_000))
-        log.producers.restore(producers(5_000))
+        run_steps(log.producers.restoring(producers(5_000)))
         fill(log, size, **idempotent())
         moved = trio.Event()
         manager.moves.rules.on_moved = lambda old, new: moved.set()
@@ -372,7 +373,7 @@ async def retain(logs: Logs, size: int) -> None:
 )
 async def expire(logs: Logs, size: int) -> None:
     log = logs.create("expired", producer_id_expiration_ms=1_000)
-    log.producers.restore(producers(size))
+    run_steps(log.producers.restoring(producers(size)))
     await trio.sleep(2)
     with logs.meter.measuring():
         await logs.manager.services[log.disk].retention.expire_producers(log)

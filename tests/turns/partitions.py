@@ -19,6 +19,7 @@ from kwire.codec.messages.list_partition_reassignments import ListPartitionReass
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.drive import run_steps
 from kwire.metrics import LOG_SIZE
 from kwire.net.http_pages import join_lines
 from kwire.node.pages import pages
@@ -203,7 +204,7 @@ async def delete_records(node: MeteredNode, size: int) -> None:
 @row("DescribeProducers", "producers", ALL, "DescribeProducers")
 async def describe_producers(node: MeteredNode, size: int) -> None:
     partition = node.parts.replicas.partitions.get(NAMES[0], 0)
-    partition.log.producers.restore(producers(size))
+    run_steps(partition.log.producers.restoring(producers(size)))
     shape = DescribeProducersRequest.TopicRequest
     await node.measure(
         DescribeProducersRequest(topics=[shape(name=NAMES[0], partition_indexes=[0])])
