@@ -26,7 +26,7 @@ class ConsumerGroupConfig(Config):
     group_consumer_heartbeat_interval_ms = integer(
         5000, "How often members of consumer groups send heartbeats.", low=1)
     group_consumer_max_assignment_interval_ms = integer(
-        15000, "The longest such interval of a single group.", low=0)
+        15000, "The longest assignment interval that a single group may set.", low=0)
     group_consumer_max_heartbeat_interval_ms = integer(
         15000, "The longest heartbeat interval of a single group.", low=1)
     group_consumer_max_session_timeout_ms = integer(
@@ -36,7 +36,7 @@ class ConsumerGroupConfig(Config):
         "bidirectional", "Whether groups with members may change the protocol: disabled, upgrade, "
         "downgrade or bidirectional.", check=_migration_policy)
     group_consumer_min_assignment_interval_ms = integer(
-        0, "The shortest such interval of a single group.", low=0)
+        0, "The shortest assignment interval that a single group may set.", low=0)
     group_consumer_min_heartbeat_interval_ms = integer(
         5000, "The shortest heartbeat interval of a single group.", low=1)
     group_consumer_min_session_timeout_ms = integer(

@@ -59,9 +59,9 @@ class ShareConfig(Config):
         30000, "How long the initialization of share partitions may take before it is repeated.",
         low=1, internal=True)
     group_share_max_assignment_interval_ms = integer(
-        15000, "The longest such interval of a single group.", low=0)
+        15000, "The longest assignment interval that a single group may set.", low=0)
     group_share_max_delivery_count_limit = integer(
-        10, "The highest such limit of a single group.", low=5, high=25)
+        10, "The highest delivery limit that a single group may set.", low=5, high=25)
     group_share_max_heartbeat_interval_ms = integer(
         15000, "The longest heartbeat interval of a single group.", low=1)
     group_share_max_partition_max_record_locks = integer(
@@ -74,9 +74,9 @@ class ShareConfig(Config):
         2000, "Share sessions of this broker: one for each member that fetches from it.", low=1)
     group_share_max_size = integer(200, "Members of one share group.", low=1, high=1000)
     group_share_min_assignment_interval_ms = integer(
-        0, "The shortest such interval of a single group.", low=0)
+        0, "The shortest assignment interval that a single group may set.", low=0)
     group_share_min_delivery_count_limit = integer(
-        2, "The lowest delivery limit of a single group.", low=2, high=5)
+        2, "The lowest delivery limit that a single group may set.", low=2, high=5)
     group_share_min_heartbeat_interval_ms = integer(
         5000, "The shortest heartbeat interval of a single group.", low=1)
     group_share_min_partition_max_record_locks = integer(

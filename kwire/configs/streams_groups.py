@@ -19,7 +19,7 @@ class StreamsGroupConfig(Config):
     group_streams_initial_rebalance_delay_ms = integer(
         3000, "How long the first assignment of a streams group waits for further members.", low=0)
     group_streams_max_assignment_interval_ms = integer(
-        15000, "The longest such interval of a single group.", low=0)
+        15000, "The longest assignment interval that a single group may set.", low=0)
     group_streams_max_heartbeat_interval_ms = integer(
         15000, "The longest heartbeat interval of a single group.", low=1)
     group_streams_max_session_timeout_ms = integer(
@@ -28,7 +28,7 @@ class StreamsGroupConfig(Config):
     group_streams_max_standby_replicas = integer(
         2, "The most standby tasks that a single group may have of each task.", low=0)
     group_streams_min_assignment_interval_ms = integer(
-        0, "The shortest such interval of a single group.", low=0)
+        0, "The shortest assignment interval that a single group may set.", low=0)
     group_streams_min_heartbeat_interval_ms = integer(
         5000, "The shortest heartbeat interval of a single group.", low=1)
     group_streams_min_session_timeout_ms = integer(
