@@ -33,8 +33,6 @@ Creatable = CreateTopicsRequest.CreatableTopic
 _MISSING_INTERNAL_TOPICS: Final = 3
 _SHOWN: Final = 3
 """The number of topics whose creation failure a response explains."""
-
-
 _REFUSED: Final = {
     "member_id": "",
     "member_epoch": 0,

@@ -165,6 +165,7 @@ class LogCleaner:
             await slices.pause()
 
     def _is_here(self, log: PartitionLog) -> bool:
+        """Return whether a log is still in a directory that is online, and still compacted."""
         directory = self.services[log.disk].directory
         return directory.online and directory.holds(log) and log.config.cleanup_compact
 
@@ -229,8 +230,10 @@ class LogCleaner:
         await trio.sleep(min(RESTART_SECONDS * 2 ** (stats.failures - 1), RESTART_MAX_SECONDS))
 
     def _on_disk_error(self, log: PartitionLog, error: Exception) -> None:
-        """Take the directory offline if the error says so; a child's errors are judged only
-        here."""
+        """Take the directory offline if the error says so.
+
+        The errors of a worker's process are judged only here.
+        """
         service = self.services[log.disk]
         if isinstance(error, OSError) and service.directory.holds(log):
             log.disk.judge(error)

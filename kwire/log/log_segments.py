@@ -240,7 +240,9 @@ class LogSegments(Sequence[Segment]):
             if following and following[0].base_offset <= offset:
                 continue
             first = segment.locate(offset) if offset > segment.base_offset else (0, 0)
-            for position, header in segment.scan(first[0]) if first is not None else ():
+            if first is None:
+                continue
+            for position, header in segment.scan(first[0]):
                 yield segment, position, header
 
     def scan_region(

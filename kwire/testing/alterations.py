@@ -83,7 +83,9 @@ def alter(
         case "drop":
             # A Fetch changes nothing, and might wait for long.
             is_carried_out = fault.after and BY_KEY[head.api_key].name != "Fetch"
-            return Alteration((frame,) if is_carried_out else (), lambda answer: Ending(None, True))
+            return Alteration(
+                (frame,) if is_carried_out else (), lambda answer: Ending(None, closes=True)
+            )
         case "cut":
             return Alteration((frame,), _cut)
         case "throttle":
@@ -98,7 +100,7 @@ def alter(
 
 
 def _with_size(answer: memoryview) -> bytes:
-    return _BATCH_LENGTH.pack(len(answer)) + answer
+    return len(answer).to_bytes(4, "big") + answer
 
 
 def answer_as_is(answer: memoryview | None) -> Ending:
@@ -204,9 +206,9 @@ def _add(
     for items, others in zip(_lists(response), _lists(refused), strict=True):
         for other in others:
             topic = topic_of(other, topic_name)
-            same = next((i for i in items if topic_of(i, topic_name) == topic), None)
             if topic is None:
                 continue
+            same = next((i for i in items if topic_of(i, topic_name) == topic), None)
             if same is None:
                 items.append(other)
                 continue

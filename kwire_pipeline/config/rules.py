@@ -29,7 +29,6 @@ from kwire_pipeline.config.spark_options import passed_on
 from kwire_pipeline.config.values import (
     LATEST,
     NAME,
-    ONE_PUT,
     WITH_REGISTRY,
     WITH_USER,
     CatalogType,
@@ -46,6 +45,8 @@ from kwire_pipeline.config.values import (
     Transform,
 )
 
+ONE_PUT: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
+"""The schemes of object stores in which a file appears whole, in one request, when it is closed."""
 OBJECT_STORES: Final = {*ONE_PUT, "abfs", "abfss", "wasb", "wasbs", "adl"}
 """The schemes of stores where a rename onto an existing file does not fail."""
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")

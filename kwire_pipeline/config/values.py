@@ -349,6 +349,9 @@ def _offsets(topic: str, value: Plain) -> dict[int, int]:
     return offsets
 
 
+AVAILABLE_NOW: Final = "available-now"
+
+
 @attrs.frozen
 class Trigger:
     """The schedule of a run's batches."""
@@ -377,9 +380,3 @@ class Trigger:
         if self.interval is None:
             return AVAILABLE_NOW
         return f"{self.interval.total_seconds():g} seconds"
-
-
-AVAILABLE_NOW: Final = "available-now"
-
-ONE_PUT: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
-"""The schemes of object stores in which a file appears whole, in one request, when it is closed."""

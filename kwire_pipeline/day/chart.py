@@ -84,10 +84,10 @@ def bars(values: Sequence[Bar], title: str, kind: str) -> str:
     axes, step = axes_of(first, last, (bar.value or 0 for bar in values), 1)
     parts = frame(axes, step, title)
     for bar in values:
-        x, width = axes.x(bar.start) + 1, axes.x(bar.start + HOUR) - axes.x(bar.start) - 2
         if bar.value is None:
             continue
-        y = axes.y(bar.value)
+        x, y = axes.x(bar.start) + 1, axes.y(bar.value)
+        width = axes.x(bar.start + HOUR) - axes.x(bar.start) - 2
         parts.append(
             f'<rect class="bar {kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
             f'height="{axes.y(0) - y:.1f}">{tooltip(bar.words)}</rect>'

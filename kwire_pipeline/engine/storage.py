@@ -19,7 +19,7 @@ from py4j.java_gateway import JavaClass, JavaObject, JavaPackage, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from kwire_pipeline.config.values import ONE_PUT
+from kwire_pipeline.config.rules import ONE_PUT
 from kwire_pipeline.engine.stores.s3 import S3Object, has_conditional_writes, is_s3
 from kwire_pipeline.errors import Failure
 

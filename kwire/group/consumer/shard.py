@@ -90,7 +90,10 @@ class ConsumerShard(ConsumerTables):
             group.checked_version = update.checked_version
             if update.rejoining is not None:
                 member_id, is_asked = update.rejoining
-                (group.rejoining.add if is_asked else group.rejoining.discard)(member_id)
+                if is_asked:
+                    group.rejoining.add(member_id)
+                else:
+                    group.rejoining.discard(member_id)
         if update.is_resolving:
             self._resolving.add(update.group_id)
         if update.waiting is not None:

@@ -55,12 +55,12 @@ def heartbeat(
     """Decide on a heartbeat; the first one creates the group."""
     group_id = request.group_id
     group = _group_of(shard, group_id)
-    if group is None and request.member_epoch == JOIN_EPOCH:
-        group = ShareGroup(group_id)
-    if group is None and request.member_epoch < JOIN_EPOCH:
-        raise shard.no_group(group_id, "share")
     if group is None:
-        raise GroupIdNotFound(f"Share group {group_id} not found.")
+        if request.member_epoch < JOIN_EPOCH:
+            raise shard.no_group(group_id, "share")
+        if request.member_epoch > JOIN_EPOCH:
+            raise GroupIdNotFound(f"Share group {group_id} not found.")
+        group = ShareGroup(group_id)
     builder = DecisionBuilder(moment, shard.settings(), ticket)
     return shard.share.heartbeat(group, request, client, builder)
 
@@ -229,10 +229,9 @@ def begin_group_deletion(shard: GroupShard, group_id: str, moment: Moment, ticke
     NonEmptyGroup.
     """
     group = shard.share_group(group_id)
-    if group is None:
-        return _answering(shard, moment, ticket, {}).build()
-    _check_empty(group)
-    if group.partitions is None:
+    if group is not None:
+        _check_empty(group)
+    if group is None or group.partitions is None:
         return _answering(shard, moment, ticket, {}).build()
     numbers = initialization.deletable(group.partitions, shard.topics())
     builder = _answering(shard, moment, ticket, numbers)

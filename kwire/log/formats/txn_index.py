@@ -23,7 +23,8 @@ VERSION: Final = 0
 BLOCK: Final = 128
 """The number of entries that a search skips or examines together."""
 LISTED_MAX: Final = 1000
-"""The most transactions that end in the range of one read, unless as many others overlap it."""
+"""The number of aborted transactions after which a read ends, unless more than as many others
+overlap its range: the next reads would list those again."""
 
 
 class AbortedTxn(NamedTuple):
