@@ -436,7 +436,7 @@ def _close_on_error(appended: _Appended) -> None:
 
 def _check_may_write(context: Context, topic: str | bytes) -> None:
     """Reject a topic that the client may not write, whether or not it exists."""
-    name = topic if isinstance(topic, str) else context.topic_name(topic)
+    name = topic if isinstance(topic, str) else context.image.topic_name(topic)
     if name is not None:
         context.check_allowed("Write", "Topic", name)
 

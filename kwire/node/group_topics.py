@@ -47,8 +47,7 @@ class ImageTopics:
         return topic_id
 
     def name_of(self, topic_id: bytes) -> str | None:
-        topic = self.image.topics.get(topic_id)
-        return None if topic is None else topic.name
+        return self.image.topic_name(topic_id)
 
     def partition_count(self, topic_id: bytes) -> int:
         topic = self.image.topics.get(topic_id)

@@ -158,8 +158,7 @@ class LocalNode:
         )
 
     def _topic_name(self, topic_id: bytes) -> str | None:
-        topic = self.image.topics.get(topic_id)
-        return None if topic is None else topic.name
+        return self.image.topic_name(topic_id)
 
     async def _run(
         self, server: Server, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED

@@ -224,11 +224,6 @@ class Context:
     def logs(self) -> LogManager:
         return self.services.logs
 
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic; None if no topic has the id."""
-        topic = self.image.topics.get(topic_id)
-        return None if topic is None else topic.name
-
     async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
         """Have this node's controller decide on a request; raise NotController if not active.
 

@@ -70,7 +70,7 @@ def _permission(context: Context, reader: int) -> Callable[[str | bytes], bool] 
         return lambda topic: is_broker
 
     def may_read(topic: str | bytes) -> bool:
-        name = topic if isinstance(topic, str) else context.topic_name(topic)
+        name = topic if isinstance(topic, str) else context.image.topic_name(topic)
         return name is None or context.is_allowed("Read", "Topic", name)
 
     return may_read

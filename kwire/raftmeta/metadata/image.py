@@ -172,6 +172,11 @@ class MetadataImage:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics.get(topic_id)
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic that has this id."""
+        topic = self.topics.get(topic_id)
+        return None if topic is None else topic.name
+
     def partition(self, name: str, partition: int) -> PartitionImage | None:
         """Return a partition by its topic's name."""
         topic = self.topic(name)
