@@ -25,8 +25,9 @@ from typing import Final
 from compat_tests.apache_tests.classes import BY_NAME
 from compat_tests.harness.broker import ROOT
 from compat_tests.harness.kafka_home import make_kafka_home
+from compat_tests.harness.programs import need
 from compat_tests.harness.suite import Suite, main
-from compat_tests.java_old.jars import classpath, jars, need
+from compat_tests.java_old.jars import classpath, jars
 
 FOLDER: Final = Path(__file__).resolve().parent
 VERSION: Final = "4.3.1"

@@ -19,6 +19,7 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.programs import need
 from compat_tests.harness.suite import cache
 from compat_tests.java_old.jars import classpath, jars, java
 
@@ -32,13 +33,6 @@ JAVA_SUITE = (
     "org.apache.kafka:kafka-clients:4.3.1",
     "org.junit.platform:junit-platform-console-standalone:1.13.4",
 )
-
-
-def need(program: str, package: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise SystemExit(f"`{program}` is missing: install {package}")
-    return path
 
 
 def python() -> Sequence[str]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.go_tests import find_go
 from compat_tests.harness.listing import find_uncalled
 from compat_tests.harness.logins import LOGINS, start
 from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, cache, main
@@ -35,10 +35,7 @@ def binary() -> Path:
     built = cache("go-clients") / digest
     if built.exists():
         return built
-    go = shutil.which("go")
-    if go is None:
-        raise SystemExit("`go` is missing: install Go 1.26 or newer (https://go.dev/dl)")
-    subprocess.run([go, "build", "-o", str(built), "."], cwd=FOLDER, check=True)
+    subprocess.run([find_go(), "build", "-o", str(built), "."], cwd=FOLDER, check=True)
     return built
 
 

@@ -10,13 +10,12 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.programs import need
+
 
 def find_go() -> str:
     """Return the path of the go command; exit with what to install if it is missing."""
-    go = shutil.which("go")
-    if go is None:
-        raise SystemExit("`go` is missing: install Go 1.26 or newer (https://go.dev/dl)")
-    return go
+    return need("go", "Go 1.26 or newer (https://go.dev/dl)")
 
 
 def compile_tests(

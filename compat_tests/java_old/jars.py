@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from compat_tests.harness.broker import kafka
+from compat_tests.harness.programs import need
 from compat_tests.harness.suite import cache
 
 SOURCES = Path(__file__).resolve().parent / "src"
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"
-
-
-def need(program: str, package: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise SystemExit(f"`{program}` is missing: install {package}")
-    return path
 
 
 def jars(name: str, coordinates: Sequence[str], *, with_dependencies: bool = True) -> Path:

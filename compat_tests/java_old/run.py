@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.listing import find_uncalled
+from compat_tests.harness.programs import need
 from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, main
 from compat_tests.java_old import connect
-from compat_tests.java_old.jars import classpath, jars, java, need
+from compat_tests.java_old.jars import classpath, jars, java
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 600

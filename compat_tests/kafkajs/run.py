@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness import programs
 from compat_tests.harness.listing import find_uncalled
 from compat_tests.harness.suite import AUTHORIZING, Suite, Variant, cache, main
 
@@ -25,10 +26,8 @@ SECONDS = 600
 
 
 def need(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise SystemExit(f"`{program}` is missing: install Node.js 20 or newer with npm")
-    return path
+    """Return the path of a program of Node; exit with what to install if it is missing."""
+    return programs.need(program, "Node.js 20 or newer with npm")
 
 
 def install() -> Path:

@@ -30,6 +30,7 @@ import attrs
 
 from compat_tests.harness.kafka_home import make_kafka_home
 from compat_tests.harness.logins import login_addresses
+from compat_tests.harness.programs import need
 from compat_tests.harness.suite import (
     AUTHORIZING,
     REPLICATED,
@@ -78,11 +79,6 @@ WITH_TOKENS = ("0126_oauthbearer_oidc",)
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
-def _need(program: str) -> None:
-    if shutil.which(program) is None:
-        raise SystemExit(f"`{program}` is missing: install {DEBIAN}")
-
-
 def runner() -> Path:
     """Return the path of the compiled test runner; compile it first if needed."""
     folder = cache(f"librdkafka-{VERSION}-tls")
@@ -90,7 +86,7 @@ def runner() -> Path:
     if (tests / "test-runner").exists():
         return tests / "test-runner"
     for program in ("npm", "g++", "make", "curl-config"):
-        _need(program)
+        need(program, DEBIAN)
     subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True)
     (archive,) = folder.glob("*.tgz")
     with tarfile.open(archive) as packed:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.logins import start
+from compat_tests.harness.programs import need
 from compat_tests.harness.suite import Suite, Variant, cache, main
 from compat_tests.security.brokers import LOGIN_LISTENERS, PLAIN_MODULE
 
@@ -50,9 +51,7 @@ LOGINS = {
 
 def _cargo(*arguments: str, folder: Path) -> str:
     """Run cargo, and return what it writes to stdout."""
-    program = shutil.which("cargo")
-    if program is None:
-        raise SystemExit("`cargo` is missing: install Rust (https://rustup.rs)")
+    program = need("cargo", "Rust (https://rustup.rs)")
     environment = {
         **os.environ,
         "CARGO_TARGET_DIR": str(cache(f"{CRATE}-{VERSION}") / "target"),
