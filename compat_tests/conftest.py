@@ -2,11 +2,11 @@
 
 ``--broker kwire`` (the default) starts kwire, ``--broker kafka`` Apache Kafka 4.3.1, and
 ``--broker HOST:PORT`` uses a running one. The failure of a test against kwire is meaningful
-because the test passes against Kafka. Tests that bring the same brokers in both cases are left out
-of a run against Kafka. One broker serves the whole session, so tests use unique names; a test that
-kills or restarts it takes ``own_broker``. With ``--nodes 3`` the session's broker is a cluster that
-replicates; tests marked ``single`` are left out then. ``--store versitygw`` takes another object
-store for the tests in ``lake``.
+because the test passes against Kafka. A test that starts the same brokers whatever ``--broker``
+says is left out of a run against Kafka. One broker serves the whole session, so tests use unique
+names; a test that kills or restarts a broker takes ``own_broker``. With ``--nodes 3`` the session's
+broker is a cluster that replicates, and tests marked ``single`` are left out. ``--store versitygw``
+chooses another object store for the tests in ``lake``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ HOURS = 4
 
 @pytest.fixture
 def patience() -> Iterator[None]:
-    """Let one test take hours on a busy machine; a test that hangs still ends the run."""
+    """Let one test take hours on a busy machine; the run still ends if the test hangs."""
     faulthandler.dump_traceback_later(HOURS * 3600, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -156,9 +156,9 @@ def is_left_out(item: pytest.Item, kind: str, node_count: int) -> bool:
 
 
 class Counts:
-    """Counts the outcomes by folder, where all reports of the run arrive (workers or not).
+    """The outcomes by folder, counted in the process that gets the reports of all workers.
 
-    A run with several nodes counts for itself, as ``java_3_nodes``.
+    A run with several nodes is counted separately, as ``java_3_nodes``.
     """
 
     def __init__(self, target: Path, node_count: int) -> None:

@@ -1,9 +1,13 @@
 """The list of a foreign suite's tests, with the expected result of each.
 
-``tests.txt`` has one test a line: ``name``, or ``name  mark: reason; detail``. Without a mark it
-must pass. ``kafka``: it must pass against Apache Kafka, and is not run against kwire because of a
-missing function. ``flaky``: it may pass at a later try. ``excluded``: it is run against neither.
-``single``: it must pass with one broker. Neither ``kafka`` nor ``single`` is run with several.
+``tests.txt`` has one test per line: ``name``, or ``name  mark: reason; detail``. A test without a
+mark must pass. The marks are:
+
+* ``flaky``: may pass at a later try
+* ``single``: must pass with one broker; not run with several
+* ``kafka``: the same with Apache Kafka; not run against kwire, which lacks a function
+* ``excluded``: run against neither server
+
 Rules: docs/compatibility.md counts by the reason before the semicolon; a test that is neither run
 nor listed is a problem, and so is a line that names no test of the suite.
 """
@@ -29,7 +33,7 @@ class Listed:
     reason: str = ""
 
     def is_expected(self, kind: str) -> bool:
-        """Whether this test must pass against a broker of ``kind``."""
+        """Return whether this test must pass against a broker of ``kind``."""
         return self.mark in ("", "flaky", "single") or (self.mark == "kafka" and kind == "kafka")
 
 

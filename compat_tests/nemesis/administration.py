@@ -50,7 +50,7 @@ PASSING: Final = {
     KafkaError.INVALID_REPLICATION_FACTOR,
     KafkaError.BROKER_NOT_AVAILABLE,
 }
-"""Errors of a request while there is no controller, or too few brokers are there."""
+"""Errors of a request while there is no controller, or while too few brokers are up."""
 PASSING_ELECTIONS: Final = PASSING | {
     KafkaError.ELECTION_NOT_NEEDED,
     KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -82,7 +82,7 @@ BROKER_SETTINGS: Final[Mapping[str, Sequence[str]]] = {
     "log.segment.delete.delay.ms": ("1000", "3000"),
     "message.max.bytes": ("1048588", "2097152"),
 }
-"""The values of each setting, of threads at most twice another one: larger steps are refused."""
+"""The values of each setting. A number of threads is at most twice another: Kafka refuses more."""
 Settings = Mapping[str, str | None]
 """The values by name; None removes a value."""
 
@@ -284,7 +284,7 @@ class Administrator:
             kinds.append(ElectionType.UNCLEAN)
         self.nemesis.report(f"elections {[kind.name for kind in kinds]}")
         for kind in kinds:
-            self._is_done("elections", lambda: self._request_elections(kind))  # noqa: B023
+            self._is_done("elections", partial(self._request_elections, kind))
         return nothing
 
     def _request_elections(self, kind: ElectionType) -> None:
@@ -295,7 +295,7 @@ class Administrator:
                 self.problems.append(f"{kind.name} election of {place}: {error}")
 
     def _move_directories(self) -> End:
-        """Move some replicas of a node to other log directories of it."""
+        """Move some replicas of a node to others of its log directories."""
         chance = self.nemesis.random
         node = chance.choice(self._brokers())
         directories = log_directories(node, self.nemesis.directories)
@@ -346,7 +346,7 @@ class Administrator:
         self.nemesis.report(f"new partitions: {count}")
         if count > PARTITIONS_MAX:
             return nothing
-        for topic in reversed(self.run.topics()):  # That of results before that of their sources.
+        for topic in reversed(self.run.topics()):  # The topic of results before its sources.
             self._tasks[f"new partitions of {topic}"] = partial(self._add, topic, count)
         self._tasks["use of new partitions"] = lambda: self._use(count)
         self._try_tasks()
@@ -366,7 +366,7 @@ class Administrator:
         return is_added or self._are_known([topic], count)
 
     def _are_known(self, topics: Sequence[str], count: int) -> bool:
-        """Whether all brokers know so many partitions of these topics, each with a leader."""
+        """Return whether all brokers know ``count`` partitions of each topic, all with leaders."""
         for node in self._brokers():
             answer = metadata(node, topics) if node.alive else None
             if answer is None or any(len(topic.partitions) != count for topic in answer.topics):

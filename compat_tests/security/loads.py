@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiokafka
 import aiokafka.errors
@@ -58,15 +58,14 @@ class Report:
 Stop = Callable[[], bool]
 
 
-class InPython:
+class InPython(Protocol):
     """A client library in Python."""
 
     def run(self, attempt: Attempt, login: Login, stop: Stop, report: Report) -> None:
         """Write and read until ``stop``, then read what is left."""
-        raise NotImplementedError
 
 
-class LoadOfLibrdkafka(InPython):
+class LoadOfLibrdkafka:
     """confluent-kafka."""
 
     def run(self, attempt: Attempt, login: Login, stop: Stop, report: Report) -> None:
@@ -103,7 +102,7 @@ class LoadOfLibrdkafka(InPython):
             consumer.close()
 
 
-class LoadOfKafkaPython(InPython):
+class LoadOfKafkaPython:
     """kafka-python."""
 
     def run(self, attempt: Attempt, login: Login, stop: Stop, report: Report) -> None:
@@ -137,7 +136,7 @@ class LoadOfKafkaPython(InPython):
                 read_rest(read, report)
 
 
-class LoadOfAioKafka(InPython):
+class LoadOfAioKafka:
     """aiokafka."""
 
     def run(self, attempt: Attempt, login: Login, stop: Stop, report: Report) -> None:
@@ -167,7 +166,7 @@ class LoadOfAioKafka(InPython):
                 while not report.is_complete() and time.monotonic() < deadline:
                     await read()
 
-        # After a rejected login, aiokafka may end its own stop() so.
+        # After a rejected login, the stop() of aiokafka may end with CancelledError.
         with suppress(asyncio.CancelledError):
             aio.run(main())
 
@@ -254,8 +253,8 @@ class Load:
     def _run(self) -> None:
         try:
             if self.client in IN_PYTHON:
-                own = IN_PYTHON[self.client]
-                own.run(self.attempt, self.login, self.stop_file.exists, self.report)
+                client = IN_PYTHON[self.client]
+                client.run(self.attempt, self.login, self.stop_file.exists, self.report)
             else:
                 self.report = run_program(self.attempt, self.stop_file)
         except Exception as error:
