@@ -1,8 +1,8 @@
-"""A process that dies at any call that changes its disk, half done if it is a write.
+"""A process that dies at any call that changes its disk; a write is then half done.
 
-In a pass of compaction with the swap of its segments, and in a move between directories; the power
-may fail as well. Other tests of these kill the process at renames, removals and syncs only, but in
-more states.
+It dies in a compaction pass, which swaps segments, or in a move between directories; the power may
+fail as well. Other tests of both kill the process only at renames, removals and syncs, but in more
+states.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import OldFormat, StoredOffsets, open_log
 from kwire.types import TopicPartition
 from simulation.disk import Killed, SimDisk
-from tests.support.log.batches import TIME_MS, append, content, encode
+from tests.support.log.batches import TIME_MS, append, content, encode, old_format_segment
 from tests.support.log.restart import CONFIG, reopen
 
 STEM = "t-0/" + "0" * 20
@@ -400,15 +400,11 @@ def test_gap_of_compaction_stays_without_a_recovery_point(clean_end: int | None)
 
 
 def test_log_of_an_old_format_is_refused_and_not_truncated(disk: SimDisk) -> None:
-    import struct
-    import zlib
-
-    body = struct.pack(">bbqii", 1, 0, TIME_MS, -1, -1)
-    message = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body + bytes(40)
-    message = message[:8] + struct.pack(">i", len(body) + 4) + message[12:]
-    disk.files[STEM + ".log"].data[:] = message
+    segment = old_format_segment()
+    disk.files[STEM + ".log"].data[:] = segment
     with pytest.raises(OldFormat):
         reopen(disk)
+    assert disk.read(STEM + ".log") == segment
 
 
 def test_damaged_producer_snapshot_is_refused(disk: SimDisk) -> None:

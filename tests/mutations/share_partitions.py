@@ -52,7 +52,7 @@ MUTATIONS = (
         path="kwire/share/in_flight.py",
         old="        self.deadline = next_deadline\n",
         new="        self.deadline = inf\n",
-        test=f"{_MODEL}",
+        test=_MODEL,
     ),
     Mutation(
         name="renewal-leaves-the-lock",
@@ -76,7 +76,7 @@ MUTATIONS = (
         path="kwire/share/runs.py",
         old="            if not run.is_complete:\n                break\n",
         new="            if run.is_available:\n                break\n",
-        test=f"{_MODEL}",
+        test=_MODEL,
     ),
     Mutation(
         name="more-records-in-flight-than-allowed",

@@ -247,10 +247,11 @@ def test_change_with_the_highest_sequence_is_the_last(spark: SparkSession, by_lo
 def test_change_without_a_sequence_is_a_dead_letter(spark: SparkSession, by_log: Shape) -> None:
     row = {"id": 1, "name": "a"}
     records: list[tuple[str | bytes | None, object]] = [
-        ("k", in_log("c", row, None)), ("k", in_log("d", row, "x")), ("k", change("c", None, row)),
+        ("k", in_log("c", row, None)),
+        ("k", in_log("d", row, "x")),
+        ("k", {"op": "c", "after": row}),
         ("k", in_log("c", {"name": "a"}, 1)),
-    ]  # fmt: skip
-    records[2] = ("k", {"op": "c", "after": row})
+    ]
     batch = classify(topic(spark, records), by_log)
     assert last(batch, by_log) == {}
     unordered = "the table's sequence (lsn) is null"

@@ -65,7 +65,7 @@ class Process:
 
 @asynccontextmanager
 async def watch(process: Process, *, is_active: bool = True) -> AsyncIterator[Controller]:
-    """Watch broker 2, which is this process, from node 1; brokers 1 and 3 are not reachable."""
+    """Watch ``process``, as broker 2, from node 1; brokers 1 and 3 are not reachable."""
     cluster = Cluster((1, 3))
     endpoint: Any = r.RegisterBrokerRecord.BrokerEndpoint
     record = registration(2)

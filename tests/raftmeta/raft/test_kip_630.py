@@ -92,7 +92,7 @@ def test_invalid_fetch_snapshot_gets_kafkas_error(request_of: Any, error: int) -
 
 
 def test_a_position_beyond_the_end_of_a_snapshot_is_out_of_range() -> None:
-    """POSITION_OUT_OF_RANGE where there is no byte any more."""
+    """POSITION_OUT_OF_RANGE for a position at which the snapshot has no byte."""
     storage = MemoryStorage()
     whole = snapshot(storage, *SNAPSHOT, voters_of(1))
     raft = leader_with_snapshot()
@@ -128,6 +128,9 @@ def test_fetch_snapshot_counts_for_check_quorum() -> None:
 
 
 # The follower's side ------------------------------------------------------------------------
+FETCHED = SnapshotId(9, 2)
+
+
 def loading() -> Raft:
     """Return node 1, which node 2 has sent to fetch a snapshot."""
     raft = follower()
@@ -138,10 +141,17 @@ def loading() -> Raft:
     return raft
 
 
-def piece(raft: Raft, position: int, data: bytes, size: int, **changes: Any) -> Any:
-    snapshot = changes.get("snapshot", SnapshotId(9, 2))
+def piece(
+    raft: Raft,
+    position: int,
+    data: bytes,
+    size: int,
+    *,
+    snapshot: SnapshotId = FETCHED,
+    error: int = 0,
+) -> Any:
     response = messages.snapshot_response(
-        follower().state, snapshot, position=position, piece=data, error=changes.get("error", 0)
+        follower().state, snapshot, position=position, piece=data, error=error
     )
     part(response).size = size
     return answer(raft, FetchSnapshotRequest, 2, response, 0.2)
@@ -164,7 +174,7 @@ def test_snapshot_is_fetched_in_chunks() -> None:
     kinds = [type(e) for e in effects if isinstance(e, WriteSnapshot | InstallSnapshot)]
     assert kinds == [WriteSnapshot, InstallSnapshot]
     assert raft.state.log.end_offset == 5
-    loaded = SnapshotLoaded(SnapshotId(9, 2), voters_of(1, 2, 3), 0)
+    loaded = SnapshotLoaded(FETCHED, voters_of(1, 2, 3), 0)
     fetches = sends(raft.step(loaded, 0.3, 0), FetchRequest)
     assert (raft.state.log.start_offset, raft.state.log.end_offset) == (9, 9)
     assert raft.state.high_watermark == 9
@@ -172,12 +182,13 @@ def test_snapshot_is_fetched_in_chunks() -> None:
     assert part(fetches[0].request).last_fetched_epoch == 2
 
 
-@pytest.mark.parametrize("changes", [{"position": 3}, {"snapshot": SnapshotId(9, 1)}])
-def test_chunk_of_another_position_or_snapshot_is_ignored(changes: Any) -> None:
+@pytest.mark.parametrize(("position", "snapshot"), [(3, FETCHED), (0, SnapshotId(9, 1))])
+def test_chunk_of_another_position_or_snapshot_is_ignored(
+    position: int, snapshot: SnapshotId
+) -> None:
     """A chunk of another position or snapshot than the requested one is ignored."""
     raft = loading()
-    position = changes.pop("position", 0)
-    effects = piece(raft, position, b"01234", 8, **changes)
+    effects = piece(raft, position, b"01234", 8, snapshot=snapshot)
     assert not [e for e in effects if isinstance(e, WriteSnapshot)]
 
 
@@ -195,7 +206,7 @@ def test_damaged_snapshot_is_refused_and_fetched_again() -> None:
     """Nothing changes; the node fetches from the leader, which names a snapshot again."""
     raft = loading()
     piece(raft, 0, b"01234567", 8)
-    requests = sends(raft.step(SnapshotRefused(SnapshotId(9, 2)), 0.3, 0))
+    requests = sends(raft.step(SnapshotRefused(FETCHED), 0.3, 0))
     while not [s for s in requests if s.node.id == 2]:
         requests = sends(raft.step(None, raft.deadline, 0))
     assert isinstance(requests[0].request, FetchRequest)

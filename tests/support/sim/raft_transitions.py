@@ -1,7 +1,9 @@
-"""The changes of role that simulated raft nodes make, of those that are legal."""
+"""The changes of role that simulated raft nodes make, compared with the legal transitions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from kwire.raftmeta.raft.roles import Role
 from kwire.raftmeta.raft.state import RaftState
@@ -20,11 +22,9 @@ def recorded_changes() -> Iterator[set[Change]]:
         changes.add((type(state.role), type(role)))
         original(state, role)
 
-    setattr(RaftState, "change_role", change_role)  # noqa: B010 - mypy refuses an assignment
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RaftState, "change_role", change_role)
         yield changes
-    finally:
-        setattr(RaftState, "change_role", original)  # noqa: B010
 
 
 def missing(changes: set[Change]) -> list[str]:
