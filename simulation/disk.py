@@ -223,11 +223,9 @@ class SimDisk(DiskHealth):
         """
         self._failures.append(Failure(call, error, path, after, times))
 
-    def fail_sometimes(
-        self, call: str, error: BaseException, random: Random, rate: float, *, path: str = ""
-    ) -> None:
+    def fail_sometimes(self, call: str, error: BaseException, random: Random, rate: float) -> None:
         """Raise ``error`` with probability ``rate`` at matching calls, until :meth:`mend`."""
-        self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
+        self._failures.append(Failure(call, error, "", 0, sys.maxsize, random, rate))
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:

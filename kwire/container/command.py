@@ -39,16 +39,14 @@ def environment_of(options: Namespace) -> Mapping[str, str]:
     return with_secrets(environment, Path.read_text)
 
 
-def properties_of(
-    options: Namespace, environment: Mapping[str, str], mounted: Path = MOUNTED
-) -> dict[str, str]:
+def properties_of(options: Namespace, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the node's properties: those of --config, or else of the environment.
 
     Raises ConfigError if a file cannot be read or the properties are invalid.
     """
     if options.config is not None and options.action != "configure":
         return parse_properties(_read(options.config))
-    return settings(environment, _read(mounted) if mounted.exists() else None)
+    return settings(environment, _read(MOUNTED) if MOUNTED.exists() else None)
 
 
 def _read(path: Path) -> str:

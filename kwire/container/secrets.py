@@ -27,9 +27,7 @@ _PASSWORDS: Final[Mapping[str, str]] = {
 }
 
 
-def with_secrets(
-    environment: Mapping[str, str], read: Callable[[Path], str], secrets: Path = SECRETS
-) -> Mapping[str, str]:
+def with_secrets(environment: Mapping[str, str], read: Callable[[Path], str]) -> Mapping[str, str]:
     """Return the environment with settings instead of the variables that name TLS files.
 
     ``read`` returns the text of a file. Raises ConfigError for a file that cannot be read.
@@ -38,13 +36,13 @@ def with_secrets(
     for variable, setting in _FILES.items():
         name = changed.pop(variable, "")
         if name:
-            changed[setting] = str(secrets / name)
+            changed[setting] = str(SECRETS / name)
     for variable, setting in _PASSWORDS.items():
         name = changed.pop(variable, "")
         if not name:
             continue
         try:
-            password = read(secrets / name).rstrip("\n")
+            password = read(SECRETS / name).rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{variable}={name}: cannot read the password: {error}") from error
         # The variables are lines of a properties file, in which a backslash escapes.
