@@ -60,7 +60,7 @@ class History:
     deliveries: list[Delivery] = attrs.field(factory=list)
     acknowledgements: list[Acknowledgement] = attrs.field(factory=list)
     ends: dict[Place, int] = attrs.field(factory=dict)
-    """End offsets after healing, when no client sends any more."""
+    """End offsets after healing, when clients no longer send."""
     stable_ends: dict[Place, int] = attrs.field(factory=dict)
     """The last stable offsets at the same time."""
     healed: float = 0.0
@@ -387,7 +387,7 @@ longer than the longest pause between two attempts of TCP while a fault lasts.""
 
 
 def _last_effect(commit: Commit) -> float:
-    """Return the time after which a commit cannot take effect any more."""
+    """Return the time after which a commit can no longer take effect."""
     was_resent = commit.ended - commit.began >= RESENT_AFTER
     return commit.ended + LATEST_ARRIVAL if was_resent else commit.ended
 

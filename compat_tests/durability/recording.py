@@ -520,7 +520,7 @@ class Run:
     def _read_end(
         self, consumer: Any, place: TopicPartition, errors: list[str]
     ) -> tuple[int] | None:
-        """Return an end offset; None if the broker that was asked does not lead any more."""
+        """Return an end offset; None if the broker that was asked no longer leads."""
         try:
             return (end_offset(consumer, place, 30),)
         except KafkaException as error:

@@ -113,7 +113,7 @@ def test_a_member_rejoins_after_an_error_of_its_heartbeat(
 
     def has_rejoined() -> bool:
         client.poll(2000)
-        if client._coordinator.rejoining:  # It would not do so on its own any more.
+        if client._coordinator.rejoining:  # It would no longer do so by itself.
             client._coordinator.request_rejoin()
         (fault,) = faulty.call("list-faults")["faults"]
         requests = faulty.call("list-requests", client_id=group)["requests"]

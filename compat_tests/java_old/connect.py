@@ -254,7 +254,7 @@ def kill_in_transaction(worker: Worker, address: str, topic: str, last_end: int)
     while True:
         eventually(is_open, "an open transaction")
         worker.process.send_signal(signal.SIGSTOP)
-        if is_open():  # It cannot end any more.
+        if is_open():  # It can no longer end.
             worker.process.kill()
             worker.process.wait()
             return high_watermark()

@@ -75,7 +75,7 @@ class Member:
 
     Its polls are long. kafka-python 3.0.12 loses an assignment that arrives between two polls, and
     the leader that rejoins because of new partitions never comes back from that: its next poll
-    finds no reason to rejoin any more (`need_rejoin` compares metadata that the assignment has
+    no longer finds a reason to rejoin (`need_rejoin` compares metadata that the assignment has
     just replaced), so that it neither takes its assignment nor sends heartbeats again. So a member
     is told to rejoin if a poll has ended in the middle of that, as on a machine that stops.
     """

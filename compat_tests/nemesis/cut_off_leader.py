@@ -1,4 +1,4 @@
-"""A leader that its controllers do not hear any more, while its clients do.
+"""A leader that its controllers no longer hear, while its clients do.
 
     python -m compat_tests.nemesis.cut_off_leader drop|reset|icmp [--broker kwire|kafka]
 

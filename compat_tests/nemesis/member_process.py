@@ -142,7 +142,7 @@ class AssignedMember(ProcessMember):
         self._drop(consumer, partitions)
 
     def _drop(self, _: Any, partitions: Sequence[Any]) -> None:
-        """Forget what was polled of partitions that this member does not own any more."""
+        """Forget what was polled of partitions that this member no longer owns."""
         for partition in partitions:
             self.uncommitted.pop((partition.topic, partition.partition), None)
 

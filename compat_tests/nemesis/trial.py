@@ -352,7 +352,7 @@ class Trial:
         problems = self._wait_placed(history.views)
         replicas = {place: view.replicas for place, view in history.views[1].items()}
         for place, node_ids in replicas.items():
-            if place not in history.ends:  # An internal topic; no client writes any more.
+            if place not in history.ends:  # An internal topic; clients no longer write.
                 history.ends[place] = self._end(place, node_ids)
         for node in self.cluster.nodes.values():
             if node.kind == "kafka":

@@ -1,4 +1,4 @@
-"""Hellos of TLS clients, byte by byte, which offer what no library of today can offer any more.
+"""Hellos of TLS clients, byte by byte, which offer what today's libraries can no longer offer.
 
 A server chooses one of the offered cipher suites. Offering the rest again, until it refuses, lists
 all that it accepts. Up to TLS 1.2 only: a hello of TLS 1.3 needs a key, and has good suites only.

@@ -129,7 +129,7 @@ def encrypted_between_brokers(store: Store, trusted: Path) -> tuple[int, int, di
 def test_certificate_between_brokers_can_be_replaced_after_it_has_expired(
     broker_kind: str, tmp_path: Path
 ) -> None:
-    """Apache Kafka compares the new one with the old one, which nobody can verify any more."""
+    """Apache Kafka compares the new one with the old one, which nobody can verify now."""
     life_s = 15 if broker_kind == "kwire" else 60
     ends_at = time.monotonic() + life_s
     old = write_store(tmp_path, "server", valid_days=life_s / 86_400)

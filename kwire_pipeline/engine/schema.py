@@ -222,7 +222,7 @@ def check_fits(table: StructType, rows: StructType, name: str) -> None:
     """Raise Refusal if a table cannot hold rows, although it could when their run began."""
     if changes := difference(table, rows):
         raise Refusal(
-            f"{name} was changed during the run and does not take its rows any more "
+            f"{name} was changed during the run and no longer takes its rows "
             f"({'; '.join(changes.words())}): undo that, or run again"
         )
 

@@ -533,7 +533,7 @@ def pass_time(world: World, process: SimBroker) -> None:
 
 def toggle_silence(world: World, process: SimBroker) -> None:
     process.silent = not process.silent
-    world.note(process.id, "silent" if process.silent else "not silent any more")
+    world.note(process.id, "silent" if process.silent else "no longer silent")
 
 
 def fence_one(world: World, process: SimBroker) -> None:

@@ -403,7 +403,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "removed-leader-counts-itself",
-        "a leader that is no voter any more counts its own disk for a majority",
+        "a leader that is no longer a voter counts its own disk for a majority",
         ((progress, "voter_progress", _own_counts),),
         (43, 46),
     ),

@@ -60,8 +60,8 @@ class AssignedBook:
     ) -> None:
         """Record an owner; raise AssertionError if the partition has another one.
 
-        Without ``is_current``, a coordinator may have answered that is not the group's any more,
-        and does not know to whom the next one has given the partition.
+        Without ``is_current``, the answer may be that of a former coordinator, which does not know
+        to whom the next coordinator has given the partition.
         """
         former = self.owners.setdefault((partition, epoch), owner.member_id)
         demand(
@@ -124,7 +124,7 @@ class AssignedMember(SimClient):
         self._give_up()
 
     def _give_up(self) -> None:
-        """Forget the membership: the coordinator does not know the member any more."""
+        """Forget the membership: the coordinator no longer knows the member."""
         self.epoch = _NO_EPOCH
         self.target = self.owned = frozenset()
         self.is_sure = False
@@ -149,7 +149,7 @@ class AssignedMember(SimClient):
     # -- heartbeats
 
     async def _beat(self) -> int:
-        """Give up what is not assigned any more, and send a heartbeat; return the error code."""
+        """Give up what is no longer assigned, and send a heartbeat; return the error code."""
         if self.owned - self.target and self.random.random() < 0.8:
             self.owned &= self.target
         sent_at, owned = trio.current_time(), self.owned

@@ -272,7 +272,7 @@ class Committer(SimClient):
 async def fetch_offset(client: SimClient, group: str, *, is_stable: bool = False) -> int | None:
     """Return a group's committed offset of partition 0, -1 without one, or None on an error.
 
-    A coordinator that is not the group's any more may not know the newest one, which is an error.
+    A former coordinator of the group may not know the newest one, which is an error.
     """
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
     request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=is_stable)

@@ -52,7 +52,7 @@ async def test_load_passes_gaps_and_empty_batches(
     node.service.on_elected(index, 1)
     await write(node.groups, 1, 2, 3, 4, 5, 6, 7, 8)
     batches = log.data[index]
-    # Offsets 0, 1 and 5 have no batch any more; those of 2, 4 and 7 have no records.
+    # Offsets 0, 1 and 5 no longer have a batch; the batches of 2, 4 and 7 have no records.
     log.data[index] = [
         without_records(batches[2]),
         batches[3],

@@ -23,7 +23,7 @@ from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape
 
 LETTING_GO = "m\n"
-"""The beginning of py4j's command that an object of the JVM is not needed any more."""
+"""The beginning of py4j's command that an object of the JVM is no longer needed."""
 
 
 @attrs.define

@@ -39,7 +39,7 @@ def test_mark_is_kept_as_texts() -> None:
 
 
 def test_marks_of_a_pipeline_are_not_those_of_another_one() -> None:
-    """An earlier id of this pipeline counts, which no owner has any more."""
+    """An earlier id of this pipeline counts, because no owner has it now."""
     marks = [Mark(pipeline_id, 0, RANGES) for pipeline_id in ("11", "former", "22")]
     properties = {"kwire.pipeline.orders": "11", "kwire.pipeline.returns": "22"}
     own = own_marks([*marks, None], properties, "orders")

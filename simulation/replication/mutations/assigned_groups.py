@@ -51,7 +51,7 @@ def _never_fence(
 
 
 def _accept_removed(group: ConsumerGroup, request: OffsetCommitRequest) -> None:
-    """Accept a commit by a client that is not a member any more."""
+    """Accept a commit by a client that is no longer a member."""
     if request.member_id in group.members:
         _check_commit(group, request)
 
@@ -103,7 +103,7 @@ def _skip_target(update: MemberUpdate) -> tuple[int, Partitions]:
 MUTATIONS: Final = (
     Mutation(
         "commits-of-older-epochs-count",
-        "a member commits partitions in an older epoch that are not its own any more",
+        "a member commits partitions in an older epoch that are no longer its own",
         ((ConsumerGroup, "check_commit", _accept_commit),),
         (69,),
     ),

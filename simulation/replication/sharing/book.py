@@ -289,7 +289,7 @@ class ShareBook:
                 yield offset
 
     def is_complete(self, index: int, end: int) -> bool:
-        """Return whether nothing before ``end`` has to be delivered any more."""
+        """Return whether no record before ``end`` still has to be delivered."""
         return all(self._may_be_complete(index, o) for o in self._list_promised(index) if o < end)
 
     def check_end(self, ends: Mapping[int, int]) -> None:

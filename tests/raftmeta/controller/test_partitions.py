@@ -136,7 +136,7 @@ def test_replica_that_left_the_isr_below_its_minimum_may_lead() -> None:
 
 REFUSED: list[tuple[dict[str, Any], list[int], type[errors.KafkaError]]] = [
     ({"partition": 7}, [1, 2], errors.UnknownTopicOrPartition),
-    ({"leader_epoch": 9}, [1, 2], errors.NotController),  # we are behind: not active any more
+    ({"leader_epoch": 9}, [1, 2], errors.NotController),  # we are behind: no longer active
     ({"partition_epoch": 9}, [1, 2], errors.NotController),
     ({"leader_epoch": -1}, [1, 2], errors.FencedLeaderEpoch),
     ({"partition_epoch": -1}, [1, 2], errors.InvalidUpdateVersion),
@@ -247,7 +247,7 @@ def test_preferred_election_and_rebalancing() -> None:
 
 
 def test_last_known_leader_that_is_no_replica_is_not_elected() -> None:
-    """Otherwise a broker would lead that does not hold the partition any more."""
+    """Otherwise a broker that no longer holds the partition would lead it."""
     before = PartitionImage(
         replicas=(1,), directories=(directory(1),), isr=(1,), last_known_elr=(2,), leader=-1
     )

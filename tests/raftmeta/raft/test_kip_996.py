@@ -80,7 +80,7 @@ def test_restarted_follower_grants_no_pre_vote_before_a_fetch_timeout() -> None:
 
 @pytest.mark.parametrize("end", ["refused", "resigned"])
 def test_restarted_follower_grants_a_pre_vote_once_its_leader_has_ended(end: str) -> None:
-    """Its leader's process has ended, or it has resigned: it counts on nobody any more."""
+    """Its leader's process has ended, or it has resigned: it no longer counts on anybody."""
     raft = follower()
     if end == "refused":
         (fetch,) = raft.state.calls.open

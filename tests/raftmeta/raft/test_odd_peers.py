@@ -180,7 +180,7 @@ def requests_of_epoch(epoch: int) -> list[Any]:
 
 @pytest.mark.parametrize("kind", range(4))
 def test_request_of_the_largest_epoch_is_refused(kind: int) -> None:
-    """No epoch could follow it: no node could be elected any more."""
+    """No epoch could follow it, so no node could ever be elected again."""
     raft = follower()
     response, _ = say(raft, requests_of_epoch(2**31 - 1)[kind])
     assert part(response).error_code == errors.InvalidRequest.code

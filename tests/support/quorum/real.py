@@ -196,7 +196,7 @@ class RealNode:
         return Dispatcher(services, ListenerType.CONTROLLER)
 
     def end(self, *, in_order: bool) -> None:
-        """Stop, or die: nothing is written any more."""
+        """Stop, or die: nothing more is written."""
         assert self._token is not None
         if in_order:
             trio.from_thread.run_sync(self.running.shut_down, trio_token=self._token)

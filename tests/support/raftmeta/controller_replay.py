@@ -71,7 +71,7 @@ NOT_CONTROLLER: Final = errors.NotController.code
 FENCED: Final = (-2000.0, 1000.0)
 """The last heartbeat before the recording was sent at most 2 s before it begins."""
 RENOUNCED: Final = 500.0
-"""Milliseconds until Kafka's controller, as it writes, notices that it is not active any more."""
+"""Milliseconds until Kafka's controller, as it writes, notices that it is no longer active."""
 
 RETURN: Final = (
     "**A broker that shut down cleanly may come back at once.** Kafka rejects its "

@@ -107,7 +107,7 @@ class MarkerRequest:
     broker: int
     markers: Sequence[TransactionMarker]
     is_over: trio.Event = attrs.field(factory=trio.Event)
-    """Set when its sender has an answer, or does not wait for it any more."""
+    """Set when its sender has an answer, or no longer waits for one."""
     answer: Sequence[Mapping[TopicPartition, int]] | None = None
 
 
