@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect_to_coordinator
 from kwire.codec.compile import encode
 from kwire.codec.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire.codec.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -17,7 +18,6 @@ from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest
@@ -124,20 +124,11 @@ class Groups:
     """One group of each kind, with one member each."""
 
     def __init__(self, address: str, topic: str, suffix: str) -> None:
-        host, port = address.split(",", maxsplit=1)[0].rsplit(":", 1)
         self.topic = topic
         self.names = {kind: f"{kind}-{suffix}" for kind in KINDS}
-        self.clients: dict[str, WireClient] = {}
-        self.seed = WireClient(host, int(port))
-        for kind, name in self.names.items():
-            self.clients[kind] = eventually(partial(self._connect, name), "the coordinator")
-
-    def _connect(self, name: str) -> WireClient | None:
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[name])
-        (coordinator,) = self.seed.call(request, 4).coordinators
-        if coordinator.error_code:
-            return None
-        return WireClient(coordinator.host, coordinator.port)
+        self.clients = {
+            kind: connect_to_coordinator(address, name) for kind, name in self.names.items()
+        }
 
     def _has_joined(self, kind: str, request: Any, version: int) -> bool:
         return bool(self.clients[kind].call(request, version).error_code == 0)
@@ -171,7 +162,7 @@ class Groups:
         eventually(join, "the classic group")
 
     def close(self) -> None:
-        for client in (self.seed, *self.clients.values()):
+        for client in self.clients.values():
             client.close()
 
     def answers(self) -> Iterator[tuple[str, str, str]]:

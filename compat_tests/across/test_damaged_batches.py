@@ -8,6 +8,7 @@ from typing import Any
 from compat_tests.confluent_kafka import clients as confluent
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from compat_tests.kafka_python import clients as kafka_python
 from kwire import errors
 from kwire.codec.messages.produce import ProduceRequest
@@ -40,16 +41,11 @@ def produce(client: WireClient, topic: str, batch: bytes) -> int:
     return code
 
 
-def connect(broker: Broker) -> WireClient:
-    host, _, port = broker.address.rpartition(":")
-    return WireClient(host, int(port), timeout_s=30.0)
-
-
 def test_damaged_batches_get_the_recorded_errors(broker: Broker, topic: str):
     """The answers of a real broker in tests/vectors/corrupt_records.jsonl.gz."""
     confluent.create(broker.address, topic, retention_ms="-1")
     differences: list[Any] = []
-    with connect(broker) as client:
+    with connect(broker.address) as client:
         for case in lines("corrupt_records.jsonl.gz"):
             expected = EITHER.get(case["case"], {case["broker"]["error_code"]})
             code = produce(client, topic, bytes.fromhex(case["hex"]))
@@ -62,7 +58,7 @@ def test_accepted_batches_are_read_by_all_clients(broker: Broker, topic: str):
     """Random damage to uncompressed records; those that only some clients read are left out."""
     confluent.create(broker.address, topic, retention_ms="-1")
     record_count = 0
-    with connect(broker) as connection:
+    with connect(broker.address) as connection:
         for seed in range(BATCH_COUNT):
             batch = damaged.batch_of(seed, codecs=1)
             if damaged.is_accepted(batch) and damaged.oddity(batch):

@@ -12,6 +12,7 @@ import pytest
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from kwire import errors
 from kwire.codec.messages.describe_producers import DescribeProducersRequest
 from kwire.codec.messages.end_txn import EndTxnRequest
@@ -175,8 +176,7 @@ def has_coordinator(client: WireClient, request: FindCoordinatorRequest) -> bool
 @pytest.fixture
 def producer(broker: Broker, topic: str, unique: Callable[[str], str]) -> Iterator[Producer]:
     create(broker.address, topic)
-    host, port = broker.address.rsplit(":", 1)
-    with WireClient(host, int(port)) as client:
+    with connect(broker.address) as client:
         transactional_id = unique("txn")
         for kind, key in ((TRANSACTIONS, transactional_id), (GROUPS, "g")):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])

@@ -20,10 +20,10 @@ from compat_tests.confluent_kafka.clients import (
 )
 from compat_tests.durability.load import check, loads, wait_for_more
 from compat_tests.harness.wait import collect, eventually
+from compat_tests.harness.wire import connect
 from compat_tests.interchange import view
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
-from kwire.testing.wire import WireClient
 
 ROUNDS = 4
 GROUPS = 300
@@ -150,8 +150,7 @@ def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(broker_kind, own_broke
     groups = [f"{group}-{number}" for number in range(GROUPS)]
     for name in (topic, other):
         create(address, name, 1)
-    host, _, port = address.rpartition(":")
-    with WireClient(host, int(port)) as client:
+    with connect(address) as client:
         client.call(FindCoordinatorRequest(coordinator_keys=groups[:1], key_type=0), 4)
         for name in groups:
             _commit(client, name, [topic, other], 5)

@@ -12,12 +12,11 @@ import pytest
 
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect_to_coordinator
 from compat_tests.interchange.node import complaints, hand_over, prepare
 from kwire.codec.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire.codec.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
-from kwire.testing.wire import WireClient
 
 GROUP, TOPIC = "group", "topic"
 LOADING = (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code)
@@ -33,12 +32,7 @@ class Members:
         self.connect(address)
 
     def connect(self, address: str) -> None:
-        host, port = address.split(":")
-        self.client = WireClient(host, int(port))
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
-        eventually(
-            lambda: not self.client.call(request, 4).coordinators[0].error_code, "a coordinator"
-        )
+        self.client = connect_to_coordinator(address, GROUP)
 
     def beat(self, member_id: str, **fields: Any) -> Any:
         """Send a heartbeat of a member; its first one joins."""

@@ -14,11 +14,11 @@ import pytest
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect_to_coordinator
 from compat_tests.interchange.node import complaints, hand_over, prepare
 from compat_tests.kafka_python.clients import fill
 from kwire.codec.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kwire.codec.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
@@ -29,7 +29,6 @@ from kwire.codec.messages.streams_group_heartbeat import (
     TopicInfo,
 )
 from kwire.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
-from kwire.testing.wire import WireClient
 
 TOPIC = "topic"
 PARTITIONS, START = 4, 3
@@ -50,12 +49,7 @@ class Members:
         self.connect(address)
 
     def connect(self, address: str) -> None:
-        host, port = address.split(":")
-        self.client = WireClient(host, int(port))
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
-        eventually(
-            lambda: not self.client.call(request, 4).coordinators[0].error_code, "a coordinator"
-        )
+        self.client = connect_to_coordinator(address, self.group)
 
     def ask(self, request: Any, version: int) -> Any:
         """Return the answer of a coordinator that has loaded the group."""

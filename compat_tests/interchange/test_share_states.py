@@ -10,6 +10,7 @@ import pytest
 
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from compat_tests.interchange import view
 from compat_tests.interchange.node import complaints, hand_over, prepare
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
@@ -32,11 +33,6 @@ SETTINGS = {
 }
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
-
-
-def connect(address: str) -> WireClient:
-    host, port = address.rsplit(":", 1)
-    return WireClient(host, int(port))
 
 
 def share_partition(client: WireClient) -> SharePartition:

@@ -13,8 +13,8 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, Reso
 
 from compat_tests.confluent_kafka.clients import admin, is_end
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.testing.wire import WireClient
 
 Partition = tuple[str, int]
 DYNAMIC = {ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
@@ -125,10 +125,9 @@ def committed_offsets(
 
     It sends raw requests: librdkafka's Python binding reads past the end of the metadata's text.
     """
-    host, _, port = address.rpartition(":")
     shape = OffsetFetchRequest.OffsetFetchRequestGroup
     offsets_by_group = {}
-    with WireClient(host, int(port)) as client:
+    with connect(address) as client:
         for group in groups:
             request = OffsetFetchRequest(groups=[shape(group_id=group, topics=None)])
 

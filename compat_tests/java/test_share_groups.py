@@ -11,10 +11,9 @@ import uuid
 import pytest
 
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect_to_coordinator
 from compat_tests.kafka_python.clients import create, fill
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from kwire.testing.wire import WireClient
 
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 LEAVE = -1
@@ -34,19 +33,10 @@ class Member:
     """A member of a share group, which only sends heartbeats."""
 
     def __init__(self, broker, group, topic):
-        host, port = broker.address.split(",")[0].rsplit(":", 1)
-        with WireClient(host, int(port)) as client:
-            eventually(lambda: self._find(client, group), "the coordinator is known")
-        self.client = WireClient(self.host, self.port)
+        self.client = connect_to_coordinator(broker.address, group)
         self.group, self.topic = group, topic
         self.member_id = str(uuid.uuid4())
         self.epoch = 0
-
-    def _find(self, client, group):
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-        (coordinator,) = client.call(request, 4).coordinators
-        self.host, self.port = coordinator.host, coordinator.port
-        return coordinator.error_code == 0
 
     def beat(self, epoch=None):
         epoch = self.epoch if epoch is None else epoch

@@ -11,11 +11,10 @@ import uuid
 import pytest
 
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect_to_coordinator
 from compat_tests.kafka_python.clients import create, fill
-from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from kwire.testing.wire import WireClient
 
 STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 LEAVE = -1
@@ -35,19 +34,10 @@ class Member:
     """A member of a streams group, which only sends heartbeats."""
 
     def __init__(self, broker, group, topic):
-        host, port = broker.address.split(",")[0].rsplit(":", 1)
-        with WireClient(host, int(port)) as client:
-            eventually(lambda: self._find(client, group), "the coordinator is known")
-        self.client = WireClient(self.host, self.port)
+        self.client = connect_to_coordinator(broker.address, group)
         self.group, self.topic = group, topic
         self.member_id = str(uuid.uuid4())
         self.epoch = 0
-
-    def _find(self, client, group):
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-        (coordinator,) = client.call(request, 4).coordinators
-        self.host, self.port = coordinator.host, coordinator.port
-        return coordinator.error_code == 0
 
     def beat(self, epoch=None):
         epoch = self.epoch if epoch is None else epoch

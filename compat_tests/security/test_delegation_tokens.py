@@ -13,8 +13,9 @@ import pytest
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from compat_tests.security.brokers import JAAS, PLAIN_MODULE, SCRAM_MODULE, Guarded, run_guarded
-from compat_tests.security.wire import connect, connect_as, log_in_with_token
+from compat_tests.security.wire import connect_as, log_in_with_token
 from kwire.codec.messages.create_acls import CreateAclsRequest
 from kwire.codec.messages.create_delegation_token import CreateDelegationTokenRequest
 from kwire.codec.messages.describe_acls import DescribeAclsRequest

@@ -8,9 +8,10 @@ import pytest
 
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from compat_tests.security.brokers import PLAIN_MODULE, SCRAM_MODULE
 from compat_tests.security.nodes import each_order_in_the_long_run, run_pair
-from compat_tests.security.wire import connect, connect_as, log_in_with_token
+from compat_tests.security.wire import connect_as, log_in_with_token
 from kwire.codec.messages.create_delegation_token import CreateDelegationTokenRequest
 from kwire.codec.messages.expire_delegation_token import ExpireDelegationTokenRequest
 

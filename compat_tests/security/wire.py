@@ -5,16 +5,12 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
+from compat_tests.harness.wire import connect
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.security.scram import BY_NAME, salt_password
 from kwire.security.scram_client import ScramClient
 from kwire.testing.wire import WireClient
-
-
-def connect(address: str) -> WireClient:
-    host, port = address.split(":")
-    return WireClient(host, int(port))
 
 
 def connect_as(address: str, user: str, password: str) -> WireClient:

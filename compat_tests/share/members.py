@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from compat_tests.harness.wait import DEADLINE_SECONDS, eventually
+from compat_tests.harness.wire import connect
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -29,11 +30,6 @@ AcknowledgeTopic = ShareAcknowledgeRequest.AcknowledgeTopic
 AcknowledgePartition = AcknowledgeTopic.AcknowledgePartition
 Acknowledgements = Mapping[tuple[int, int], Sequence[int]]
 READY_S = DEADLINE_SECONDS
-
-
-def connect(address: str) -> WireClient:
-    host, port = address.rsplit(":", 1)
-    return WireClient(host, int(port))
 
 
 def create_topic(address: str, name: str, **settings: str) -> bytes:

@@ -10,9 +10,9 @@ import pytest
 
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from compat_tests.streams.application import Input, Instance, Output
 from kwire.codec.messages.list_groups import ListGroupsRequest
-from kwire.testing.wire import WireClient
 
 PARTITIONS = 4
 RECORDS = 400
@@ -47,8 +47,7 @@ def application(own_broker, unique, tmp_path):
 
 def kind_of(address: str, group: str) -> tuple[str, str]:
     """Return the type and the state of a group."""
-    host, port = address.rsplit(":", 1)
-    with WireClient(host, int(port)) as client:
+    with connect(address) as client:
         groups = client.call(ListGroupsRequest(states_filter=[], types_filter=[]), 5).groups
     (listed,) = [each for each in groups if each.group_id == group]
     return listed.group_type, listed.group_state
