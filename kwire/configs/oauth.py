@@ -151,11 +151,13 @@ class OAuthConfig(Config):
     @property
     def has_assertions(self) -> bool:
         """Return whether this node authenticates to the identity provider with an assertion."""
-        is_file = (self.sasl_oauthbearer_token_endpoint_url or "").startswith("file:")
-        names_some = (
+        if self.is_jwt_bearer:
+            return True
+        if (self.sasl_oauthbearer_token_endpoint_url or "").startswith("file:"):
+            return False
+        return bool(
             self.sasl_oauthbearer_assertion_file or self.sasl_oauthbearer_assertion_claim_iss
         )
-        return self.is_jwt_bearer or bool(names_some and not is_file)
 
 
 def listener_tokens(properties: Mapping[str, str], listener: str) -> OAuthConfig:

@@ -44,4 +44,4 @@ def _names(image: MetadataImage, kind: int) -> Iterator[str]:
     elif kind in (BROKER, BROKER_LOGGER):
         yield from (str(broker) for broker in sorted(image.brokers))
     else:
-        yield from sorted(name for of, name in image.configs if of == kind)
+        yield from sorted(name for resource_type, name in image.configs if resource_type == kind)

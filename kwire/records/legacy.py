@@ -16,6 +16,8 @@ from kwire.records.header import LENGTH_END, LOG_APPEND_TIME, NO_TIMESTAMP, Buff
 MIN_LENGTH: Final = 14
 _FRONT: Final = struct.Struct(">qiIbB")
 _INT32: Final = struct.Struct(">i")
+_CRC_END: Final = 16
+"""The position of the magic, with which the bytes begin that the CRC covers."""
 
 
 class Message(NamedTuple):
@@ -41,7 +43,7 @@ def message(buf: Buffer, pos: int) -> Message:
     try:
         offset, length, crc, magic, attributes = _FRONT.unpack_from(buf, pos)
         end = pos + LENGTH_END + length
-        body = bytes(buf[pos + 16 : end])
+        body = bytes(buf[pos + _CRC_END : end])
         at, timestamp = 2, NO_TIMESTAMP
         if magic == 1:
             timestamp = int.from_bytes(body[2:10], "big", signed=True)

@@ -105,10 +105,10 @@ class Hadoop:
         context.rename(path, target, chosen)
 
     def publish(self, path: JavaObject, target: JavaObject) -> None:
-        """Give a whole file another name; fail if that name exists, also if it appears just now.
+        """Give a whole file another name; fail if that name exists, even if it appears just now.
 
-        On a local disk, a rename without replacement looks first and replaces then; a link is one
-        step. A file system without links gets the rename.
+        On a local disk, a rename without replacement first looks for the name and then renames,
+        while a link is one step. A file system without links gets the rename.
         """
         if _scheme(target) == LOCAL:
             nio = jvm_of(self.spark).java.nio.file

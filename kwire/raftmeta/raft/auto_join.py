@@ -44,8 +44,8 @@ def poll(state: RaftState) -> None:
 
 def _may_join(state: RaftState, role: Follower) -> bool:
     is_settled = state.installing is None and role.snapshot is None and not state.stopping
-    dynamic = state.history.kraft_version > 0 and state.config.can_vote
-    return is_settled and dynamic and not state.is_voter
+    may_be_added = state.history.kraft_version > 0 and state.config.can_vote
+    return is_settled and may_be_added and not state.is_voter
 
 
 def add_request(state: RaftState) -> AddRaftVoterRequest:
