@@ -19,9 +19,8 @@ from kwire.group.shard import GroupShard
 from kwire.testing.errors import BrokerError
 from kwire.testing.nodes import LocalCluster, raise_for
 from kwire.testing.waits import NO_COORDINATOR, TIMEOUT_S, NotYet, wait_leader, wait_until
+from kwire.types import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-_OFFSETS: Final = "__consumer_offsets"
-_TRANSACTIONS: Final = "__transaction_state"
 _FENCED_TIMEOUT_MS: Final = 60_000
 
 
@@ -58,7 +57,7 @@ async def move_coordinator(
     """Make a node the coordinator of a group or of a transactional id, which must be in use."""
     if bool(group) == bool(transactional_id):
         raise BrokerError("give either a group or a transactional id")
-    topic = _OFFSETS if group else _TRANSACTIONS
+    topic = CONSUMER_OFFSETS if group else TRANSACTION_STATE
     image = cluster.running[0].image.topic(topic)
     if image is None:
         raise BrokerError(f"there is no topic {topic} yet, because no client has needed it")
@@ -68,8 +67,7 @@ async def move_coordinator(
 
 async def rebalance(cluster: LocalCluster, group: str) -> None:
     """Begin a rebalance of a group with the classic protocol, in which every member rejoins."""
-
-    if cluster.running[0].image.topic(_OFFSETS) is None:
+    if cluster.running[0].image.topic(CONSUMER_OFFSETS) is None:
         raise BrokerError(f"there is no group {group} yet")
 
     async def look() -> None:
@@ -105,7 +103,7 @@ async def fence_producer(cluster: LocalCluster, transactional_id: str) -> None:
 
     A transaction in progress is aborted.
     """
-    if cluster.running[0].image.topic(_TRANSACTIONS) is None:
+    if cluster.running[0].image.topic(TRANSACTION_STATE) is None:
         raise BrokerError(f"no producer has used the transactional id {transactional_id} yet")
     request = InitProducerIdRequest(
         transactional_id=transactional_id,

@@ -146,9 +146,8 @@ class RaftWorld:
         if node.raft is None or node.is_paused:
             return
         state = node.raft.state
-        _, compared = self.checks.progress[node.id, node.incarnation]
+        _, end = self.checks.progress[node.id, node.incarnation]
         newest = state.log.latest_snapshot
-        end = compared
         if end <= state.log.start_offset or (newest and end <= newest.end_offset):
             return
         if end not in self.checks.chain:

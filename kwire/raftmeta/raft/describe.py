@@ -8,7 +8,7 @@ from kwire.codec.messages.describe_quorum import (
 )
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.roles import Leader
-from kwire.raftmeta.raft.state import OBSERVER_SESSION, RaftState
+from kwire.raftmeta.raft.state import OBSERVER_SESSION_S, RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterEndpoint
 from kwire.types import METADATA_TOPIC, ZERO_UUID
 
@@ -38,11 +38,11 @@ def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorum
 
 
 def observers(state: RaftState, role: Leader) -> list[ReplicaKey]:
-    """Return the replicas that are not voters and fetched within ``OBSERVER_SESSION``."""
+    """Return the replicas that are not voters and fetched within ``OBSERVER_SESSION_S``."""
     return [
         key
         for key, replica in role.replicas.items()
-        if not state.voters.has(key) and state.now - replica.fetched_at < OBSERVER_SESSION
+        if not state.voters.has(key) and state.now - replica.fetched_at < OBSERVER_SESSION_S
     ]
 
 

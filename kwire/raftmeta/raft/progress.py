@@ -19,7 +19,7 @@ from kwire.raftmeta.raft.control_records import (
 )
 from kwire.raftmeta.raft.events import Append, Appended, AppendLog, Refused
 from kwire.raftmeta.raft.roles import Leader, Replica
-from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION, RaftState
+from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION_S, RaftState
 from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey, VoterSet
 from kwire.records.build import Payload
 from kwire.records.header import headers, parse
@@ -104,7 +104,7 @@ def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
 
 def _remove_silent_observers(state: RaftState, role: Leader) -> None:
     """Remove observers whose session has ended: each new disk of a broker is a new replica."""
-    since = state.now - OBSERVER_SESSION
+    since = state.now - OBSERVER_SESSION_S
     silent = takewhile(lambda replica: replica.fetched_at < since, role.replicas.values())
     for key in [r.key for r in silent if not state.voters.has(r.key)]:
         del role.replicas[key]

@@ -6,6 +6,7 @@ log; consecutive sets differ by one voter, so their majorities always share a no
 """
 
 from collections.abc import Hashable
+from typing import Final
 
 from kwire import errors
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
@@ -36,7 +37,7 @@ from kwire.raftmeta.raft.voters import (
 )
 from kwire.types import ZERO_UUID
 
-CAUGHT_UP_WITHIN_MS = 3_600_000
+CAUGHT_UP_WITHIN_MS: Final = 3_600_000
 """A new voter must have been caught up within this time, in milliseconds."""
 
 
@@ -110,8 +111,8 @@ def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse 
         )
         return
     replica = role.replicas.get(change.voter.key)
-    age = state.now_ms - (replica.caught_up_at_ms if replica else -CAUGHT_UP_WITHIN_MS)
-    if replica is None or replica.caught_up_at_ms < 0 or age > CAUGHT_UP_WITHIN_MS:
+    caught_up_at_ms = replica.caught_up_at_ms if replica else -1
+    if caught_up_at_ms < 0 or caught_up_at_ms < state.now_ms - CAUGHT_UP_WITHIN_MS:
         finish_change(state, role, errors.RequestTimedOut("the new voter has not caught up"))
         return
     change.voter = Voter(change.voter.key, change.voter.endpoints, 0, newest)

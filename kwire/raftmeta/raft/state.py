@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 CHECK_QUORUM_FACTOR: Final = 1.5
 """The number of fetch timeouts that a leader waits for a majority before it resigns."""
 
-
-OBSERVER_SESSION: Final = 300.0
+OBSERVER_SESSION_S: Final = 300.0
 """Seconds without a Fetch after which the leader removes an observer."""
 
 CANDIDACY_GAP_SHARE: Final = 0.15

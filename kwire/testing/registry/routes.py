@@ -117,7 +117,8 @@ def _setting(
             return {shown: values.get(subject, values[GLOBAL])}
         case "PUT":
             value = str(_field(body, sent)).upper()
-            (store.set_level if kind == "config" else store.set_mode)(subject, value)
+            set_value = store.set_level if kind == "config" else store.set_mode
+            set_value(subject, value)
             return {sent: value}
         case "DELETE" if subject:
             return {shown: values.pop(subject, values[GLOBAL])}

@@ -1,7 +1,7 @@
 """Staged faults of leaders whose leases are misled: by a suspended machine, or by a firewall.
 
 Producers wait for the leader all the time, so it is asked to append records at the moment at which
-it may still take itself for the leader.
+it may still believe that it is the leader.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """Staged faults of machines that are suspended: a coordinator's, and the active controller's.
 
 A suspended machine sends and receives nothing, but its connections stay open, and requests wait in
-its sockets. Its monotonic clock stands still. So when it resumes, it takes itself for the leader
-that it was, until it hears of the next one.
+its sockets. Its monotonic clock stands still. So when it resumes, it believes that it is still the
+leader, until it hears of the next one.
 """
 
 from typing import Final
