@@ -22,7 +22,7 @@ def connect_to_coordinator(address: str, group: str) -> WireClient:
     with connect(address) as client:
 
         def find() -> tuple[str, int] | None:
-            (found,) = client.call(request, 4).coordinators
-            return None if found.error_code else (found.host, found.port)
+            (coordinator,) = client.call(request, 4).coordinators
+            return None if coordinator.error_code else (coordinator.host, coordinator.port)
 
         return WireClient(*eventually(find, f"a coordinator of {group}"))
