@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from compat_tests.harness.wire import connect
 from compat_tests.share.conftest import Shared
 from compat_tests.share.members import (
     Acknowledgements,
     ShareMember,
-    connect,
     deliveries,
     ranges,
     values,
