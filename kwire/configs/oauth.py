@@ -160,7 +160,7 @@ class OAuthConfig(Config):
         )
 
 
-def listener_tokens(properties: Mapping[str, str], listener: str) -> OAuthConfig:
+def listener_oauth(properties: Mapping[str, str], listener: str) -> OAuthConfig:
     """Return the settings of a listener that accepts tokens; raise ConfigError."""
     config = OAuthConfig(mechanism_settings(properties, listener, OAUTHBEARER))
     key = OAuthConfig.sasl_server_callback_handler_class.name
@@ -194,7 +194,7 @@ def listener_tokens(properties: Mapping[str, str], listener: str) -> OAuthConfig
     return config
 
 
-def node_tokens(properties: Mapping[str, str], listener: str, module: LoginModule) -> OAuthConfig:
+def node_oauth(properties: Mapping[str, str], listener: str, module: LoginModule) -> OAuthConfig:
     """Return the settings with which this node authenticates to a listener; raise ConfigError."""
     config = OAuthConfig(mechanism_settings(properties, listener, OAUTHBEARER))
     key = OAuthConfig.sasl_login_callback_handler_class.name

@@ -55,9 +55,9 @@ def mechanisms_of(properties: Mapping[str, str], listener: str) -> tuple[Mechani
                 f"{_names()}"
             )
     if OAUTHBEARER in names:
-        from kwire.configs.oauth import listener_tokens
+        from kwire.configs.oauth import listener_oauth
 
-        listener_tokens(properties, listener)
+        listener_oauth(properties, listener)
     return tuple(
         MechanismConfig(
             mechanism,
@@ -96,9 +96,9 @@ def account_for(
         )
     module = _module(own_settings(properties, listener), listener, mechanism)
     if mechanism == OAUTHBEARER:
-        from kwire.configs.oauth import node_tokens
+        from kwire.configs.oauth import node_oauth
 
-        return TokenAccount(node_tokens(properties, listener, module), module)
+        return TokenAccount(node_oauth(properties, listener, module), module)
     user, password = module.options.get("username"), module.options.get("password")
     if not user or not password:
         name, expected = f"{prefix(listener)}{mechanism.lower()}.{_JAAS}", _LOGIN_MODULES[mechanism]

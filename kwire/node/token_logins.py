@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from kwire.configs.declare import ConfigError
-from kwire.configs.oauth import OAuthConfig, listener_tokens
+from kwire.configs.oauth import OAuthConfig, listener_oauth
 from kwire.configs.sasl import MechanismConfig
 from kwire.node.core import Core
 from kwire.security.exchange import Exchange
@@ -19,7 +19,7 @@ def token_exchanges(
     core: Core, listener: str, mechanism: MechanismConfig
 ) -> Callable[[], Exchange]:
     """Return a function that begins an exchange with a client; raise ConfigError."""
-    config = listener_tokens(core.config.static, listener)
+    config = listener_oauth(core.config.static, listener)
     if config.sasl_oauthbearer_jwks_endpoint_url is None:
         check = _unsecured_check(core, listener, mechanism)
     else:

@@ -6,7 +6,7 @@ from kwire.configs.checks import secrets_warnings
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import has_sasl
 from kwire.configs.load import broker_config
-from kwire.configs.oauth import UNSECURED_VALIDATOR, client_credentials, listener_tokens
+from kwire.configs.oauth import UNSECURED_VALIDATOR, client_credentials, listener_oauth
 from kwire.configs.sasl import TokenAccount, broker_account, controller_account, mechanisms_of
 from tests.support.configs.node import NODE
 
@@ -186,7 +186,7 @@ def test_tokens_are_validated_as_the_listeners_own_settings_say() -> None:
             f"{TOKENS}sasl.oauthbearer.expected.issuer": "mechanism",
         }
     )
-    tokens = listener_tokens(config.static, "LOGIN")
+    tokens = listener_oauth(config.static, "LOGIN")
     assert tokens.sasl_oauthbearer_expected_audience == ("a", "b")
     assert tokens.sasl_oauthbearer_expected_issuer == "mechanism"
     assert tokens.sasl_oauthbearer_clock_skew_seconds == 30
