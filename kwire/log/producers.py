@@ -298,7 +298,7 @@ class ProducerStates:
         if not self.open_starts and not self.unreplicated:
             return None
         self.drop_replicated(high_watermark)
-        first_open = next(iter(self.open_starts), None)
+        first_open = self.first_open()
         if not self.unreplicated:
             return first_open
         first_ended = self.unreplicated[0].first_offset
