@@ -24,7 +24,7 @@ from kwire.raftmeta.broker.session_lease import SessionLease
 from kwire.raftmeta.broker.state import INSISTING_SECONDS, Answer, BrokerStage, BrokerState, Request
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION, unsupported
+from kwire.raftmeta.storage.levels import DIRECTORIES, METADATA_VERSION, describe_unsupported
 from kwire.waits import Signal
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ class BrokerLifecycle:
         A cluster of a newer release may have finalized a level that this one does not support.
         """
         if isinstance(error, errors.UnsupportedVersion) and not self.broker.registered:
-            reason = unsupported(self.publisher.image.features, self.features)
+            reason = describe_unsupported(self.publisher.image.features, self.features)
             raise errors.UnsupportedVersion(reason or error.text) from error
 
     def _log_refusal(self, error: errors.KafkaError) -> None:

@@ -40,7 +40,7 @@ from kwire.raftmeta.controller.state import (
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import endpoint_structures
-from kwire.raftmeta.storage.levels import CONTROLLERS, level_of, unsupported
+from kwire.raftmeta.storage.levels import CONTROLLERS, describe_unsupported, level_of
 from kwire.types import RESERVED_UUIDS, uuid_text
 
 UNKNOWN_OFFSET: Final = -1
@@ -179,7 +179,7 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
     }
-    if text := unsupported(state.image.features, offered):
+    if text := describe_unsupported(state.image.features, offered):
         raise errors.UnsupportedVersion(text)
 
 

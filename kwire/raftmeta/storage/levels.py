@@ -61,7 +61,9 @@ def level_of(features: Mapping[str, int]) -> int:
     return features.get(METADATA_VERSION, NEWEST)
 
 
-def unsupported(levels: Mapping[str, int], supported: Mapping[str, tuple[int, int]]) -> str:
+def describe_unsupported(
+    levels: Mapping[str, int], supported: Mapping[str, tuple[int, int]]
+) -> str:
     """Return why a broker that supports these ranges cannot join a cluster at these levels.
 
     Return "" if it can. A feature that either side lacks is at level 0 there.
