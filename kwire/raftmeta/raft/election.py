@@ -9,6 +9,7 @@ import logging
 from math import inf
 from typing import Final
 
+from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.roles import (
@@ -20,7 +21,7 @@ from kwire.raftmeta.raft.roles import (
     Role,
     Unattached,
 )
-from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.state import FETCHES, RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ RETRY_SHARE: Final = 0.1
 """The first delay after a lost round once the leader has ended, relative to the longest one."""
 LAST_EPOCH: Final = 2**31 - 2
 """The last valid epoch; a later one is rejected, because no epoch could follow it."""
-_MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
+_MOOT: Final = FETCHES | {VoteRequest}
+"""Requests whose answers no longer matter in another role."""
 
 
 # Moving between roles -----------------------------------------------------------------------

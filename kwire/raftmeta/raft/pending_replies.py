@@ -6,7 +6,7 @@ from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import Reply
-from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.roles import ChangeKind, Leader
 from kwire.raftmeta.raft.state import RaftState
 
 
@@ -16,15 +16,15 @@ def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> N
     if change is None:
         return
     match change.kind:
-        case "add":
+        case ChangeKind.ADD:
             state.emit(Reply(change.token, add_voter_response(error)))
-        case "add-ack-appended":
+        case ChangeKind.ADD_TO_LOG:
             if change.offset is None:
                 state.emit(Reply(change.token, add_voter_response(error)))
-        case "remove":
+        case ChangeKind.REMOVE:
             state.emit(Reply(change.token, remove_voter_response(error)))
-        case _:  # An update was already answered when it was written.
-            pass
+        case ChangeKind.UPDATE:
+            pass  # It was already answered when it was written.
 
 
 def dismiss_all(state: RaftState, role: Leader) -> None:

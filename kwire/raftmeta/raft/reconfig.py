@@ -24,7 +24,7 @@ from kwire.raftmeta.raft.pending_replies import (
     finish_change,
     remove_voter_response,
 )
-from kwire.raftmeta.raft.roles import Leader, VoterChange
+from kwire.raftmeta.raft.roles import ChangeKind, Leader, VoterChange
 from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import (
     Node,
@@ -77,7 +77,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         return
     endpoint = endpoint_of(voter.endpoints, state.config.listener)
     wait = min(request.timeout_ms / 1000, state.config.request_timeout_s * 2)
-    kind = "add" if request.ack_when_committed else "add-ack-appended"
+    kind = ChangeKind.ADD if request.ack_when_committed else ChangeKind.ADD_TO_LOG
     role.change = VoterChange(token, kind, voter, state.now + wait)
     role.change.call_id = state.send(
         Node(voter.id, endpoint.host, endpoint.port),
@@ -117,7 +117,7 @@ def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse 
         return
     change.voter = Voter(change.voter.key, change.voter.endpoints, 0, newest)
     _write(state, role, state.voters.with_voter(change.voter))
-    if change.kind == "add-ack-appended":
+    if change.kind is ChangeKind.ADD_TO_LOG:
         state.emit(Reply(change.token, add_voter_response(None)))
 
 
@@ -143,7 +143,7 @@ def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest
     except KafkaError as error:
         state.emit(Reply(token, remove_voter_response(error)))
         return
-    role.change = VoterChange(token, "remove", voter, float("inf"))
+    role.change = VoterChange(token, ChangeKind.REMOVE, voter, float("inf"))
     _write(state, role, state.voters.without(key.id))
 
 
@@ -168,7 +168,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
     if state.history.kraft_version == 0 or state.voters.get(voter.id) == voter:
         state.emit(Reply(token, _update_response(state, errors.NONE)))
         return
-    role.change = VoterChange(token, "update", voter, float("inf"))
+    role.change = VoterChange(token, ChangeKind.UPDATE, voter, float("inf"))
     _write(state, role, state.voters.with_voter(voter))
     # The voter fetches this change only after it has the answer.
     state.emit(Reply(token, _update_response(state, errors.NONE)))

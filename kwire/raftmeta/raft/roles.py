@@ -7,6 +7,7 @@ voted is in KIP-595's Voted state. Deadlines are monotonic seconds; ``inf`` mean
 from __future__ import annotations
 
 from collections.abc import Hashable
+from enum import Enum, auto
 from math import inf
 from typing import TypeAlias
 
@@ -110,12 +111,25 @@ class Replica:
     """The time of the next BeginQuorumEpoch."""
 
 
+class ChangeKind(Enum):
+    """The kinds of a voter change, which differ in when its request is answered."""
+
+    ADD = auto()
+    """Answered once the addition is committed."""
+    ADD_TO_LOG = auto()
+    """Answered once it is in the leader's log: a node that adds itself has to fetch then."""
+    REMOVE = auto()
+    """Answered once the removal is committed."""
+    UPDATE = auto()
+    """Answered once the update is in the leader's log."""
+
+
 @attrs.define(eq=False, repr=False)
 class VoterChange:
     """A voter change in progress; only one at a time (Raft, section 4.1 of the thesis)."""
 
     token: Hashable
-    kind: str
+    kind: ChangeKind
     voter: Voter
     deadline: float
     call_id: int | None = None

@@ -18,7 +18,7 @@ from kwire.raftmeta.raft.raft_metrics import (
     state_name,
     vote,
 )
-from kwire.raftmeta.raft.roles import VoterChange
+from kwire.raftmeta.raft.roles import ChangeKind, VoterChange
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from simulation.raft.memory_storage import MemoryStorage
 from simulation.raft.quorums import TestClock, config_of, voters_of
@@ -56,7 +56,7 @@ def test_only_a_leader_counts_observers_and_voter_changes() -> None:
     raft.state.role.replicas[ReplicaKey(9)] = replica  # type: ignore[union-attr]
     replica.fetched_at = raft.state.now
     assert observer_count(raft.state) == 1
-    raft.state.role.change = VoterChange("t", "add", config_of(9).as_voter, 9.0)  # type: ignore[union-attr]
+    raft.state.role.change = VoterChange("t", ChangeKind.ADD, config_of(9).as_voter, 9.0)  # type: ignore[union-attr]
     assert is_changing_voters(raft.state)
     assert observer_count(follower().state) == 0
 
