@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from kwire.errors import InvalidRegularExpression
-from kwire.group.consumer.model import ConsumerGroup
+from kwire.group.consumer.model import ConsumerGroup, MemberState
 from tests.support.group.sim import Consumed, Sim
 
 
@@ -44,6 +44,14 @@ def test_member_without_topics_is_written_again_with_its_expression(sim: Sim) ->
     sim.consume("a", 1, owned={}, topics=[], subscribed_topic_regex="t.*", rebalance_timeout_ms=9)
     member = group(sim).members["a"]
     assert (member.epoch, member.previous_epoch) == (1, 1)
+
+
+def test_member_without_topics_has_nothing_to_give_up_for_its_expression(sim: Sim) -> None:
+    """A client does not name its partitions again when only its subscription has changed."""
+    sim.consume("a", topics=[])
+    assert sim.consume("a", 1, topics=[], subscribed_topic_regex="t.*") == (1, None)
+    assert group(sim).members["a"].state == MemberState.STABLE
+    assert sim.consume("a", 1) == (2, {"tea": [0, 1], "tin": [0, 1]})
 
 
 def test_whole_name_has_to_match(sim: Sim) -> None:

@@ -83,7 +83,7 @@ def _drop_unsubscribed(
     for topic_id, epochs in dropped.items():
         revoking[topic_id] = {**revoking.get(topic_id, {}), **epochs}
     member = member.move_to(member.epoch, assigned=assigned)
-    if _owns_any(owned, revoking):
+    if revoking and _owns_any(owned, revoking):
         return member._replace(state=MemberState.UNREVOKED, revoking=revoking)
     return member
 
