@@ -54,6 +54,24 @@ def test_member_without_topics_has_nothing_to_give_up_for_its_expression(sim: Si
     assert sim.consume("a", 1) == (2, {"tea": [0, 1], "tin": [0, 1]})
 
 
+def test_member_whose_new_expression_matches_nothing_loses_its_partitions(sim: Sim) -> None:
+    """No topic of the group has changed, but the other subscriber has to get them."""
+    sim.consume("a", topics=["tea"])
+    join(sim, "b", "te.*")
+    join(sim, "b", "te.*")
+    sim.consume("a", 2, owned={"tea": [0, 1]})
+    assert sim.consume("a", 2, owned={"tea": [0]}) == (3, None)
+    assert sim.consume("b", 3, owned={}) == (3, {"tea": [1]})
+    sim.advance(11)
+    assert sim.consume("b", 3, subscribed_topic_regex="z.*") == (3, {})
+    assert sim.consume("b", 3, owned={}) == (4, None)
+    assert sim.consume("a", 3) == (4, {"tea": [0, 1]})
+    sim.advance(11)
+    assert sim.consume("b", 4, subscribed_topic_regex="y.*") == (4, None)
+    assert "y.*" in group(sim).regexes
+    assert group(sim).epoch == 4
+
+
 def test_whole_name_has_to_match(sim: Sim) -> None:
     join(sim, "a", "t")
     assert group(sim).regexes["t"].topics == set()

@@ -131,7 +131,7 @@ class Resolution:
         group = self.shard.groups.get(self.group_id)
         if group is None:
             return NOTHING
-        records, has_changed = [], False
+        topics, records, has_changed = self.shard.topics(), [], False
         resolved = dict(group.regexes)
         for text in self.expressions:
             if text not in group.regex_members:
@@ -139,12 +139,27 @@ class Resolution:
             old = resolved.get(text)
             former = frozenset[str]() if old is None else old.topics
             new = ResolvedRegex(frozenset(matches.get(text, former)), offset, moment.wall_ms)
-            has_changed = has_changed or new.topics != former
+            has_changed |= new.topics != former or (
+                old is None and _outdates_target(group, text, topics)
+            )
             resolved[text] = new
             records.append(regex_record(self.group_id, text, new))
         subscribed = set(group.by_name).union(*(each.topics for each in resolved.values()))
-        metadata_hash = group_hash(self.shard.topics(), subscribed)
+        metadata_hash = group_hash(topics, subscribed)
         if has_changed or metadata_hash != group.metadata_hash:
             records.append(epoch_record(self.group_id, group.epoch + 1, metadata_hash))
         logger.info("expressions resolved group=%s count=%d", self.group_id, len(records))
         return Decision(records=tuple(records))
+
+
+def _outdates_target(group: ConsumerGroup, regex: str, topics: Topics) -> bool:
+    """Return whether a member with this expression has a target of its former expression.
+
+    The expression matches no topics. Another subscriber of the former topics has to get them.
+    """
+    return any(
+        topics.name_of(topic_id) not in member.topics
+        for member in group.members.values()
+        if member.regex == regex
+        for topic_id in group.target.get(member.member_id, ())
+    )
