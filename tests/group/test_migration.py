@@ -207,8 +207,8 @@ def test_consumer_that_joins_a_large_group_before_its_first_generation_gets_an_e
     ticket = sim.join("c", member_id, protocols=protocols)
     reply = sim.reply(sim.beat("b", topics=["t"], owned={}, rebalance_timeout_ms=1))
     assert sim.reply(ticket).error_code == RebalanceInProgress.code
-    assert reply.member_epoch == consumer_group(sim).assignment_epoch == 1
-    assert join(sim, member_id) == 1
+    assert reply.member_epoch == consumer_group(sim).assignment_epoch == 2
+    assert join(sim, member_id) == 2
 
 
 def test_group_of_another_protocol_type_stays_classic(sim: Sim) -> None:
@@ -362,6 +362,23 @@ def test_static_consumer_replaces_a_classic_member_at_once(sim: Sim) -> None:
     assert reply.member_id not in consumer_group(sim).members
 
 
+@pytest.mark.parametrize(
+    "assigned", [None, (0, 1), (0, 1, 2, 3)], ids=["before a sync", "in part", "as a whole"]
+)
+def test_static_consumer_gets_what_the_classic_group_had_not_assigned_yet(
+    sim: Sim, assigned: tuple[int, ...] | None
+) -> None:
+    """Only the classic group's next generation would have assigned the rest."""
+    ticket = sim.join("c", protocols={"range": subscription()}, instance="i")
+    sim.fire_due()
+    member_id = sim.reply(ticket).member_id
+    if assigned is not None:
+        sim.sync("c", member_id, 1, {member_id: assignment(*assigned)})
+    epoch = 1 if assigned == (0, 1, 2, 3) else 2
+    assert sim.consume("e", instance_id="i") == (epoch, {"t": ALL})
+    assert consumer_group(sim).epoch == epoch
+
+
 @attrs.define
 class Interrupted:
     """A request whose further steps are taken one by one, so that others come between them."""
@@ -420,7 +437,7 @@ def test_member_that_joins_while_its_large_group_changes_is_not_lost(large_sim: 
     joining = sim.join("d", d, protocols={"range": subscription()})
     assert sim.groups.groups["g"].state is ClassicGroupState.PREPARING
     request.finish()
-    assert sim.reply(ticket).member_epoch == 2
+    assert sim.reply(ticket).member_epoch == 3
     assert sim.reply(joining).error_code == RebalanceInProgress.code
     assert set(consumer_group(sim).members) == {c, d, "b"}
     replayed = sim.replay().machine.consumer_group("g")

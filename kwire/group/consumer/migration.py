@@ -65,16 +65,23 @@ def upgrading(
     _check_upgrade(classic, settings)
     names: set[str] = set()
     members: list[ConsumerMember] = []
+    assigned_count = 0
     for member in classic.members_by_arrival():
         converted = _consumer_member(classic, member, topics)
         members.append(converted)
         names |= converted.topics
+        assigned_count += sum(map(len, converted.assigned.values()))
         yield
+    is_assigned = classic.state is ClassicGroupState.STABLE and (
+        assigned_count == _partition_count(names, topics)
+    )
+    # Only the next generation would have assigned the rest; a new target does it instead.
+    epoch = classic.generation if is_assigned else classic.generation + 1
     created: list[Record] = []
     for m in members:
         created.append(records.member_record(group_id, m))
         yield
-    created.append(records.epoch_record(group_id, classic.generation, group_hash(topics, names)))
+    created.append(records.epoch_record(group_id, epoch, group_hash(topics, names)))
     for m in members:
         target = {t: frozenset(numbers) for t, numbers in m.assigned.items()}
         created.append(records.target_record(group_id, m.member_id, target))
@@ -88,6 +95,15 @@ def upgrading(
         records.apply(groups, record)
         yield
     return Upgrade(groups[group_id], [group_tombstone(group_id), *created])
+
+
+def _partition_count(names: Collection[str], topics: Topics) -> int:
+    """Return how many partitions the existing topics have."""
+    return sum(
+        topics.partition_count(topic_id)
+        for name in names
+        if (topic_id := topics.id_of(name)) is not None
+    )
 
 
 def finish_upgrade(
