@@ -353,6 +353,17 @@ def test_static_classic_member_replaces_the_last_consumer_and_takes_its_target(s
     assert list(replayed.groups["g"].members) == [member.member_id]
 
 
+def test_member_that_waits_for_partitions_gets_them_from_the_classic_group(sim: Sim) -> None:
+    """It would not learn of its assignment in the classic group without a rebalance."""
+    sim.consume("b", instance_id="i")
+    assert join(sim, "c") == 3
+    assert sync(sim, "c", 3) == []
+    assert sim.consume("b", -2, instance_id="i").epoch == -2
+    sim.join("d", protocols={"range": subscription()}, instance="i")
+    assert sim.groups.groups["g"].state is ClassicGroupState.PREPARING
+    assert has_to_rejoin(sim, "c", 3)
+
+
 def test_static_consumer_replaces_a_classic_member_at_once(sim: Sim) -> None:
     sim.consume("b")
     join(sim, "c")

@@ -111,7 +111,7 @@ def _join(
     owned = _read_owned(subscription, tables.topics())
     classic: BecomesClassic = None
     if replaced is not None and migration.may_downgrade_by(group, replaced, settings):
-        rebalances = group.assignment_epoch < update.epoch
+        rebalances = group.assignment_epoch < update.epoch or not _are_reconciled(group, replaced)
         if not rebalances:
             target = group.target.get(replaced.member_id, {})
             update.move(group.assignment_epoch, target, owned)
@@ -131,6 +131,13 @@ def _join(
         fencing.start_sync(builder, group.group_id, update.new)
     builder.answer(builder.ticket, _join_response(update.new))
     return update, classic
+
+
+def _are_reconciled(group: ConsumerGroup, replaced: ConsumerMember) -> bool:
+    """Return whether all members but the replaced one have reached the group's target."""
+    epoch = group.assignment_epoch
+    stable_count = group.stable_counts.get(epoch, 0) - replaced.is_reconciled_to(epoch)
+    return stable_count == len(group.members) - 1
 
 
 def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
