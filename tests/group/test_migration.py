@@ -15,6 +15,7 @@ from kwire.codec.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.coordinator.decision import Decision, Moment, Step
 from kwire.errors import (
     CoordinatorNotAvailable,
@@ -454,6 +455,33 @@ def test_member_that_joins_while_its_large_group_changes_is_not_lost(large_sim: 
     replayed = sim.replay().machine.consumer_group("g")
     assert replayed is not None
     assert set(replayed.members) == {c, d, "b"}
+
+
+def test_member_that_joins_a_large_group_which_becomes_empty_joins_a_classic_group(
+    large_sim: Sim,
+) -> None:
+    """It must not be alone in a consumer group, which only a consumer makes classic again."""
+    sim, join_of_static = large_sim, Interrupted(large_sim)
+    sim.consume("b", instance_id="i")
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id="i",
+        protocol_type="consumer",
+        protocols=[
+            JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription())
+        ],
+    )
+    ticket = join_of_static.begin(lambda shard, *when: shard.join(request, Client(), *when))
+    join_of_static.step()
+    sim.consume("b", -1, instance_id="i")
+    join_of_static.finish()
+    assert sim.reply(ticket).error_code == RebalanceInProgress.code
+    sim.join("c", protocols={"range": subscription()}, instance="i")
+    assert sim.groups.consumer_group("g") is None
+    assert len(sim.groups.groups["g"].members) == 1
 
 
 def test_large_group_that_never_rests_changes_its_protocol_too(large_sim: Sim) -> None:

@@ -254,10 +254,13 @@ class ConsumerShard(ConsumerTables):
         attempts: int,
         moment: Moment,
     ) -> Decision:
-        """Decide anew on a JoinGroup whose group changed; without the group, the client rejoins."""
+        """Decide anew on a JoinGroup whose group changed.
+
+        If the group is classic or empty by now, the client rejoins.
+        """
         builder = DecisionBuilder(moment, self.settings(), former.ticket)
         group = self.groups.get(request.group_id)
-        if group is None:
+        if group is None or not group.members:
             builder.answer(former.ticket, join_error(RebalanceInProgress, request.member_id))
             return builder.build()
         return self.join(group, request, client, builder, fresh_id, attempts)
