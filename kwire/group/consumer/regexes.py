@@ -9,7 +9,7 @@ topics.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Final, Protocol
 
@@ -132,34 +132,35 @@ class Resolution:
         if group is None:
             return NOTHING
         topics, records, has_changed = self.shard.topics(), [], False
-        resolved = dict(group.regexes)
+        resolved, unmatched = dict(group.regexes), set[str]()
         for text in self.expressions:
             if text not in group.regex_members:
                 continue
             old = resolved.get(text)
             former = frozenset[str]() if old is None else old.topics
             new = ResolvedRegex(frozenset(matches.get(text, former)), offset, moment.wall_ms)
-            has_changed |= new.topics != former or (
-                old is None and _outdates_target(group, text, topics)
-            )
+            has_changed = has_changed or new.topics != former
+            if old is None and not new.topics:
+                unmatched.add(text)
             resolved[text] = new
             records.append(regex_record(self.group_id, text, new))
         subscribed = set(group.by_name).union(*(each.topics for each in resolved.values()))
         metadata_hash = group_hash(topics, subscribed)
-        if has_changed or metadata_hash != group.metadata_hash:
+        has_changed = has_changed or metadata_hash != group.metadata_hash
+        if has_changed or _have_outdated_targets(group, unmatched, topics):
             records.append(epoch_record(self.group_id, group.epoch + 1, metadata_hash))
         logger.info("expressions resolved group=%s count=%d", self.group_id, len(records))
         return Decision(records=tuple(records))
 
 
-def _outdates_target(group: ConsumerGroup, regex: str, topics: Topics) -> bool:
-    """Return whether a member with this expression has a target of its former expression.
+def _have_outdated_targets(group: ConsumerGroup, unmatched: Set[str], topics: Topics) -> bool:
+    """Return whether a member has a target of the expression that it had before one of these.
 
-    The expression matches no topics. Another subscriber of the former topics has to get them.
+    These expressions match no topics. Other subscribers of the former topics have to get them.
     """
-    return any(
+    return bool(unmatched) and any(
         topics.name_of(topic_id) not in member.topics
         for member in group.members.values()
-        if member.regex == regex
+        if member.regex in unmatched
         for topic_id in group.target.get(member.member_id, ())
     )
