@@ -67,5 +67,9 @@ def _refusal(context: Context, topic: Topic) -> Result | None:
     if is_described and topic.name is not None and topic.name not in image.topic_ids:
         return None  # The controller will reject the unknown name.
     described_name = name if is_described else topic.name
-    code = errors.TopicAuthorizationFailed.code
-    return Result(name=described_name, topic_id=topic.topic_id, error_code=code)
+    return Result(
+        name=described_name,
+        topic_id=topic.topic_id,
+        error_code=errors.TopicAuthorizationFailed.code,
+        error_message="Topic authorization failed.",
+    )

@@ -104,7 +104,7 @@ async def test_right_to_delete_a_topic_by_id_is_checked_before_the_topic_is_publ
     context.services.current.image = MetadataImage()
     by_id = DeleteTopicsRequest.DeleteTopicState(topic_id=topic.id)
     answer: Any = await delete_topics(context, deletion(by_id))
-    assert [(result.name, result.error_code) for result in answer.responses] == [
-        (OTHER, errors.TopicAuthorizationFailed.code)
-    ]
+    (result,) = answer.responses
+    assert (result.name, result.error_code) == (OTHER, errors.TopicAuthorizationFailed.code)
+    assert result.error_message == "Topic authorization failed."
     assert context.controller.state.image.topic(OTHER) is not None

@@ -292,7 +292,7 @@ def decide_delete_topics(
     *,
     permit: Permit | None = None,
 ) -> Steps[ControllerDecision[DeleteTopicsResponse]]:
-    """Delete topics, given by name or by id."""
+    """Delete topics, given by name or by id; a topic given by both is kept, with one error."""
     _start_over(permit)
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
@@ -306,20 +306,20 @@ def decide_delete_topics(
         else:
             responses.append(_refuse(item, error_text))
         yield
-    deleted_ids: set[bytes] = set()
     for (name, topic_id), count in keys.items():
         topic, error = _deletable(state, name, topic_id)
         if count > 1:
             key_name = "id" if name is None else "name"
             topic, error = None, errors.InvalidRequest(f"Duplicate topic {key_name}.")
-        elif topic is not None and topic.id in deleted_ids:
+        elif topic is not None and name is None and keys[topic.name, ZERO_UUID] == 1:
+            continue  # The result for the name has the id, too.
+        elif topic is not None and name is not None and (None, topic.id) in keys:
             error = errors.InvalidRequest(
                 "The provided topic name maps to an ID that was already supplied."
             )
         elif topic is not None:
             error = _refusal(permit, len(topic.partitions))
         if error is None and topic is not None:
-            deleted_ids.add(topic.id)
             records.append(r.RemoveTopicRecord(topic_id=topic.id))
         responses.append(
             Deleted(

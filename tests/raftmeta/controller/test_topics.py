@@ -5,9 +5,14 @@ import pytest
 from kwire import errors
 from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.raftmeta.controller.state import whole
-from kwire.raftmeta.controller.topics import decide_create_partitions, decide_create_topics
-from kwire.types import METADATA_TOPIC
+from kwire.raftmeta.controller.topics import (
+    decide_create_partitions,
+    decide_create_topics,
+    decide_delete_topics,
+)
+from kwire.types import METADATA_TOPIC, ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster
 
 Topic = CreateTopicsRequest.CreatableTopic
@@ -88,3 +93,36 @@ def test_create_topics_response_has_the_settings_of_each_topic() -> None:
         for topic in cluster.do(decide_create_topics, request).topics
     ]
     assert retention == [("604800000", 5), ("5000", 1), ("604800000", 5)]
+
+
+@pytest.mark.parametrize("named_first", [True, False])
+@pytest.mark.parametrize("id_count", [1, 2])
+def test_topic_that_a_request_gives_by_name_and_by_id_is_not_deleted(
+    named_first: bool, id_count: int
+) -> None:
+    cluster = Cluster()
+    topic_id, other_id = cluster.topic("t", [1]), cluster.topic("other", [1])
+    shape = DeleteTopicsRequest.DeleteTopicState
+    topics = [shape(topic_id=topic_id)] * id_count
+    topics.insert(0 if named_first else id_count, shape(name="t"))
+    request = DeleteTopicsRequest(topics=[*topics, shape(name="other")], timeout_ms=1000)
+    reply = cluster.do(decide_delete_topics, request)
+    results = {(each.name, each.topic_id): each.error_message for each in reply.responses}
+    expected = {
+        ("t", topic_id): "The provided topic name maps to an ID that was already supplied.",
+        ("other", other_id): None,
+    }
+    if id_count > 1:
+        expected[None, topic_id] = "Duplicate topic id."
+    assert results == expected
+    assert [record.topic_id for record in cluster.records] == [other_id]
+
+
+def test_topic_given_twice_by_name_is_deleted_by_its_id() -> None:
+    cluster = Cluster()
+    topic_id = cluster.topic("t", [1])
+    shape = DeleteTopicsRequest.DeleteTopicState
+    topics = [shape(name="t"), shape(name="t"), shape(topic_id=topic_id)]
+    reply = cluster.do(decide_delete_topics, DeleteTopicsRequest(topics=topics, timeout_ms=1000))
+    results = {(each.name, each.topic_id): each.error_code for each in reply.responses}
+    assert results == {("t", ZERO_UUID): errors.InvalidRequest.code, ("t", topic_id): errors.NONE}
