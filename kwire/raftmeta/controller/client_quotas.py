@@ -33,6 +33,8 @@ _WHOLE: Final = {
     "connection_creation_rate": (2.0**31 - 1, "an INT"),
 }
 """Quotas that are whole numbers, each with its largest value and its type."""
+_FRACTION_MAX: Final = 1e-6
+"""The fraction that Kafka allows in a whole number, because clients may compute quotas."""
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 """The form of a host name; Kafka also asks the resolver whether the host exists."""
 _IPV4_LENGTH: Final = 15
@@ -151,7 +153,7 @@ def _check_quota(key: str, value: float) -> None:
     largest, type_name = _WHOLE[key]
     if value > largest:
         raise errors.InvalidRequest(f"Proposed value for {key} is too large for {type_name}.")
-    if value % 1:
+    if value % 1 > _FRACTION_MAX:
         raise errors.InvalidRequest(f"{key} cannot be a fractional value.")
 
 

@@ -7,7 +7,7 @@ private keys are rejected, because metadata are not encrypted.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -88,9 +88,10 @@ def incremental_alteration(
 
 def full_alteration(item: AlterConfigsRequest.AlterConfigsResource) -> ConfigAlteration:
     """Return the change that replaces all settings of a resource."""
-    texts = {config.name: config.value for config in item.configs}
+    operations = [(config.name, SET, config.value) for config in item.configs]
     resource = (item.resource_type, item.resource_name)
-    return ConfigAlteration(resource, list(texts), partial(_replace, new=texts))
+    change = partial(_replace, operations=operations)
+    return ConfigAlteration(resource, [name for name, _, _ in operations], change)
 
 
 def decide_incremental_alter(
@@ -190,11 +191,7 @@ def _check_safety(
     settings: dict[str, str],
 ) -> None:
     """Reject values that would harm the cluster, for any setting."""
-    if any(len(text) > VALUE_MAX for text in settings.values()):
-        raise ConfigError(
-            "The configuration value cannot be added because it exceeds the maximum value size "
-            f"of {VALUE_MAX} bytes."
-        )
+    check_lengths(settings)
     name = "min.insync.replicas"
     current = state.image.config(*resource)
     if resource[0] != BROKER or not state.elr_enabled or name not in {*requested_names, *current}:
@@ -209,12 +206,19 @@ def _check_safety(
         )
 
 
-def _replace(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
+def check_lengths(settings: Mapping[str, str]) -> None:
+    """Raise ConfigError for a value that is too long for any setting."""
+    if any(len(text) > VALUE_MAX for text in settings.values()):
+        raise ConfigError(
+            "The configuration value cannot be added because it exceeds the maximum value size "
+            f"of {VALUE_MAX} bytes."
+        )
+
+
+def _replace(texts: dict[str, str], operations: Sequence[Operation]) -> dict[str, str]:
     del texts
-    null_names = [name for name, text in new.items() if text is None]
-    if null_names:
-        raise errors.InvalidRequest(f"Null value not supported for : {','.join(null_names)}")
-    return {name: text for name, text in new.items() if text is not None}
+    check_operands(operations)
+    return {name: text for name, _, text in operations if text is not None}
 
 
 def operate(
@@ -241,7 +245,7 @@ def check_operands(operations: Sequence[Operation]) -> None:
         raise errors.InvalidRequest("Error due to duplicate config keys")
     nulls = [name for name, kind, text in operations if text is None and kind != DELETE]
     if nulls:
-        raise errors.InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+        raise errors.InvalidRequest(f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _splice(texts: dict[str, str], name: str, kind: int, text: str, resource: Resource) -> str:

@@ -22,6 +22,7 @@ from kwire.configs.describe import describe_new_topic
 from kwire.configs.resource_types import TOPIC
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
+from kwire.raftmeta.controller.configs import check_lengths
 from kwire.raftmeta.controller.mutation_quota import Permit
 from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place_replicas
 from kwire.raftmeta.controller.state import (
@@ -183,6 +184,7 @@ def _creation_configs(state: ControllerState, item: Creatable) -> dict[str, str]
         raise errors.InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
     configs = {c.name: c.value for c in item.configs if c.value is not None}
     try:
+        check_lengths(configs)
         check_topic_config(configs, state.cluster_config())
     except ConfigError as error:
         raise errors.InvalidConfig(str(error)) from None

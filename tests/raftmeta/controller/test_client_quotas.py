@@ -35,6 +35,8 @@ GOOD = ("producer_byte_rate", 1.0)
         ([("ip", "10.0.0.1")], GOOD, False),
         ([("user", "ann")], ("request_percentage", 12.5), True),
         ([("user", "ann")], ("producer_byte_rate", 12.5), False),
+        ([("user", "ann")], ("producer_byte_rate", 1000.000_002), False),
+        ([("user", "ann")], ("producer_byte_rate", 1000.000_000_5), True),  # rounded off
         ([("user", "ann")], ("producer_byte_rate", 0.0), False),
         ([("user", "ann")], ("producer_byte_rate", float("nan")), False),
         ([("user", "ann")], ("producer_byte_rate", 1e19), False),

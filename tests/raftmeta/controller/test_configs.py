@@ -263,6 +263,48 @@ def test_setting_longer_than_32767_characters_is_refused() -> None:
         assert cluster.do(decide_incremental_alter, request).responses[0].error_code == code
 
 
+def test_topic_is_not_created_with_a_setting_longer_than_32767_characters() -> None:
+    for length, code in ((32767, 0), (32771, errors.InvalidConfig.code)):
+        text = ",".join(["1:1"] * ((length + 1) // 4))
+        assert len(text) == length
+        setting = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(
+            name="leader.replication.throttled.replicas", value=text
+        )
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="t", num_partitions=1, replication_factor=1, configs=[setting]
+        )
+        (result,) = Cluster().do(decide_create_topics, CreateTopicsRequest(topics=[topic])).topics
+        assert result.error_code == code
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ([("retention.ms", "1"), ("retention.ms", "2")], "Error due to duplicate config keys"),
+        (
+            [("retention.ms", None), ("segment.ms", "1"), ("retention.bytes", None)],
+            "Null value not supported for : retention.ms, retention.bytes",
+        ),
+    ],
+)
+def test_request_that_names_a_setting_twice_or_without_a_value_changes_nothing(
+    settings: list[tuple[str, Any]], refusal: str
+) -> None:
+    cluster = Cluster()
+    cluster.topic("t", [1])
+    all_set = alter(TOPIC, "t", *((name, SET, value) for name, value in settings))
+    for decide, request in (
+        (decide_alter, replace(TOPIC, "t", *settings)),
+        (decide_incremental_alter, all_set),
+    ):
+        (response,) = cluster.do(decide, request).responses
+        assert (response.error_code, response.error_message) == (
+            errors.InvalidRequest.code,
+            refusal,
+        )
+        assert cluster.kinds() == []
+
+
 def test_topic_can_be_altered_beside_settings_of_another_release() -> None:
     """Apache Kafka 4.3.1 accepts that, too, and the deletion of a setting that it does not know."""
     cluster = Cluster()
