@@ -14,8 +14,7 @@ from typing import Final
 from kwire.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from kwire.raftmeta.metadata.image import BrokerImage
 
-ALL_FENCED: Final = "All brokers are currently fenced."
-ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
+ALL_FENCED: Final = "All brokers are currently fenced, or have all their log directories cordoned."
 
 
 def spread(brokers: Iterable[BrokerImage]) -> list[int]:
@@ -31,8 +30,13 @@ def spread(brokers: Iterable[BrokerImage]) -> list[int]:
 def place_replicas(
     brokers: Iterable[BrokerImage], *, start: int, first: int, count: int, replicas: int
 ) -> list[list[int]]:
-    """Place partitions ``first`` to ``first + count - 1``; equal lists may be the same object."""
+    """Place partitions ``first`` to ``first + count - 1``; equal lists may be the same object.
+
+    If all brokers that are not fenced are stopping, no partition gets an active broker.
+    """
     usable = [broker for broker in brokers if _has_room(broker)]
+    if all(broker.fenced for broker in usable):
+        raise InvalidReplicationFactor(ALL_FENCED)
     if replicas > len(usable):
         raise InvalidReplicationFactor(
             f"The target replication factor of {replicas} cannot be reached because only "
@@ -40,16 +44,13 @@ def place_replicas(
             "directories cordoned."
         )
     active_ids = spread(broker for broker in usable if broker.is_active)
-    if not active_ids:
-        has_leaving = any(not broker.fenced for broker in usable)
-        raise InvalidReplicationFactor(ACTIVE_ONLY if has_leaving else ALL_FENCED)
     inactive_ids = spread(broker for broker in usable if not broker.is_active)
     racks = {broker.id: broker.rack for broker in usable}
     # Stripes repeat after as many partitions as there are brokers.
     stripes: dict[tuple[int, int], list[int]] = {}
     replica_lists = []
     for turn in range(start + first, start + first + count):
-        stripe = turn % len(active_ids), turn % max(len(inactive_ids), 1)
+        stripe = turn % max(len(active_ids), 1), turn % max(len(inactive_ids), 1)
         if stripe not in stripes:
             replica_ids = stripes[stripe] = []
             _add_replicas(

@@ -24,7 +24,7 @@ from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.configs import check_lengths
 from kwire.raftmeta.controller.mutation_quota import Permit
-from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place_replicas
+from kwire.raftmeta.controller.placement import check_assignment, place_replicas
 from kwire.raftmeta.controller.state import (
     USER_RECORDS_MAX,
     ControllerDecision,
@@ -257,34 +257,44 @@ def _place_partitions(
     config = state.cluster_config()
     count = config.num_partitions if count == -1 else count
     factor = config.default_replication_factor if factor == -1 else factor
-    return (yield from striped_partitions(state, placement, 0, count, factor))
+    try:
+        partitions = yield from _striped_partitions(state, placement, 0, count, factor)
+    except errors.InvalidReplicationFactor as error:
+        raise _unplaced(factor, error.text or "") from None
+    _check_led(partitions, factor)
+    return partitions
 
 
-def striped_partitions(
+def _unplaced(factor: int, reason: str) -> KafkaError:
+    text = f"Unable to replicate the partition {factor} time(s): {reason}"
+    return errors.InvalidReplicationFactor(text)
+
+
+def _check_led(partitions: list[PartitionImage], factor: int) -> None:
+    """Reject partitions that only stopping and fenced brokers would have."""
+    if not all(partition.isr for partition in partitions):
+        raise _unplaced(factor, "All brokers are currently fenced or in controlled shutdown.")
+
+
+def _striped_partitions(
     state: ControllerState, start: int, first: int, count: int, factor: int
 ) -> Steps[list[PartitionImage]]:
-    """Return new partitions, striped over the brokers."""
-    prefix = f"Unable to replicate the partition {factor} time(s): "
+    """Return new partitions, striped over the brokers; raises InvalidReplicationFactor."""
     partitions: list[PartitionImage] = []
     by_replicas: dict[tuple[int, ...], PartitionImage] = {}
     for placed in range(0, count, PLACED_AT_ONCE):
-        try:
-            replica_lists = place_replicas(
-                state.image.brokers.values(),
-                start=start,
-                first=first + placed,
-                count=min(PLACED_AT_ONCE, count - placed),
-                replicas=factor,
-            )
-        except errors.InvalidReplicationFactor as error:
-            raise errors.InvalidReplicationFactor(prefix + (error.text or "")) from None
+        replica_lists = place_replicas(
+            state.image.brokers.values(),
+            start=start,
+            first=first + placed,
+            count=min(PLACED_AT_ONCE, count - placed),
+            replicas=factor,
+        )
         for replicas in map(tuple, replica_lists):
             if replicas not in by_replicas:
                 by_replicas[replicas] = new_partition(state, replicas)
             partitions.append(by_replicas[replicas])
         yield
-    if not all(partition.isr for partition in by_replicas.values()):
-        raise errors.InvalidReplicationFactor(prefix + ACTIVE_ONLY)
     return partitions
 
 
@@ -437,9 +447,10 @@ def _grow(
     first = topic.partitions[0]
     factor = len(first.replicas) - len(first.removing)  # Of the target, during a reassignment.
     if item.assignments is None:
-        partitions = yield from striped_partitions(
+        partitions = yield from _striped_partitions(
             state, state.stripe_of(first), partition_count, additional_count, factor
         )
+        _check_led(partitions, factor)
     else:
         if len(item.assignments) != additional_count:
             raise errors.InvalidReplicaAssignment(

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord
+from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.errors import InvalidReplicationFactor
+from kwire.raftmeta.controller.brokers import decide_unregister_broker
 from kwire.raftmeta.controller.placement import place_replicas, spread
-from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.controller.topics import decide_create_partitions, decide_create_topics
 from kwire.raftmeta.metadata.image import BrokerImage
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.work import calls_in
@@ -81,6 +85,50 @@ def test_fenced_brokers_get_replicas_only_if_needed_and_never_lead() -> None:
 def test_replication_factor_above_the_usable_brokers_is_refused(brokers: list[BrokerImage]) -> None:
     with pytest.raises(InvalidReplicationFactor):
         place_replicas(brokers, start=0, first=0, count=1, replicas=2)
+
+
+ALL_FENCED = "All brokers are currently fenced, or have all their log directories cordoned."
+ACTIVE_ONLY = "All brokers are currently fenced or in controlled shutdown."
+TOO_FEW = (
+    "The target replication factor of 2 cannot be reached because only 1 broker(s) are registered "
+    "or some brokers have all their log directories cordoned."
+)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "reason", "is_named"),
+    [
+        ({1: "fenced"}, ALL_FENCED, True),  # even though there are too few
+        ({1: ""}, TOO_FEW, True),
+        ({1: "leaving", 2: "fenced"}, ACTIVE_ONLY, False),
+    ],
+)
+def test_refusal_of_new_partitions_has_kafkas_message(
+    brokers: dict[int, str], reason: str, is_named: bool
+) -> None:
+    """CreatePartitions gives the reason of the placement alone, as in Kafka."""
+    cluster = Cluster((1, 2))
+    cluster.topic("grown", [1, 2])
+    for number in (1, 2):
+        if number not in brokers:
+            cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=number))
+        elif brokers[number] == "fenced":
+            cluster.fence(number)
+        elif brokers[number] == "leaving":
+            epoch = cluster.state.image.brokers[number].epoch
+            cluster.write(
+                BrokerRegistrationChangeRecord(
+                    broker_id=number, broker_epoch=epoch, in_controlled_shutdown=1
+                )
+            )
+    prefix = "Unable to replicate the partition 2 time(s): "
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=2)
+    (created,) = cluster.do(decide_create_topics, CreateTopicsRequest(topics=[topic])).topics
+    assert created.error_message == prefix + reason
+    growth = CreatePartitionsRequest.CreatePartitionsTopic(name="grown", count=2, assignments=None)
+    request = CreatePartitionsRequest(topics=[growth], timeout_ms=1000, validate_only=False)
+    (grown,) = cluster.do(decide_create_partitions, request).results
+    assert grown.error_message == (reason if is_named else prefix + reason)
 
 
 def test_one_partition_topics_do_not_all_lead_on_one_broker() -> None:
