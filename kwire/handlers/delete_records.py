@@ -49,7 +49,8 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             partition = context.replicas.partitions.get_led(topic, requested.partition_index)
             if topic in INTERNAL_TOPICS:
                 raise InvalidTopicException
-            if not partition.config.cleanup_delete:
+            config = partition.config
+            if config.cleanup_compact and not config.cleanup_delete:
                 raise PolicyViolation
             low_watermark = context.replicas.delete_before(partition, requested.offset)
         except KafkaError as error:

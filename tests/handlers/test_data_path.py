@@ -185,6 +185,7 @@ async def test_end_offset_of_an_epoch_is_returned(
         ("t", -2, (errors.OffsetOutOfRange.code, -1)),
         ("nope", 0, (errors.UnknownTopicOrPartition.code, -1)),
         ("compacted", 0, (errors.PolicyViolation.code, -1)),
+        ("kept", 0, (errors.NONE, 0)),
         ("__consumer_offsets", 0, (errors.InvalidTopicException.code, -1)),
     ],
 )
@@ -194,6 +195,7 @@ async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int,
     partition = await create_topic(subject)
     await create_topic(subject, "__consumer_offsets")
     await create_topic(subject, "compacted", cleanup_delete=False, cleanup_compact=True)
+    await create_topic(subject, "kept", cleanup_delete=False)  # cleanup.policy is empty
     write(subject, partition, b"a", b"b", b"c", b"d")
     Topic = DeleteRecordsRequest.DeleteRecordsTopic
     answer = await subject.call(
