@@ -92,7 +92,8 @@ class FetchPass:
     """The aborted transactions of the results; :data:`LISTED_MAX` of them end the reading."""
     is_urgent: bool = attrs.field(init=False, default=False)
     """True if the answer must not wait: it has an error, a diverging log, another replica to
-    read from, or a high watermark that the follower does not know yet."""
+    read from, or a high watermark that the follower does not know yet; or it ends with a segment
+    although records of the next one are readable."""
     is_usual: bool = attrs.field(init=False, default=True)
     """True while each result has only the first fields: offsets and records."""
     holds_back: bool = attrs.field(init=False, default=False)
@@ -210,6 +211,8 @@ class FetchPass:
             self.shared = shared
             partition.read_count += 1
             self.total_bytes += shared.size
+            if self.total_bytes < options.min_bytes:
+                self.is_urgent |= _ends_early(partition, requested, shared.result)
             if shared.result.aborted:
                 self._count_listed(shared.result.aborted)
             if self.watch is not None:
@@ -229,7 +232,8 @@ class FetchPass:
         if options.nearest_follower is not None and partition.leader is not None:
             broker = options.nearest_follower(partition.leader, requested.fetch_offset)
             if broker is not None:
-                return self._redirect(partition, broker)
+                self.is_urgent, self.is_usual = True, False
+                return _redirect(partition, options.isolation, broker)
         max_bytes = min(options.max_bytes - self.total_bytes, requested.max_bytes)
         if holds_back or self.listed_count >= LISTED_MAX:
             max_bytes = 0
@@ -259,6 +263,8 @@ class FetchPass:
             return result._replace(partition=None)
         if result.records is not None:
             self.total_bytes += len(result.records)
+            if self.total_bytes < options.min_bytes:
+                self.is_urgent |= _ends_early(partition, requested, result)
         return result
 
     def _count_listed(self, aborted: Sequence[AbortedTxn]) -> None:
@@ -298,19 +304,6 @@ class FetchPass:
         names = partition.topic, partition.partition
         logger.error("cannot read topic=%s partition=%d error=%s", *names, error)
         raise KafkaStorageError from error
-
-    def _redirect(self, partition: Partition, broker: int) -> ReadResult:
-        """Return a result without records that names the follower to read from (KIP-392)."""
-        self.is_urgent, self.is_usual = True, False
-        return ReadResult(
-            partition.high_watermark,
-            partition.last_stable_offset,
-            partition.log.log_start,
-            (),
-            end_offset=partition.readable_end(self.options.isolation),
-            partition=partition,
-            preferred_replica=broker,
-        )
 
     def _on_follower_fetched(
         self, partition: Partition, requested: FetchPartition, result: ReadResult
@@ -394,6 +387,25 @@ def _readable_state(partition: Partition) -> tuple[object, ...]:
         log.epochs.at(high_watermark - 1),  # logs with the same epoch there are equal below it
         log.producers.last_stable_offset(high_watermark, log.log_start),
         log.config,
+    )
+
+
+def _ends_early(partition: Partition, requested: FetchPartition, result: ReadResult) -> bool:
+    """Return whether a result ends with its segment although the next one can be read, too."""
+    segments, last_offset = partition.log.segments, result.end_offset - 1
+    return segments.index_of(requested.fetch_offset) < segments.index_of(last_offset)
+
+
+def _redirect(partition: Partition, isolation: FetchIsolation, broker: int) -> ReadResult:
+    """Return a result without records that names the follower to read from (KIP-392)."""
+    return ReadResult(
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.log_start,
+        (),
+        end_offset=partition.readable_end(isolation),
+        partition=partition,
+        preferred_replica=broker,
     )
 
 

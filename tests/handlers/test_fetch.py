@@ -246,6 +246,22 @@ class TestWaiting:
         assert trio.current_time() == start
         assert values(data) == [(0, b"a")]
 
+    async def test_fetch_that_ends_with_its_segment_does_not_wait(self, autojump_clock: Any):
+        """More records are readable, in the next segment: the client may fetch them at once."""
+        subject = broker()
+        partition = await create_topic(subject, segment_bytes=300)
+        for number in range(3):
+            write(subject, partition, b"%d" % number * 200)
+        fetchers = [Fetcher(subject, min_bytes=1000), Fetcher(subject, min_bytes=1000)]
+        start = trio.current_time()
+        for fetcher in fetchers:
+            answer = await fetcher.fetch(0, wait_ms=60_000)
+            assert values(answer[0]) == [(0, b"0" * 200)]
+        assert trio.current_time() == start
+        (data,) = await fetch(subject, at("t", 2), min_bytes=1000, max_wait_ms=60_000)
+        assert values(data) == [(2, b"2" * 200)]
+        assert trio.current_time() == start + 60, "there is nothing behind the last segment"
+
     @pytest.mark.parametrize("topics", [(), (at("nope"),), (at("t", 5), at("t"))])
     async def test_fetch_with_error_or_without_partitions_does_not_wait(
         self, autojump_clock: Any, topics: tuple[Topic, ...]

@@ -190,27 +190,49 @@ async def test_aborted_transactions_of_cold_segments_are_read_by_a_thread(
 async def test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread(
     subject: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 91: also the lookup that is repeated waits for no disk on the event loop."""
-    partition = subject.replicas.partitions.get("t", 0)
+    """Invariant 91: also the lookup that is repeated waits for no disk on the event loop.
+
+    The end of a transaction is the change: until then, a segment in the middle has the last
+    readable record.
+    """
+    partition = await subject.create("w", segment_bytes=600, index_interval_bytes=100)
+    assert partition is not None
+    for number in range(BATCHES):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        batch = one_batch(b"%d" % number, **(fields if number == 20 else {}))
+        subject.replicas.append(
+            partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED
+        )
+    partition.log.flush_state.flush()
+    for segment in partition.log.segments:
+        segment.file.close()
     await subject.create("many", partitions=100)
     disk = subject.disk
     assert isinstance(disk, ColdDisk)
+    disk.warm.clear()
     pauses = count(1)
 
-    async def append_meanwhile() -> None:
+    async def end_meanwhile() -> None:
         if next(pauses) == 3:  # The first reading finds cold files; this is in the second one.
-            batch = one_batch(b"last")
-            subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+            end = marker(7, commit=True)
+            subject.replicas.append(partition, end, header.parse(end), 1, NOW_MS, from_client=False)
             disk.warm.clear()
             disk.thread_waits.clear()
             disk.loop_waits.clear()
         await give_way()
 
-    monkeypatch.setattr("kwire.replica.fetching.give_way", append_meanwhile)
+    monkeypatch.setattr("kwire.replica.fetching.give_way", end_meanwhile)
     others = [at("many", 0, partition=number) for number in range(100)]
     answer, *_ = await fetch(
-        subject, at("t", 17, max_bytes=70), *others, min_bytes=10_000, max_wait_ms=100
+        subject,
+        at("w", 17, max_bytes=140),
+        *others,
+        min_bytes=10_000,
+        max_wait_ms=100,
+        isolation_level=1,
     )
     assert values(answer)[0] == (17, b"17")
+    assert answer.last_stable_offset == BATCHES + 1
+    assert disk.thread_waits != []
     assert disk.loop_waits == []
     assert not [file for file in disk.opened if file.pins > 1]
