@@ -179,7 +179,7 @@ async def test_throttled_fetch_leaves_its_session_as_it_was(
     partition = subject.replicas.partitions.find("t", 20)
     assert partition is not None
     write(subject, partition, b"v")
-    await subject.publish(quota(FETCHED, 1, client_id=None))
+    await subject.publish(quota(FETCHED, 1, user=None))
     quotas = subject.current.image.quotas
     limit = subject.parts.client_quotas.limit(quotas, FETCHED, "ANONYMOUS", "")
     assert limit is not None
@@ -225,6 +225,27 @@ async def test_quota_applies_to_its_clients(
     assert [limit and limit.bytes_per_s for limit in limits] == expected
     is_shared = limits[0] is limits[1] and limits[0] is not None
     assert is_shared == ("client_id" not in quotas and None not in expected)
+
+
+def test_client_without_a_client_id_has_only_the_quota_of_its_user() -> None:
+    """As in Kafka, no default for client ids applies to an empty client id."""
+    names: list[tuple[tuple[str, str | None], ...]] = [
+        (("client-id", None), ("user", "ann")),
+        (("user", "ann"),),
+        (("client-id", None), ("user", None)),
+        (("user", None),),
+        (("client-id", None),),
+    ]
+    quotas: Quotas = {entity: {PRODUCED: float(rate)} for rate, entity in enumerate(names, 1)}
+    rates = {
+        (user, client_id): None if limit is None else limit.bytes_per_s
+        for user in ("ann", "bob")
+        for client_id in ("", "c")
+        for limit in (ClientQuotas().limit(quotas, PRODUCED, user, client_id),)
+    }
+    assert rates == {("ann", ""): 2, ("ann", "c"): 1, ("bob", ""): 4, ("bob", "c"): 3}
+    only_clients = {names[-1]: {PRODUCED: 5.0}}
+    assert ClientQuotas().limit(only_clients, PRODUCED, "ann", "") is None
 
 
 async def test_changed_quota_keeps_what_was_counted(

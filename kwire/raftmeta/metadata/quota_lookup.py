@@ -47,7 +47,12 @@ def find_quota(quotas: Quotas, name: str, user: str, client_id: str) -> ClientQu
 
 
 def _entities(user: str, client_id: str) -> list[QuotaEntity]:
-    """Return the entities whose quotas may apply, most specific first; None means the default."""
+    """Return the entities whose quotas may apply, most specific first; None means the default.
+
+    No quota of client ids applies to a client without one, as in Kafka.
+    """
+    if not client_id:
+        return [(("user", user),), (("user", None),)]
     return [
         (("client-id", client_id), ("user", user)),
         (("client-id", None), ("user", user)),
