@@ -40,7 +40,12 @@ from kwire.raftmeta.controller.state import (
 from kwire.raftmeta.metadata.image import BrokerImage, PartitionImage
 from kwire.raftmeta.metadata.image_loader import Steps
 from kwire.raftmeta.metadata.image_records import endpoint_structures
-from kwire.raftmeta.storage.levels import CONTROLLERS, describe_unsupported, level_of
+from kwire.raftmeta.storage.levels import (
+    CONTROLLERS,
+    DIRECTORIES,
+    describe_unsupported,
+    level_of,
+)
 from kwire.types import RESERVED_UUIDS, uuid_text
 
 UNKNOWN_OFFSET: Final = -1
@@ -159,6 +164,8 @@ def _check_previous_incarnation(
 
 def _check_directories(state: ControllerState, request: BrokerRegistrationRequest) -> None:
     directories = request.log_dirs
+    if level_of(state.image.features) < DIRECTORIES:
+        return  # Brokers before 3.7 have no ids for their directories, and none are stored.
     if not directories:
         raise errors.InvalidRegistration("No directories specified in request")
     if any(int.from_bytes(directory) < RESERVED_UUIDS for directory in directories):

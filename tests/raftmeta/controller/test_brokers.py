@@ -23,7 +23,7 @@ from kwire.raftmeta.controller.partitions import (
     decide_elect_leaders,
 )
 from kwire.raftmeta.controller.producer_id_blocks import decide_allocate_producer_ids
-from kwire.raftmeta.storage.levels import ELR
+from kwire.raftmeta.storage.levels import DIRECTORIES, ELR
 from kwire.storage_format.format import feature_records
 from kwire.types import DirectoryId
 from tests.support.raftmeta.clusters import Cluster, directory, registration
@@ -80,6 +80,18 @@ def test_invalid_registrations_are_refused(
     cluster = Cluster((1,))
     with pytest.raises(expected):
         cluster.do(decide_register_broker, register(**{"broker": 2, **more}))
+
+
+def test_broker_without_directory_ids_registers_below_their_level() -> None:
+    """Apache Kafka's brokers before 3.7 have none; the first level with directories is 3.7-IV2."""
+    cluster = Cluster((1,))
+    cluster.write(*feature_records({"metadata.version": DIRECTORIES - 1}))
+    for broker, log_dirs in ((2, []), (3, []), (4, [directory(4)])):
+        cluster.do(decide_register_broker, register(broker, log_dirs=log_dirs))
+        assert broker in cluster.state.image.brokers
+    cluster.write(*feature_records({"metadata.version": DIRECTORIES}))
+    with pytest.raises(errors.InvalidRegistration):
+        cluster.do(decide_register_broker, register(2, log_dirs=[]))
 
 
 def test_the_next_incarnation_on_the_same_directories_need_not_wait() -> None:
