@@ -3,7 +3,7 @@
 import pytest
 
 from kwire import errors
-from kwire.codec.messages import metadata
+from kwire.codec.messages import delete_topics, describe_cluster, metadata
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse, narrow_response
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest
 from tests.support.handlers.broker import NOW_MS, broker, create_topic, one_batch, write
@@ -72,6 +72,42 @@ def test_unreachable_leaders_and_replicas_have_the_error_of_the_version(
     metadata.narrow_response(answer, version, metadata.MetadataRequest())
     assert (partition.error_code, partition.replica_nodes) == (expected, replicas)
     assert partition.isr_nodes == replicas
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "expected"),
+    [
+        (2, errors.TopicDeletionDisabled, errors.InvalidRequest),
+        (3, errors.TopicDeletionDisabled, errors.TopicDeletionDisabled),
+        (2, errors.UnknownTopicOrPartition, errors.UnknownTopicOrPartition),
+    ],
+)
+def test_disabled_deletion_of_topics_has_the_error_of_the_version(
+    version: int, error: type[errors.KafkaError], expected: type[errors.KafkaError]
+):
+    shape = delete_topics.DeleteTopicsResponse.DeletableTopicResult
+    answer = delete_topics.DeleteTopicsResponse(responses=[shape(name="t", error_code=error.code)])
+    request = delete_topics.DeleteTopicsRequest(timeout_ms=0)
+    delete_topics.narrow_response(answer, version, request)
+    assert answer.responses[0].error_code == expected.code
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "expected"),
+    [
+        (0, errors.MismatchedEndpointType, errors.InvalidRequest),
+        (0, errors.ClusterAuthorizationFailed, errors.ClusterAuthorizationFailed),
+        (1, errors.MismatchedEndpointType, errors.MismatchedEndpointType),
+        (1, errors.UnsupportedEndpointType, errors.UnsupportedEndpointType),
+    ],
+)
+def test_wrong_kind_of_listener_has_the_error_of_the_version(
+    version: int, error: type[errors.KafkaError], expected: type[errors.KafkaError]
+):
+    answer = describe_cluster.DescribeClusterResponse(error_code=error.code, cluster_id="")
+    request = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=False)
+    describe_cluster.narrow_response(answer, version, request)
+    assert answer.error_code == expected.code
 
 
 @pytest.mark.parametrize(

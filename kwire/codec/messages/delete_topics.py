@@ -12,6 +12,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import InvalidRequest, TopicDeletionDisabled
 from kwire.types import ZERO_UUID
 
 
@@ -47,3 +48,14 @@ def widen_request(request: DeleteTopicsRequest, version: int) -> DeleteTopicsReq
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
         request.topics, request.topic_names = states, []
     return request
+
+
+def narrow_response(
+    response: DeleteTopicsResponse, version: int, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Replace TopicDeletionDisabled before version 3."""
+    if version < 3:
+        for result in response.responses:
+            if result.error_code == TopicDeletionDisabled.code:
+                result.error_code = InvalidRequest.code
+    return response

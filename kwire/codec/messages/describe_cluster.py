@@ -13,6 +13,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import InvalidRequest, MismatchedEndpointType
 
 
 @message(api_key=60, versions="0-2", flexible="0+")
@@ -41,3 +42,12 @@ class DescribeClusterResponse:
 
     brokers: Array[DescribeClusterBroker] = field("0+", factory=list)
     cluster_authorized_operations: Int32 = field("0+", default=-2147483648)
+
+
+def narrow_response(
+    response: DescribeClusterResponse, version: int, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Replace the error of a wrong kind of listener in version 0, which has no kinds."""
+    if version == 0 and response.error_code == MismatchedEndpointType.code:
+        response.error_code = InvalidRequest.code
+    return response
