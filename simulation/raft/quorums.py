@@ -67,6 +67,7 @@ def config_of(node_id: int, **changes: object) -> RaftConfig:
         directory_id=directory_of(node_id),
         cluster_id="test-cluster",
         endpoints=(VoterEndpoint("CONTROLLER", f"node-{node_id}", 9093),),
+        listener="CONTROLLER",
     )
     return attrs.evolve(config, **changes)  # type: ignore[arg-type]
 

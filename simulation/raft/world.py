@@ -72,6 +72,7 @@ class RaftWorld:
             directory_id=directory_of(node_id, 0),
             cluster_id="sim",
             endpoints=endpoints_of(node_id),
+            listener="CONTROLLER",
             bootstrap=tuple(Node(-1 - n, f"node-{n}", 9093) for n in self.voter_ids),
             auto_join=(self.seed + node_id) % 4 == 0,
             fetch_max_bytes=2000,

@@ -69,7 +69,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
     try:
         role = check_change(state, request.cluster_id)
         check_dynamic(state)
-        voter = _voter_of(request)
+        voter = _voter_of(request, state.config.listener)
         if state.voters.get(voter.id) is not None:
             raise errors.DuplicateVoter(f"node {voter.id} is already a voter")
     except KafkaError as error:
@@ -87,11 +87,24 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         finish_change(state, role, errors.RequestTimedOut("the new voter does not answer"))
 
 
-def _voter_of(request: AddRaftVoterRequest) -> Voter:
-    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID or not request.listeners:
-        raise errors.InvalidRequest("a voter needs an id, a directory id and a listener")
+def _voter_of(request: AddRaftVoterRequest, listener: str) -> Voter:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
+        raise errors.InvalidRequest("a voter needs an id and a directory id")
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    return Voter(key, _endpoints_of(request, listener))
+
+
+def _endpoints_of(
+    request: AddRaftVoterRequest | UpdateRaftVoterRequest, listener: str
+) -> tuple[VoterEndpoint, ...]:
+    """Return a voter's endpoints, of which one must be for the listener that the voters use.
+
+    Apache Kafka's nodes fail on a set with a voter that has no endpoint there.
+    """
     endpoints = tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners)
-    return Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
+    if all(endpoint.name != listener for endpoint in endpoints):
+        raise errors.InvalidRequest(f"a voter needs an endpoint for the listener {listener}")
+    return endpoints
 
 
 def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse | None) -> None:
@@ -156,7 +169,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
         return
     try:
         role = check_change(state, request.cluster_id)
-        voter = _updated_voter(request)
+        voter = _updated_voter(request, state.config.listener)
         if not state.voters.has(voter.key):
             raise errors.VoterNotFound
         if not voter.min_version <= state.history.kraft_version <= voter.max_version:
@@ -174,13 +187,13 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
     state.emit(Reply(token, _update_response(state, errors.NONE)))
 
 
-def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
+def _updated_voter(request: UpdateRaftVoterRequest, listener: str) -> Voter:
     feature = request.k_raft_version_feature
-    if request.voter_id < 0 or not request.listeners:
+    if request.voter_id < 0:
         raise errors.InvalidRequest
     return Voter(
         ReplicaKey(request.voter_id, request.voter_directory_id),
-        tuple(VoterEndpoint(e.name, e.host, e.port) for e in request.listeners),
+        _endpoints_of(request, listener),
         feature.min_supported_version,
         feature.max_supported_version,
     )

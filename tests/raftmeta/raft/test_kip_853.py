@@ -78,6 +78,11 @@ def add(number: int = 4, **changes: Any) -> AddRaftVoterRequest:
     return AddRaftVoterRequest(**fields)
 
 
+def other_listener(request_type: Any) -> Any:
+    """Return a listener that the voters do not use among themselves."""
+    return request_type.Listener(name="OTHER", host="node", port=9094)
+
+
 def remove(number: int = 3, *, directory: bytes | None = None) -> RemoveRaftVoterRequest:
     return RemoveRaftVoterRequest(
         cluster_id=CLUSTER,
@@ -199,6 +204,7 @@ def test_a_voter_that_does_not_support_the_version_is_not_added(
         (lambda: add(3, voter_directory_id=directory_of(33)), 126),
         (lambda: add(voter_directory_id=bytes(16)), 42),
         (lambda: add(listeners=[]), 42),
+        (lambda: add(listeners=[other_listener(AddRaftVoterRequest)]), 42),
         (lambda: add(cluster_id="another"), 104),
         (lambda: remove(4), 127),
         (lambda: remove(3, directory=directory_of(33)), 127),
@@ -208,6 +214,7 @@ def test_a_voter_that_does_not_support_the_version_is_not_added(
         "a voter with another disk",
         "no directory",
         "no listener",
+        "another listener",
         "another cluster",
         "no voter",
         "no voter with that disk",
@@ -327,6 +334,15 @@ def test_an_update_names_the_epoch_of_the_leader(epoch: int, error: int) -> None
     response, _ = say(active(), update(epoch=epoch))
     assert response.error_code == error
     assert (response.current_leader.leader_id, response.current_leader.leader_epoch) == (1, 2)
+
+
+def test_update_without_the_listener_of_the_other_voters_is_refused() -> None:
+    """INVALID_REQUEST: Apache Kafka's nodes fail on a voter whom they cannot reach there."""
+    request = update()
+    request.listeners = [other_listener(UpdateRaftVoterRequest)]
+    response, effects = say(active(), request)
+    assert response.error_code == 42
+    assert not [e for e in effects if isinstance(e, AppendLog)]
 
 
 def test_update_of_a_node_that_is_no_voter_is_refused() -> None:

@@ -66,6 +66,7 @@ class Shape:
             directory_id=directory_of(node_id, life),
             cluster_id=CLUSTER_ID,
             endpoints=endpoints_of(node_id),
+            listener="CONTROLLER",
             bootstrap=tuple(Node(-1 - n, f"node-{n}", PORT) for n in self.voters),
             **{"fetch_max_bytes": 2000, "snapshot_max_bytes": 150, **self.settings},
         )

@@ -54,6 +54,7 @@ def open_scene(scene: Scene) -> Replay:
         directory_id=_directories(recorded, newest=scene.fresh and not scene.alone)[scene.node],
         cluster_id=_cluster_id(frames),
         endpoints=() if scene.is_broker else (_endpoint(scene.port or 20820 + scene.node),),
+        listener="CONTROLLER",
         bootstrap=tuple(Node(-1 - n, "127.0.0.1", 20820 + n) for n in (1, 2, 3)),
         can_vote=not scene.is_broker,
         **scene.changes,  # type: ignore[arg-type]
