@@ -1,7 +1,10 @@
-"""The order of the results in responses to requests that change settings."""
+"""Names of nodes in requests about settings, and the order of the results in their responses."""
+
+import pytest
 
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
-from kwire.handlers.shared.config_resources import add_results
+from kwire.errors import InvalidRequest
+from kwire.handlers.shared.config_resources import add_results, parse_id
 
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 TOPIC = 2
@@ -43,3 +46,14 @@ def test_order_of_many_results_takes_few_comparisons() -> None:
     add_results(results, refusals, [(TOPIC, Name(name)) for name in names])
     assert [each.resource_name for each in results] == names
     assert Name.compared <= 3 * COUNT
+
+
+@pytest.mark.parametrize(("name", "expected"), [("1", 1), ("007", 7), ("+1", 1), ("-1", -1)])
+def test_name_of_a_node_is_read_as_java_reads_it(name: str, expected: int) -> None:
+    assert parse_id(name, "Node") == expected
+
+
+@pytest.mark.parametrize("name", ["x", "", " 1", "1_0", "+", "2147483648", "1" * 5000])
+def test_name_that_is_no_32_bit_number_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_id(name, "Node")

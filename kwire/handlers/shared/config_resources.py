@@ -3,14 +3,17 @@
 In requests that change settings, the resources and their results are in the client's order.
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from kwire.codec.apis import ListenerType
 from kwire.configs.resource_types import BROKER, GROUP, TOPIC
 from kwire.errors import InvalidRequest
 from kwire.handlers.shared.context import CLUSTER, Context
 
+_ID: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_ID_END: Final = 1 << 31
 ResourceName = tuple[int, str]
 """A resource's type and its name."""
 
@@ -63,10 +66,9 @@ def _check_not_other_broker(context: Context, resource_type: int, name: str) -> 
 
 def parse_id(name: str, word: str) -> int:
     """Return the id in a resource's name; raise InvalidRequest, whose text begins with ``word``."""
-    try:
-        return int(name)
-    except ValueError:
-        raise InvalidRequest(f"{word} id must be an integer, but it is: {name}") from None
+    if _ID.fullmatch(name) and -_ID_END <= (number := int(name)) < _ID_END:
+        return number
+    raise InvalidRequest(f"{word} id must be an integer, but it is: {name}")
 
 
 def resources_of(request: AlteringRequest) -> list[ResourceName]:
