@@ -23,6 +23,7 @@ from kwire.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
+    UnknownLeaderEpoch,
 )
 from kwire.log.cold_lookups import Job, WouldWait, run_all
 from kwire.log.config import LogConfig
@@ -42,6 +43,7 @@ from kwire.replica.leader import PartitionLeader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import (
     ACKS_ALL,
+    NO_EPOCH,
     FetchIsolation,
     OffsetLookupResult,
     Partition,
@@ -58,14 +60,18 @@ from kwire.replica.verification import Guard
 from kwire.waits import Deadlines
 
 
-def check_follower(leader: PartitionLeader, node: int, broker_epoch: int) -> None:
-    """Raise NotLeaderOrFollower if the fetching broker holds no replica.
+def check_follower(
+    leader: PartitionLeader, node: int, broker_epoch: int, leader_epoch: int
+) -> None:
+    """Raise NotLeaderOrFollower if the follower sent the fetch before it restarted.
 
-    Also raise it if the follower sent the fetch before it restarted.
+    Raises UnknownLeaderEpoch if the broker holds no replica: it may know a newer assignment of the
+    same leader epoch. A fetch without an epoch gets NotLeaderOrFollower.
     """
     follower = leader.followers.get(node)
     if follower is None:
-        raise NotLeaderOrFollower(f"broker {node} holds no replica")
+        error = NotLeaderOrFollower if leader_epoch == NO_EPOCH else UnknownLeaderEpoch
+        raise error(f"broker {node} holds no replica")
     if 0 <= broker_epoch < follower.broker_epoch:
         raise NotLeaderOrFollower(f"broker {node} has restarted since")
 

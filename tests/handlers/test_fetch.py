@@ -129,6 +129,22 @@ async def test_new_leader_is_returned_from_version_16(version: int, is_hinted: b
     assert [(n.node_id, n.port) for n in answer.node_endpoints] == ([(2, 99)] if is_hinted else [])
 
 
+@pytest.mark.parametrize(
+    ("leader_epoch", "expected"),
+    [(-1, errors.NotLeaderOrFollower), (0, errors.UnknownLeaderEpoch)],
+)
+async def test_broker_that_holds_no_replica_is_refused(
+    leader_epoch: int, expected: type[errors.KafkaError]
+):
+    """It may know a reassignment that the leader does not know yet, within one leader epoch."""
+    subject = broker()
+    await create_topic(subject)
+    follower = FetchRequest.ReplicaState(replica_id=7)
+    named = at("t", current_leader_epoch=leader_epoch)
+    (data,) = await fetch(subject, named, version=17, replica_state=follower)
+    assert data.error_code == expected.code
+
+
 async def test_new_epoch_of_the_same_leader_is_returned():
     """KIP-951: a consumer that missed two elections goes on without a look at the metadata."""
     subject = broker()
