@@ -228,7 +228,7 @@ async def test_quota_applies_to_its_clients(
 
 
 def test_client_without_a_client_id_has_only_the_quota_of_its_user() -> None:
-    """As in Kafka, no default for client ids applies to an empty client id."""
+    """No default for client ids applies to an empty client id, as in Kafka."""
     names: list[tuple[tuple[str, str | None], ...]] = [
         (("client-id", None), ("user", "ann")),
         (("user", "ann"),),

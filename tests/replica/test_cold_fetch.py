@@ -198,8 +198,11 @@ async def test_cold_partition_that_changed_before_the_wait_is_read_by_a_thread(
     partition = await subject.create("w", segment_bytes=600, index_interval_bytes=100)
     assert partition is not None
     for number in range(BATCHES):
-        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-        batch = one_batch(b"%d" % number, **(fields if number == 20 else {}))
+        batch = one_batch(b"%d" % number)
+        if number == 20:
+            batch = one_batch(
+                b"20", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+            )
         subject.replicas.append(
             partition, batch, header.parse(batch), 1, NOW_MS, guard=NOT_REQUIRED
         )

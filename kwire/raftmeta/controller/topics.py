@@ -260,12 +260,12 @@ def _place_partitions(
     try:
         partitions = yield from _striped_partitions(state, placement, 0, count, factor)
     except errors.InvalidReplicationFactor as error:
-        raise _unplaced(factor, error.text or "") from None
+        raise _placement_error(factor, error.text or "") from None
     _check_led(partitions, factor)
     return partitions
 
 
-def _unplaced(factor: int, reason: str) -> KafkaError:
+def _placement_error(factor: int, reason: str) -> KafkaError:
     text = f"Unable to replicate the partition {factor} time(s): {reason}"
     return errors.InvalidReplicationFactor(text)
 
@@ -273,7 +273,9 @@ def _unplaced(factor: int, reason: str) -> KafkaError:
 def _check_led(partitions: list[PartitionImage], factor: int) -> None:
     """Reject partitions that only stopping and fenced brokers would have."""
     if not all(partition.isr for partition in partitions):
-        raise _unplaced(factor, "All brokers are currently fenced or in controlled shutdown.")
+        raise _placement_error(
+            factor, "All brokers are currently fenced or in controlled shutdown."
+        )
 
 
 def _striped_partitions(

@@ -108,7 +108,7 @@ def test_topic_that_a_request_gives_by_name_and_by_id_is_not_deleted(
     request = DeleteTopicsRequest(topics=[*topics, shape(name="other")], timeout_ms=1000)
     reply = cluster.do(decide_delete_topics, request)
     results = {(each.name, each.topic_id): each.error_message for each in reply.responses}
-    expected = {
+    expected: dict[tuple[str | None, bytes], str | None] = {
         ("t", topic_id): "The provided topic name maps to an ID that was already supplied.",
         ("other", other_id): None,
     }
