@@ -191,7 +191,7 @@ async def test_throttled_fetch_leaves_its_session_as_it_was(
 
 async def test_followers_have_no_quota(subject: Broker, autojump_clock: MockClock) -> None:
     await create_topic(subject, "two", replicas=(1, 2), isr=(1, 2))
-    await subject.publish(quota(FETCHED, 1, client_id=None))
+    await subject.publish(quota(FETCHED, 1, user=None))
     partition = subject.replicas.partitions.find("two", 0)
     assert partition is not None
     write(subject, partition, bytes(1000))

@@ -66,7 +66,7 @@ async def test_member_above_its_quota_is_throttled(autojump_clock: Any) -> None:
     async with share_node() as node:
         partition = await create_topic(node.broker)
         await node.initialize(0)
-        entity = r.ClientQuotaRecord.EntityData(entity_type="client-id", entity_name=None)
+        entity = r.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
         await node.broker.publish(
             r.ClientQuotaRecord(entity=[entity], key=FETCHED, value=10, remove=False)
         )
