@@ -9,7 +9,6 @@ import logging
 from math import inf
 from typing import Final
 
-from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.roles import (
@@ -30,7 +29,7 @@ RETRY_SHARE: Final = 0.1
 """The first delay after a lost round once the leader has ended, relative to the longest one."""
 LAST_EPOCH: Final = 2**31 - 2
 """The last valid epoch; a later one is rejected, because no epoch could follow it."""
-_MOOT: Final = FETCHES | {VoteRequest}
+_MOOT: Final = FETCHES | {"VoteRequest"}
 """Requests whose answers no longer matter in another role."""
 
 

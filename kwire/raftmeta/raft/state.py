@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import attrs
 
-from kwire.codec.messages.fetch import FetchRequest
-from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest
 from kwire.raftmeta.raft import transitions
 from kwire.raftmeta.raft.events import Committed, Effect, SaveElection, Send
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId
@@ -45,8 +43,11 @@ CANDIDACY_GAP_SHARE: Final = 0.15
 The gap is longer than a round of votes and shorter than a timeout.
 """
 
-FETCHES: Final[frozenset[type]] = frozenset((FetchRequest, FetchSnapshotRequest))
-"""The requests that only a leader answers, so that they wait after one was rejected."""
+FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
+"""The requests that only a leader answers, so that they wait after one was rejected.
+
+They are class names, because a lone voter needs none of these classes and starts without them.
+"""
 
 
 class Random(Protocol):
@@ -121,7 +122,7 @@ class Calls:
     def is_ready(self, node_id: int, kind: type, now: float) -> bool:
         if (node_id, kind) in self.busy or self.retry_at.get(node_id, -inf) > now:
             return False
-        return kind not in FETCHES or self.fetch_at.get(node_id, -inf) <= now
+        return kind.__name__ not in FETCHES or self.fetch_at.get(node_id, -inf) <= now
 
     def is_doubtful(self, node_id: int) -> bool:
         """Return whether a node's last answer is missing, or did not come from a leader."""
@@ -141,9 +142,9 @@ class Calls:
             del self.busy[call.node.id, type(call.request)]
         return call
 
-    def give_up(self, kinds: frozenset[type]) -> None:
+    def give_up(self, kinds: frozenset[str]) -> None:
         """Abandon all requests of these kinds, because their answers no longer matter."""
-        for call in [c for c in self.open.values() if type(c.request) in kinds]:
+        for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
             self.finish(call.id)
 
     def deadline(self) -> float:
