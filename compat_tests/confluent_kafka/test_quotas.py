@@ -15,6 +15,7 @@ from compat_tests.confluent_kafka.clients import consumer, create, deliver, poll
 from compat_tests.harness.broker import Broker, make_broker
 from compat_tests.harness.jvm import Jvm
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -40,8 +41,7 @@ def strict(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 
 
 def set_quota(broker: Broker, client_id: str, quota: str, rate: float) -> None:
-    host, port = broker.address.split(":")
-    with WireClient(host, int(port)) as client:
+    with connect(broker.address) as client:
         change_quota(client, ("client-id", client_id), quota, rate)
 
 
@@ -65,7 +65,7 @@ def change_quota(
 def test_address_over_its_rate_of_connections_is_disconnected(strict: Broker) -> None:
     """KIP-612: a client that reconnects again and again is slowed down, open connections go on."""
     host, port = strict.address.split(":")
-    with WireClient(host, int(port)) as operator:
+    with connect(strict.address) as operator:
         change_quota(operator, ("ip", host), "connection_creation_rate", 5.0)
         eventually(lambda: is_limited(host, int(port)), "connections are refused")
         change_quota(operator, ("ip", host), "connection_creation_rate", None)
@@ -86,7 +86,7 @@ def test_limit_of_an_address_changes_while_the_broker_runs(strict: Broker) -> No
         request = IncrementalAlterConfigsRequest(resources=[broker], validate_only=False)
         assert [r.error_code for r in client.call(request, 1).responses] == [0]
 
-    with WireClient(host, int(port)) as operator:
+    with connect(strict.address) as operator:
         change(operator, f"{host}:2")
         eventually(lambda: count_answered(host, int(port), 3) == 1, "room for one more")
         change(operator, None)

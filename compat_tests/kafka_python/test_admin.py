@@ -18,9 +18,9 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.harness.wait import collect, eventually
+from compat_tests.harness.wire import connect
 from compat_tests.kafka_python.clients import admin, consumer, create, fill, poll
 from kwire.codec.messages.alter_configs import AlterConfigsRequest
-from kwire.testing.wire import WireClient
 
 
 @pytest.fixture
@@ -203,8 +203,7 @@ def test_threads_are_not_fewer_than_half_after_all_settings_are_replaced(broker,
     change(16)
     change(30)
     nothing = replacing(resource_type=4, resource_name=node, configs=[])
-    host, port = broker.address.split(":")
-    with WireClient(host, int(port)) as wire:
+    with connect(broker.address) as wire:
         request = AlterConfigsRequest(resources=[nothing], validate_only=False)
         (answer,) = wire.call(request, 2).responses
     assert answer.error_code == InvalidRequestError.errno

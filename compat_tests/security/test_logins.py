@@ -23,6 +23,7 @@ from kafka.errors import KafkaError
 
 from compat_tests.confluent_kafka.clients import create, deliver
 from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.wire import connect
 from compat_tests.security.brokers import PLAIN_MODULE, Guarded, run_guarded
 from compat_tests.security.clients import login, refusal, round_trip
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -51,11 +52,6 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def short_sessions(broker_kind: str, tmp_path: Path) -> Iterator[Guarded]:
     with run_guarded(broker_kind, tmp_path / "short", SHORT_SESSIONS) as running:
         yield running
-
-
-def wire(address: str) -> WireClient:
-    host, port = address.split(":")
-    return WireClient(host, int(port))
 
 
 def shake_hands(client: WireClient, mechanism: str = "PLAIN", version: int = 1) -> int:
@@ -105,13 +101,13 @@ def test_settings_of_log_ins_stay_those_of_the_file(broker: Guarded, name: str, 
     admin = AdminClient({"bootstrap.servers": broker.address})
     with suppress(KafkaException):
         admin.incremental_alter_configs([resource])[resource].result(30)
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         offered = client.call(SaslHandshakeRequest(mechanism="NONE"), 1).mechanisms
         assert offered == ["PLAIN"]
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         answer = log_in(client, "alice", "alice-secret")
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         assert log_in(client, "alice", "another").error_code == SASL_AUTHENTICATION_FAILED
 
 
@@ -122,7 +118,7 @@ def test_mechanism_that_the_listener_lacks_is_rejected(broker: Guarded) -> None:
 
 def test_client_that_does_not_log_in_is_not_served(broker: Guarded) -> None:
     refusal(broker.login, {"security.protocol": "PLAINTEXT"})
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         client.send(MetadataRequest(topics=None), 12)
         assert client.is_closed()
 
@@ -180,7 +176,7 @@ def test_quota_of_a_user_holds(broker: Guarded, topic: str) -> None:
         ],
         validate_only=False,
     )
-    with wire(broker.address) as client:
+    with connect(broker.address) as client:
         assert [e.error_code for e in client.call(request, 1).entries] == [0]
     for user, password, is_slowed in (
         ("alice", "alice-secret", False),
@@ -198,20 +194,20 @@ def test_quota_of_a_user_holds(broker: Guarded, topic: str) -> None:
 
 def test_tokens_follow_the_first_handshake_without_headers(broker: Guarded) -> None:
     """Version 0 of SaslHandshake: the tokens are bare frames."""
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         assert shake_hands(client, version=0) == 0
         token = b"\0alice\0alice-secret"
         client.send_bytes(len(token).to_bytes(4, "big") + token)
         assert client.read_frame() == b""
         assert client.call(MetadataRequest(topics=None), 12).brokers
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         assert shake_hands(client, version=0) == 0
         client.send_bytes(b"\0\0\0\x0c\0alice\0wrong")
         assert client.is_closed()
 
 
 def test_answers_to_log_ins_on_the_wire(broker: Guarded) -> None:
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         client.call(ApiVersionsRequest(client_software_name="w", client_software_version="1"), 3)
         answer = log_in(client, "alice", "alice-secret")
         assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
@@ -221,14 +217,14 @@ def test_answers_to_log_ins_on_the_wire(broker: Guarded) -> None:
         text = "SaslAuthenticate request received after successful authentication"
         assert (late.error_code, late.error_message) == (ILLEGAL_SASL_STATE, text)
         assert client.call(MetadataRequest(topics=None), 12).brokers
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         answer = log_in(client, "alice", "wrong")
         assert (answer.error_code, answer.error_message) == (SASL_AUTHENTICATION_FAILED, WRONG)
         assert client.is_closed()
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         assert shake_hands(client, "GSSAPI") == UNSUPPORTED_SASL_MECHANISM
         assert client.is_closed()
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         assert shake_hands(client) == 0
         assert shake_hands(client) == ILLEGAL_SASL_STATE
         assert client.is_closed()
@@ -249,7 +245,7 @@ def test_answers_to_log_ins_on_the_wire(broker: Guarded) -> None:
     ],
 )
 def test_malformed_plain_tokens_are_named(broker: Guarded, token: bytes, text: str) -> None:
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         assert shake_hands(client) == 0
         answer = client.call(SaslAuthenticateRequest(auth_bytes=token), 2)
         assert (answer.error_code, answer.error_message) == (SASL_AUTHENTICATION_FAILED, text)
@@ -257,7 +253,7 @@ def test_malformed_plain_tokens_are_named(broker: Guarded, token: bytes, text: s
 
 
 def test_frame_over_the_limit_before_the_log_in_ends_the_connection(broker: Guarded) -> None:
-    with wire(broker.login) as client:
+    with connect(broker.login) as client:
         client.send_bytes((524_289).to_bytes(4, "big") + bytes(100))
         assert client.is_closed()
 
@@ -265,7 +261,7 @@ def test_frame_over_the_limit_before_the_log_in_ends_the_connection(broker: Guar
 def test_session_ends_unless_the_client_logs_in_again(short_sessions: Guarded) -> None:
     """KIP-368."""
     login_address = short_sessions.login
-    with wire(login_address) as client, wire(login_address) as silent:
+    with connect(login_address) as client, connect(login_address) as silent:
         answer = log_in(client, "alice", "alice-secret")
         assert (answer.error_code, answer.session_lifetime_ms) == (0, SESSION_MS)
         assert log_in(silent, "alice", "alice-secret").error_code == 0
@@ -278,7 +274,7 @@ def test_session_ends_unless_the_client_logs_in_again(short_sessions: Guarded) -
 
 
 def test_another_user_cannot_renew_a_session(short_sessions: Guarded) -> None:
-    with wire(short_sessions.login) as client:
+    with connect(short_sessions.login) as client:
         assert log_in(client, "alice", "alice-secret").error_code == 0
         answer = log_in(client, "bob", "bob,=secret")
         assert answer.error_code == SASL_AUTHENTICATION_FAILED

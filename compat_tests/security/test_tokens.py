@@ -16,6 +16,7 @@ from kafka.errors import KafkaError
 
 from compat_tests.confluent_kafka.clients import create, deliver, read
 from compat_tests.harness.jvm import Jvm
+from compat_tests.harness.wire import connect
 from compat_tests.security.brokers import Guarded, run_guarded
 from compat_tests.security.clients import refusal
 from compat_tests.security.tokens import MODULE, PACKAGE, PREFIX, Provider, run_issuer
@@ -151,11 +152,6 @@ def test_console_tools_get_their_token_from_the_provider(
         jvm.close()
 
 
-def wire(address: str) -> WireClient:
-    host, port = address.split(":")
-    return WireClient(host, int(port))
-
-
 def log_in(client: WireClient, token: str) -> SaslAuthenticateResponse:
     """Send a handshake and a token; return the answer to the token."""
     assert client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
@@ -165,13 +161,13 @@ def log_in(client: WireClient, token: str) -> SaslAuthenticateResponse:
 
 def test_answers_to_tokens_on_the_wire(setting: Setting) -> None:
     """RFC 7628: the client acknowledges the error before the login fails."""
-    with wire(setting.guarded.login) as client:
+    with connect(setting.guarded.login) as client:
         answer = log_in(client, setting.issuer.token("alice"))
         assert (answer.error_code, answer.auth_bytes) == (0, b"")
         assert 590_000 < answer.session_lifetime_ms <= 600_000
         assert client.call(MetadataRequest(topics=None), 12).brokers
     for token in invalid_tokens(setting.issuer):
-        with wire(setting.guarded.login) as client:
+        with connect(setting.guarded.login) as client:
             answer = log_in(client, token)
             assert (answer.error_code, answer.auth_bytes) == (0, INVALID), token
             assert answer.session_lifetime_ms == 0
@@ -201,7 +197,7 @@ def invalid_tokens(issuer: IssuerServer) -> list[str]:
     "message", [b"", b"n,,\x01auth=Bearer\x01\x01", b"n,,\x01\x01", b"n,,\x01auth=Bearer x\x01"]
 )
 def test_malformed_messages_get_the_general_error(setting: Setting, message: bytes) -> None:
-    with wire(setting.guarded.login) as client:
+    with connect(setting.guarded.login) as client:
         client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
         answer = client.call(SaslAuthenticateRequest(auth_bytes=message), 2)
         assert answer.error_code == SASL_AUTHENTICATION_FAILED
@@ -214,7 +210,7 @@ def test_malformed_messages_get_the_general_error(setting: Setting, message: byt
 
 def test_session_ends_with_its_token(setting: Setting) -> None:
     """KIP-368: the token limits the session, without connections.max.reauth.ms."""
-    with wire(setting.guarded.login) as client, wire(setting.guarded.login) as silent:
+    with connect(setting.guarded.login) as client, connect(setting.guarded.login) as silent:
         now = time.time()
         for each in (client, silent):
             # The clocks' skew of 30 s does not prolong the session.
@@ -235,7 +231,7 @@ def test_new_key_of_the_issuer_is_found(setting: Setting) -> None:
     try:
         deadline = time.monotonic() + 30
         while True:
-            with wire(setting.guarded.login) as client:
+            with connect(setting.guarded.login) as client:
                 answer = log_in(client, setting.issuer.token("alice"))
             if answer.auth_bytes == b"":
                 break

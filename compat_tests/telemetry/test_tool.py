@@ -7,9 +7,9 @@ import re
 import pytest
 
 from compat_tests.harness.wait import eventually
+from compat_tests.harness.wire import connect
 from compat_tests.telemetry.conftest import TOOL
 from kwire.codec.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from kwire.testing.wire import WireClient
 from kwire.types import ZERO_UUID
 
 pytestmark = pytest.mark.single
@@ -47,8 +47,8 @@ def test_invalid_patterns_are_rejected(tool, unique):
 
 def test_subscription_chooses_clients_by_their_port(receiver, tool, unique):
     name = unique("subscription")
-    host, port = receiver.broker.address.split(":")
-    with WireClient(host, int(port)) as chosen, WireClient(host, int(port)) as other:
+    address = receiver.broker.address
+    with connect(address) as chosen, connect(address) as other:
         match = f"client_source_port={chosen.sock.getsockname()[1]}"
         tool.run("--alter", "--name", name, "--metrics", "by.port.", "--match", match)
         request = GetTelemetrySubscriptionsRequest(client_instance_id=ZERO_UUID)

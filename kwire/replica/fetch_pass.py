@@ -283,8 +283,7 @@ class FetchPass:
         else:
             leader = partition.check_leader(requested.leader_epoch)
             if options.reader > CONSUMER:
-                epochs = options.broker_epoch, requested.leader_epoch
-                check_follower(leader, options.reader, *epochs)
+                check_follower(leader, options.reader, options.broker_epoch, requested.leader_epoch)
                 holds_back = _must_hold_back(self.replicas, options.reader, partition, leader)
         if not options.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType
