@@ -47,6 +47,17 @@ BecomesClassic = ClassicGroup | LargeMigration[migration.Downgrade] | None
 """The classic group that replaces the group, or the steps that replace it."""
 
 
+class JoinAttempt(NamedTuple):
+    """A JoinGroup to a consumer group, and how often it was attempted before."""
+
+    request: JoinGroupRequest
+    client: Client
+    fresh_id: str
+    """The id of a member that has none yet."""
+    former_count: int = 0
+    """The number of attempts that failed because a large group changed meanwhile."""
+
+
 class OwnedByName(NamedTuple):
     """The partitions of one topic that a member claims to own in its subscription."""
 
@@ -58,19 +69,15 @@ def join(
     tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
-    request: JoinGroupRequest,
-    client: Client,
-    fresh_id: str,
+    attempt: JoinAttempt,
     again: Callable[[Moment], Decision],
-    attempts: int = 0,
 ) -> tuple[MemberUpdate | None, BecomesClassic]:
     """Decide on a JoinGroup; return the member's update, and the classic group if it becomes one.
 
-    ``attempts`` counts earlier attempts that failed because a large group changed meanwhile;
-    ``again`` makes the next one.
+    ``again`` makes the next attempt if a large group changes meanwhile.
     """
     try:
-        return _join(tables, builder, group, request, client, fresh_id, again, attempts)
+        return _join(tables, builder, group, attempt, again)
     except KafkaError as error:
         builder.answer(builder.ticket, join_error(type(error)))
         return None, None
@@ -80,14 +87,11 @@ def _join(
     tables: ConsumerTables,
     builder: DecisionBuilder,
     group: ConsumerGroup,
-    request: JoinGroupRequest,
-    client: Client,
-    fresh_id: str,
+    attempt: JoinAttempt,
     again: Callable[[Moment], Decision],
-    attempts: int,
 ) -> tuple[MemberUpdate | None, BecomesClassic]:
-    settings = tables.settings_of(group.group_id)
-    member_id, instance_id = request.member_id or fresh_id, request.group_instance_id
+    settings, request = tables.settings_of(group.group_id), attempt.request
+    member_id, instance_id = request.member_id or attempt.fresh_id, request.group_instance_id
     if not settings.may_migrate:
         raise InconsistentGroupProtocol
     check_room(group, member_id, settings)
@@ -99,7 +103,7 @@ def _join(
         raise RebalanceInProgress
     old, former_id = _member(group, member_id, instance_id, is_new=not request.member_id)
     subscription = _subscription(request)
-    new = _with_request(old, request, client, subscription)
+    new = _with_request(old, request, attempt.client, subscription)
     update = MemberUpdate(tables, builder, group, settings, old, new, former_id)
     replaced = None if former_id is None else group.members[former_id]
     if former_id is not None:
@@ -115,7 +119,7 @@ def _join(
         if not rebalances:
             target = group.target.get(replaced.member_id, {})
             update.move(group.assignment_epoch, target, owned)
-        if is_large(len(group.members), attempts):
+        if is_large(len(group.members), attempt.former_count):
             classic = large_downgrade(
                 tables, builder, group, (replaced,), again, update.new, rebalances=rebalances
             )

@@ -31,6 +31,7 @@ from kwire.group.consumer import (
     migration,
     records,
 )
+from kwire.group.consumer.classic_members import JoinAttempt
 from kwire.group.consumer.large_migration import LargeMigration, is_large, large_downgrade
 from kwire.group.consumer.member_update import MemberUpdate, preferred_assignor, rank_assignors
 from kwire.group.consumer.model import (
@@ -229,13 +230,15 @@ class ConsumerShard(ConsumerTables):
         client: Client,
         builder: DecisionBuilder,
         fresh_id: str,
-        attempts: int = 0,
     ) -> Decision:
         """Decide on a JoinGroup to a consumer group; ``fresh_id`` is for a member without an id."""
-        again = partial(self._join_again, request, client, builder, fresh_id, attempts + 1)
-        update, classic = classic_members.join(
-            self, builder, group, request, client, fresh_id, again, attempts
-        )
+        return self._join(group, JoinAttempt(request, client, fresh_id), builder)
+
+    def _join(
+        self, group: ConsumerGroup, attempt: JoinAttempt, builder: DecisionBuilder
+    ) -> Decision:
+        again = partial(self._join_again, attempt, builder)
+        update, classic = classic_members.join(self, builder, group, attempt, again)
         if isinstance(classic, LargeMigration):
             return Decision(steps=classic.steps())
         if classic is not None:
@@ -243,27 +246,23 @@ class ConsumerShard(ConsumerTables):
         if update is None:
             return builder.build()
         rejoining = update.new.member_id, False
-        return self._write_update(builder, update, client, rejoining=rejoining)
+        return self._write_update(builder, update, attempt.client, rejoining=rejoining)
 
     def _join_again(
-        self,
-        request: JoinGroupRequest,
-        client: Client,
-        former: DecisionBuilder,
-        fresh_id: str,
-        attempts: int,
-        moment: Moment,
+        self, attempt: JoinAttempt, former: DecisionBuilder, moment: Moment
     ) -> Decision:
         """Decide anew on a JoinGroup whose group changed.
 
         If the group is classic or empty by now, the client rejoins.
         """
         builder = DecisionBuilder(moment, self.settings(), former.ticket)
+        request = attempt.request
         group = self.groups.get(request.group_id)
         if group is None or not group.members:
             builder.answer(former.ticket, join_error(RebalanceInProgress, request.member_id))
             return builder.build()
-        return self.join(group, request, client, builder, fresh_id, attempts)
+        next_attempt = attempt._replace(former_count=attempt.former_count + 1)
+        return self._join(group, next_attempt, builder)
 
     def sync(
         self, group: ConsumerGroup, request: SyncGroupRequest, builder: DecisionBuilder
