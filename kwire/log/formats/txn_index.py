@@ -87,12 +87,7 @@ class BlockMinima:
 
     def below(self, offset: int, entries: "Entries", blocks: Iterable[int]) -> list[int]:
         """Return the blocks that have a first offset below ``offset``."""
-        get = self._minima.get
-        return [
-            block
-            for block in blocks
-            if (self.of(entries, block) if (least := get(block)) is None else least) < offset
-        ]
+        return [block for block in blocks if self.of(entries, block) < offset]
 
 
 class MemoryEntries(list[AbortedTxn]):
