@@ -1,13 +1,44 @@
 """The settings of a group."""
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire.configs.declare import Config, ConfigError, boolean, integer, string
-from kwire.configs.share import LIMITED, check_reset
+from kwire.configs.share import LIMITED
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
+
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.ASCII
+)
+_BY_DURATION: Final = "by_duration:"
+
+
+def duration_ms(text: str) -> int | None:
+    """Return the milliseconds of a duration such as P3DT4H5M6.5S; None if it is invalid."""
+    match = _DURATION.fullmatch(text.upper())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def reset_age_ms(reset: str) -> int | None:
+    """Return how far back a duration in `share.auto.offset.reset` reaches; None for others."""
+    prefix, duration = reset[: len(_BY_DURATION)], reset[len(_BY_DURATION) :]
+    return duration_ms(duration) if prefix == _BY_DURATION else None
+
+
+def check_reset(reset: str) -> str | None:
+    """Return the error text for an invalid `share.auto.offset.reset`."""
+    if reset in ("earliest", "latest") or reset_age_ms(reset) is not None:
+        return None
+    return (
+        f"Invalid value {reset} for configuration share.auto.offset.reset: must be 'earliest', "
+        "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
+    )
 
 
 class GroupConfig(Config):

@@ -3,42 +3,12 @@
 They concern members, the partitions in flight, and the coordinator of stored states.
 """
 
-import re
 from typing import Final
 
 from kwire.configs.declare import Config, Kind, Scope, integer, strings
 
 LIMITED: Final = ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms")
 """The settings of a group that the broker's settings limit, without their prefixes."""
-_DURATION: Final = re.compile(
-    r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.ASCII
-)
-_BY_DURATION: Final = "by_duration:"
-
-
-def duration_ms(text: str) -> int | None:
-    """Return the milliseconds of a duration such as P3DT4H5M6.5S; None if it is invalid."""
-    match = _DURATION.fullmatch(text.upper())
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
-
-
-def reset_age_ms(reset: str) -> int | None:
-    """Return how far back a duration in `share.auto.offset.reset` reaches; None for others."""
-    prefix, duration = reset[: len(_BY_DURATION)], reset[len(_BY_DURATION) :]
-    return duration_ms(duration) if prefix == _BY_DURATION else None
-
-
-def check_reset(reset: str) -> str | None:
-    """Return the error text for an invalid `share.auto.offset.reset`."""
-    if reset in ("earliest", "latest") or reset_age_ms(reset) is not None:
-        return None
-    return (
-        f"Invalid value {reset} for configuration share.auto.offset.reset: must be 'earliest', "
-        "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
-    )
 
 
 class ShareConfig(Config):

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from kwire.clock import Clock
-from kwire.configs.share import reset_age_ms
+from kwire.configs.group import reset_age_ms
 from kwire.drive import give_way, run_in_slices, run_steps
 from kwire.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from kwire.lazy_heap import LazyHeap

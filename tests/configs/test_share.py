@@ -5,8 +5,12 @@ import pytest
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.checks import check_node
 from kwire.configs.declare import ConfigError
-from kwire.configs.group import GroupConfig, check_group_config
-from kwire.configs.share import duration_ms, reset_age_ms
+from kwire.configs.group import (
+    GroupConfig,
+    check_group_config,
+    duration_ms,
+    reset_age_ms,
+)
 from kwire.share.settings import ShareSettings
 
 
