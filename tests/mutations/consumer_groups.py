@@ -263,4 +263,49 @@ MUTATIONS = (
         test="tests/raftmeta/controller/test_configs.py::"
         "test_settings_of_a_group_stay_within_those_of_the_broker",
     ),
+    Mutation(
+        name="member-with-nothing-to-give-up-has-to-revoke",
+        invariants=(71, 74),
+        path="kwire/group/consumer/reconciliation.py",
+        old="    if revoking and _owns_any(owned, revoking):\n        return member._replace(",
+        new="    if _owns_any(owned, revoking):\n        return member._replace(",
+        test=f"{_REGEXES}::"
+        "test_member_without_topics_has_nothing_to_give_up_for_its_expression",
+    ),
+    Mutation(
+        name="expression-without-topics-keeps-the-former-partitions",
+        invariants=(66, 74),
+        path="kwire/group/consumer/regexes.py",
+        old="if has_changed or _have_outdated_targets(group, unmatched, topics):",
+        new="if has_changed:",
+        test=f"{_REGEXES}::"
+        "test_member_whose_new_expression_matches_nothing_loses_its_partitions",
+    ),
+    Mutation(
+        name="upgraded-group-is-assigned-whatever-it-lacks",
+        invariants=(66, 74),
+        path="kwire/group/consumer/migration.py",
+        old="    epoch = classic.generation if is_assigned else classic.generation + 1\n",
+        new="    epoch = classic.generation\n",
+        test=f"{_MIGRATION}::"
+        "test_static_consumer_gets_what_the_classic_group_had_not_assigned_yet",
+    ),
+    Mutation(
+        name="downgraded-group-is-stable-although-members-wait",
+        invariants=(66, 74),
+        path="kwire/group/consumer/classic_members.py",
+        old=" or not _are_reconciled(group, replaced)\n",
+        new="\n",
+        test=f"{_MIGRATION}::"
+        "test_member_that_waits_for_partitions_gets_them_from_the_classic_group",
+    ),
+    Mutation(
+        name="join-the-consumer-group-that-has-become-empty",
+        invariants=(67, 74),
+        path="kwire/group/consumer/shard.py",
+        old="        if group is None or not group.members:\n            builder.answer(former",
+        new="        if group is None:\n            builder.answer(former",
+        test=f"{_MIGRATION}::"
+        "test_member_that_joins_a_large_group_which_becomes_empty_joins_a_classic_group",
+    ),
 )

@@ -274,4 +274,13 @@ MUTATIONS = (
         test="tests/server/test_directory_assignments.py::"
         "test_log_that_was_moved_while_the_broker_was_down_leads",
     ),
+    Mutation(
+        name="topic-given-by-name-and-by-id-is-deleted",
+        invariants=(1,),
+        path="kwire/raftmeta/controller/topics.py",
+        old="topic is not None and name is not None and (None, topic.id) in keys",
+        new="False",
+        test="tests/raftmeta/controller/test_topics.py::"
+        "test_topic_that_a_request_gives_by_name_and_by_id_is_not_deleted",
+    ),
 )

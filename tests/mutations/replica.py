@@ -637,4 +637,13 @@ MUTATIONS = (
         new="",
         test="tests/handlers/test_lease.py::test_consumer_that_waited_gets_no_records",
     ),
+    Mutation(
+        name="fetch-that-ends-with-its-segment-waits",
+        invariants=(18,),
+        path="kwire/replica/fetch_pass.py",
+        old="    return segments.index_of(requested.fetch_offset) < segments.index_of(last_offset)",
+        new="    return False",
+        test="tests/handlers/test_fetch.py::TestWaiting::"
+        "test_fetch_that_ends_with_its_segment_does_not_wait",
+    ),
 )
