@@ -32,8 +32,8 @@ from kwire_pipeline.engine.offline import State, check_offsets, holding
 from kwire_pipeline.engine.offsets import Offsets, Range, Ranges
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.proof import SPOT
-from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import classifying, schemas_of
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal

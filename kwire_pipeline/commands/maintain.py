@@ -20,7 +20,7 @@ from kwire_pipeline.config.template import Loaded
 from kwire_pipeline.engine import upkeep
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.offline import holding
-from kwire_pipeline.engine.query import set_session
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.engine.upkeep import Claims, Turn
 

@@ -30,7 +30,7 @@ from kwire_pipeline.engine.batch import by_reason
 from kwire_pipeline.engine.cluster import Cluster
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
-from kwire_pipeline.engine.query import set_session
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import EXIT_REFUSAL, Refusal
 from kwire_pipeline.explain import explain

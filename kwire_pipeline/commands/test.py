@@ -9,8 +9,7 @@ import tempfile
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.config.template import Loaded
-from kwire_pipeline.engine.query import set_session
-from kwire_pipeline.engine.session import open_session
+from kwire_pipeline.engine.session import open_session, set_session
 from kwire_pipeline.engine.trial import Trial, without_tables
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.samples import Results, differences, fill_in, find_samples, read_sample

@@ -23,8 +23,8 @@ from kwire_pipeline.engine.identity import check_cluster
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, later
 from kwire_pipeline.engine.proof import SPOT, Proof
-from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import classifying, schemas_of
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.shape_and_tables import origin_of, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal

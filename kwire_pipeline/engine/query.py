@@ -40,6 +40,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges
 from kwire_pipeline.engine.preparation import check_tables, prepare_tables
 from kwire_pipeline.engine.reporting.figures import Batch, Tally
 from kwire_pipeline.engine.schemas import schemas_of
+from kwire_pipeline.engine.session import set_parallelism, set_session
 from kwire_pipeline.engine.shape_and_tables import destinations_of, shape_of, transform_hash
 from kwire_pipeline.engine.start_offsets import Beginning
 from kwire_pipeline.engine.storage import Folder
@@ -55,12 +56,6 @@ from kwire_pipeline.tables.table import Letters, Mark, other_writers
 
 PATIENCE_S: Final = 300
 """The longest wait for brokers between two batches of a run at an interval."""
-PARTITIONS: Final = (
-    "spark.sql.shuffle.partitions",
-    "spark.databricks.delta.snapshotPartitions",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
-)
-"""The settings with the numbers of tasks: shuffles, reads of Delta's log, and listing files."""
 
 
 class Stopped(Exception):
@@ -105,35 +100,6 @@ def run_pipeline(
         with beating(lease):  # It can take minutes, so each step that writes checks the lease.
             opened = open_run(spark, pipeline, folder, cluster, intent, given_up, lease.check)
         return Run(spark, pipeline, opened, lease, cluster, control).run()
-
-
-def set_session(spark: SparkSession) -> None:
-    """Set the options that affect results: a failing SQL expression is null, times are in UTC.
-
-    If a name occurs twice in a JSON object, the last value is used, also in variants.
-
-    A streaming query has no adaptive execution, so Spark's default of 200 partitions would create
-    hundreds of tasks for each small batch, as would Delta's default of 50 for each read of its log.
-    Delta's VACUUM lists files with 10,000 tasks by default, several times per table.
-    """
-    spark.conf.set("spark.sql.ansi.enabled", "false")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
-    set_parallelism(spark)
-
-
-def set_parallelism(spark: SparkSession) -> None:
-    """Set the numbers of tasks that the user has not set to the number of cores.
-
-    Executors of a cluster may join after the start, so each batch sets the numbers again. It does
-    so in the session of its frame, because Spark's checkpoint would restore the numbers of the
-    first batch.
-    """
-    context = spark.sparkContext
-    cores = str(context.defaultParallelism)
-    for key in PARTITIONS:
-        if not context._conf.contains(key):  # `getConf` copies every option with two calls each.
-            spark.conf.set(key, cores)
 
 
 @attrs.frozen(kw_only=True)

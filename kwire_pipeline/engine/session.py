@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline: packages, jars, and the catalog of its tables.
+"""The Spark session of a pipeline: packages, jars, the catalog of its tables, and options.
 
 Rules of this file: pyspark starts the JVM with its configuration on the command line, which every
 user of the machine can read, so secrets are passed later, through py4j, once the JVM runs. Spark
@@ -65,6 +65,12 @@ AT_LAUNCH: Final = (
     *("spark.archives", "spark.kerberos.", "spark.yarn.", "spark.pyspark."),
 )
 """The prefixes of keys that have an effect only while spark-submit starts the JVM."""
+PARTITIONS: Final = (
+    "spark.sql.shuffle.partitions",
+    "spark.databricks.delta.snapshotPartitions",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+)
+"""The settings with the numbers of tasks: shuffles, reads of Delta's log, and listing files."""
 
 
 def configuration(pipeline: Pipeline, pyspark: str, *, connector: bool = True) -> Mapping[str, str]:
@@ -168,6 +174,35 @@ def set_warehouse(spark: SparkSession, pipeline: Pipeline) -> None:
         warehouse = spark.conf.get(key)
         assert warehouse is not None, "the session is configured with it"
         spark.conf.set(key, Folder(spark, warehouse).full_url())
+
+
+def set_session(spark: SparkSession) -> None:
+    """Set the options that affect results: a failing SQL expression is null, times are in UTC.
+
+    If a name occurs twice in a JSON object, the last value is used, also in variants.
+
+    A streaming query has no adaptive execution, so Spark's default of 200 partitions would create
+    hundreds of tasks for each small batch, as would Delta's default of 50 for each read of its log.
+    Delta's VACUUM lists files with 10,000 tasks by default, several times per table.
+    """
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
+    set_parallelism(spark)
+
+
+def set_parallelism(spark: SparkSession) -> None:
+    """Set the numbers of tasks that the user has not set to the number of cores.
+
+    Executors of a cluster may join after the start, so each batch sets the numbers again. It does
+    so in the session of its frame, because Spark's checkpoint would restore the numbers of the
+    first batch.
+    """
+    context = spark.sparkContext
+    cores = str(context.defaultParallelism)
+    for key in PARTITIONS:
+        if not context._conf.contains(key):  # `getConf` copies every option with two calls each.
+            spark.conf.set(key, cores)
 
 
 def _comma_list(*parts: str) -> str:

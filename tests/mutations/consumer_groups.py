@@ -269,8 +269,7 @@ MUTATIONS = (
         path="kwire/group/consumer/reconciliation.py",
         old="    if revoking and _owns_any(owned, revoking):\n        return member._replace(",
         new="    if _owns_any(owned, revoking):\n        return member._replace(",
-        test=f"{_REGEXES}::"
-        "test_member_without_topics_has_nothing_to_give_up_for_its_expression",
+        test=f"{_REGEXES}::test_member_without_topics_has_nothing_to_give_up_for_its_expression",
     ),
     Mutation(
         name="expression-without-topics-keeps-the-former-partitions",
@@ -278,8 +277,7 @@ MUTATIONS = (
         path="kwire/group/consumer/regexes.py",
         old="if has_changed or _have_outdated_targets(group, unmatched, topics):",
         new="if has_changed:",
-        test=f"{_REGEXES}::"
-        "test_member_whose_new_expression_matches_nothing_loses_its_partitions",
+        test=f"{_REGEXES}::test_member_whose_new_expression_matches_nothing_loses_its_partitions",
     ),
     Mutation(
         name="upgraded-group-is-assigned-whatever-it-lacks",
@@ -287,8 +285,7 @@ MUTATIONS = (
         path="kwire/group/consumer/migration.py",
         old="    epoch = classic.generation if is_assigned else classic.generation + 1\n",
         new="    epoch = classic.generation\n",
-        test=f"{_MIGRATION}::"
-        "test_static_consumer_gets_what_the_classic_group_had_not_assigned_yet",
+        test=f"{_MIGRATION}::test_static_consumer_gets_what_the_classic_group_had_not_assigned_yet",
     ),
     Mutation(
         name="downgraded-group-is-stable-although-members-wait",

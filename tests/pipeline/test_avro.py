@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Column, Format
 from kwire_pipeline.engine.avro import avro_fields, avro_limits
-from kwire_pipeline.engine.query import set_session
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
 from tests.support.avro_bytes import OLDER, ORDER, number, older_order, order, text, with_id

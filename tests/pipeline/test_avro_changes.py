@@ -10,8 +10,8 @@ from kwire_pipeline.config.load import build
 from kwire_pipeline.config.model import Pipeline, Source, Table, ValueFormat
 from kwire_pipeline.config.values import Column, Envelope, Format, Mode, Tombstones
 from kwire_pipeline.engine.by_key.upsert import all_changes, last_changes
-from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import with_schemas
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.shape_and_tables import RAW_DDL, rows_schema, shape_of
 from kwire_pipeline.records.frames import DELETES, Shape, classify, misfits
 from tests.support.avro_bytes import ORDER

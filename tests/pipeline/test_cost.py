@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kwire_pipeline.config.values import Action, Column, Format
 from kwire_pipeline.engine.batch import count
-from kwire_pipeline.engine.query import set_parallelism
 from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.session import set_parallelism
 from kwire_pipeline.engine.shape_and_tables import RAW_DDL
 from kwire_pipeline.engine.storage import Folder, jvm_of, texts_of
 from kwire_pipeline.records import frames

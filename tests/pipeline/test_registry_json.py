@@ -13,8 +13,8 @@ from kwire_pipeline.config.document import ConfigError, read_document
 from kwire_pipeline.config.load import build
 from kwire_pipeline.config.model import KeyFormat, Pipeline, Registry, Source, Table, ValueFormat
 from kwire_pipeline.config.values import Column, Format
-from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import Schemas, with_schemas
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.shape_and_tables import RAW_DDL, shape_of
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.values import Format
-from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schema import parse_ddl
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
 from tests.support.pipeline.frames import plan, topic
 

@@ -14,7 +14,7 @@ from kwire_pipeline import cli
 from kwire_pipeline.commands import test as command
 from kwire_pipeline.config.load import load
 from kwire_pipeline.config.model import Pipeline
-from kwire_pipeline.engine.query import set_session
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.trial import Trial
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.samples import Results, differences, fill_in, find_samples, read_sample

@@ -12,8 +12,8 @@ from kwire.testing import SchemaRegistry
 from kwire_pipeline.config.model import Registry
 from kwire_pipeline.config.values import Format
 from kwire_pipeline.engine.avro import avro_fields
-from kwire_pipeline.engine.query import set_session
 from kwire_pipeline.engine.schemas import FILE, MAX_LOOKUPS, Outcome, Schemas
+from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Refusal
 from kwire_pipeline.records.frames import Shape, misfits, rows

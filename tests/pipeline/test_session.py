@@ -21,7 +21,7 @@ from kwire_pipeline.config.model import (
 )
 from kwire_pipeline.config.values import CatalogType, Mechanism, Protocol, TableFormat
 from kwire_pipeline.engine import session, source
-from kwire_pipeline.engine.query import set_parallelism
+from kwire_pipeline.engine.session import set_parallelism
 from kwire_pipeline.engine.storage import jvm_of
 
 ORDERS = Pipeline(
