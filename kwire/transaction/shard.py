@@ -8,6 +8,7 @@ service is notified when it grows, and after a load.
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -39,6 +40,8 @@ _EXPIRY: Final = ("expiry",)
 _RESUME: Final = ("resume",)
 _EXPIRED_AT_ONCE: Final = 100
 """The largest number of ids that one decision removes."""
+_TIMED_AT_ONCE: Final = 1_000
+"""The largest number of loaded transactions that get their deadlines in one step."""
 
 
 @attrs.frozen(repr=False)
@@ -160,6 +163,10 @@ class TransactionShard:
     # Deadlines
 
     def on_loaded(self) -> Iterator[Step]:
+        """Yield the steps after a load; they set the deadlines of the open transactions."""
+        names = iter(list(self.ongoing))
+        while names_of_step := list(islice(names, _TIMED_AT_ONCE)):
+            yield partial(self._time, names_of_step)
         yield self._resume
 
     def on_next_epoch(self) -> None:
@@ -169,17 +176,21 @@ class TransactionShard:
         if self.unsent:
             self.on_prepared()
 
-    def _resume(self, moment: Moment) -> Decision:
-        """Set the deadlines; markers are sent once the partition answers requests."""
-        timers = list(self._timers(moment, is_first=True))
-        if self.unsent:
-            timers.append((_RESUME, moment.now))
+    def _time(self, names: Sequence[str], moment: Moment) -> Decision:
+        """Set the deadlines of loaded transactions."""
         deadlines = {
             transactional_id: moment.now
             + self.transactions[transactional_id].remaining_ms(moment.wall_ms) / 1000
-            for transactional_id in self.ongoing
+            for transactional_id in names
         }
-        return Decision(timers=tuple(timers), state=Unwritten(deadlines=deadlines))
+        return Decision(state=Unwritten(deadlines=deadlines))
+
+    def _resume(self, moment: Moment) -> Decision:
+        """Set the timers; markers are sent once the partition answers requests."""
+        timers = list(self._timers(moment, is_first=True))
+        if self.unsent:
+            timers.append((_RESUME, moment.now))
+        return Decision(timers=tuple(timers))
 
     def _timers(self, moment: Moment, *, is_first: bool) -> Iterable[Timer]:
         settings = self.settings()
