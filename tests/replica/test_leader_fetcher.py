@@ -267,6 +267,38 @@ async def test_log_start_is_reported_once_it_is_stored(
         assert b"t 0 5" in disk.after_kill().read("log-start-offset-checkpoint")
 
 
+async def test_log_start_that_was_stored_before_a_cut_is_stored_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 39: the cut below the stored log start has stored a lower one.
+
+    Offsets 3 to 9 of a leader elected uncleanly have other records, of which the first is deleted
+    later.
+    """
+    diverging = Answer.EpochEndOffset(epoch=0, end_offset=3)
+    cut = Answer(partition_index=0, high_watermark=3, diverging_epoch=diverging, records=b"")
+    batch = encode([b"new"] * 7, base_offset=3, leader_epoch=4)
+    others = Answer(partition_index=0, high_watermark=10, log_start_offset=4, records=batch)
+    leader, disk = Leader(lambda offset: None if offset else records_from(5)), SimDisk()
+    stored: list[bytes] = []
+
+    def answer(offset: int) -> Answer | None:
+        if leader.starts[-1] == 4:
+            stored.append(disk.after_kill().read("log-start-offset-checkpoint"))
+        return {10: None if 3 in leader.offsets else cut, 3: others}.get(offset)
+
+    async with following(leader, disk=disk) as (partition, fetcher, _):
+        await trio.sleep(5)
+        assert leader.starts[-1] == 5
+        leader.answer = answer
+        fetcher.remove(partition)
+        fetcher.add(partition)
+        await trio.sleep(5)
+        assert (partition.log.log_start, partition.log.end_offset) == (4, 10)
+        assert stored
+        assert b"t 0 4" in stored[0]
+
+
 async def test_records_in_the_queue_of_a_slow_disk_are_not_reported_as_copied(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -25,7 +25,7 @@ class FollowedPartition:
     leader_epoch: int
     failure_count: int = 0
     kept_start: int = -1
-    """The last log start that was stored."""
+    """The last log start that was stored, -1 if a cut has stored another one since."""
     reported_at: float = float("-inf")
     """The time when a failure was last reported."""
     is_busy: bool = False

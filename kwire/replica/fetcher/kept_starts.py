@@ -67,10 +67,10 @@ class KeptStarts:
         current = [followed for followed in self._waiting if followed.is_current]
         self._waiting = dict.fromkeys(current)
         logs = [followed.partition.log for followed in current]
-        starts = [log.log_start for log in logs]
+        starts = [(log.log_start, log.flush_state.ended_cut_count) for log in logs]
         failures = await self.logs.keep_starts(logs)
-        for followed, log, start in zip(current, logs, starts, strict=True):
-            if log in failures:
+        for followed, log, (start, cut_count) in zip(current, logs, starts, strict=True):
+            if log in failures or log.flush_state.ended_cut_count != cut_count:
                 continue
             followed.kept_start = start
             if not followed.must_keep_start:

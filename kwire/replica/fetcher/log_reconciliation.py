@@ -104,14 +104,20 @@ class LogReconciliation:
 
     async def _truncate_to(self, followed: FollowedPartition, offset: int) -> None:
         log = followed.partition.log
-        await self.logs.truncate(log, offset, lambda: followed.is_current)
+        try:
+            await self.logs.truncate(log, offset, lambda: followed.is_current)
+        finally:
+            followed.kept_start = -1
         if followed.is_current and log.end_offset > offset:
             raise KafkaStorageError("not truncated")
 
     async def _restart_at(self, followed: FollowedPartition, offset: int) -> bool:
         """Empty the log so that it continues at ``offset``; return False if the role changed."""
         log = followed.partition.log
-        is_done = await self.logs.restart_at(log, offset, lambda: followed.is_current)
+        try:
+            is_done = await self.logs.restart_at(log, offset, lambda: followed.is_current)
+        finally:
+            followed.kept_start = -1
         if followed.is_current and not is_done:
             raise KafkaStorageError("not truncated")
         return is_done and followed.is_current  # The role may have changed meanwhile.
