@@ -8,6 +8,9 @@ methods. Rules:
   committed ISR and any proposed ISR that is not answered yet (invariant 30). It never moves back,
   never passes the log end offset of an in-sync replica, and does not move while the committed ISR
   is smaller than the effective minimum, min(min.insync.replicas, replicas) (invariant 29).
+* A replica that leaves the ISR by the controller's answer counts until the metadata have the
+  change. An answer may overtake metadata that this broker still lacks: by a new
+  min.insync.replicas, the replica is eligible, and nothing may be committed without it.
 * A follower that keeps up but is not in the ISR yet also holds back the high watermark, if it may
   join; otherwise it could never join while producers are busy.
 * A broker that is fenced, is shutting down, or has restarted since its last fetch may not join
@@ -93,6 +96,8 @@ class PartitionLeader:
     This is ``replica.lag.max.messages``, which Kafka had before 0.9.
     """
     pending_isr: frozenset[int] | None = None
+    departing: frozenset[int] = frozenset()
+    """Former members of the ISR that count until the metadata have this partition epoch."""
     is_eligible: Callable[[int, int], bool] = _all_eligible
     """Returns whether a broker, with the broker epoch of its last fetch, may be in an ISR."""
     elr: frozenset[int] = frozenset()
@@ -148,7 +153,8 @@ class PartitionLeader:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        return self.isr if self.pending_isr is None else self.isr | self.pending_isr
+        isr = self.isr if self.pending_isr is None else self.isr | self.pending_isr
+        return isr | self.departing if self.departing else isr
 
     @property
     def effective_min_isr(self) -> int:
@@ -267,21 +273,28 @@ class PartitionLeader:
     ) -> HighWatermarkChange | None:
         """Adopt the ISR of newer metadata, which ends a proposal in flight.
 
-        Metadata of this partition epoch or an older one changes nothing: a proposal made in this
+        Metadata of this partition epoch or an older one ends no proposal: a proposal made in this
         epoch may already be committed.
         """
-        if partition_epoch <= self.partition_epoch:
+        if partition_epoch < self.partition_epoch:
             return None
-        return self.on_isr_answered(isr, partition_epoch, now)
+        self.departing = frozenset()
+        if partition_epoch > self.partition_epoch:
+            self._adopt(isr, partition_epoch)
+        return self.advance(now)
 
     def on_isr_answered(
         self, isr: Collection[int], partition_epoch: int, now: float
     ) -> HighWatermarkChange | None:
         """Adopt the ISR of the controller's answer to the proposal in flight."""
+        self.departing |= self.isr.difference(isr)
+        self._adopt(isr, partition_epoch)
+        return self.advance(now)
+
+    def _adopt(self, isr: Collection[int], partition_epoch: int) -> None:
         self.isr = brokers(tuple(isr))
         self.partition_epoch = partition_epoch
         self.pending_isr = None
-        return self.advance(now)
 
     def on_isr_refused(self, now: float) -> HighWatermarkChange | None:
         """Drop a rejected proposal; the committed ISR stays."""

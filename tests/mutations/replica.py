@@ -425,10 +425,19 @@ MUTATIONS = (
         name="isr-of-the-same-epoch-ends-a-proposal",
         invariants=(30,),
         path="kwire/replica/leader.py",
-        old="if partition_epoch <= self.partition_epoch:",
-        new="if partition_epoch < self.partition_epoch:",
+        old="if partition_epoch > self.partition_epoch:",
+        new="if partition_epoch >= self.partition_epoch:",
         test="tests/replica/test_isr_changes.py::"
         "test_metadata_of_the_same_epoch_does_not_end_a_proposal",
+    ),
+    Mutation(
+        name="answers-to-proposals-overtake-the-metadata",
+        invariants=(22, 39),
+        path="kwire/replica/leader.py",
+        old="self.departing |= self.isr.difference(isr)",
+        new="pass",
+        test="tests/replica/test_isr_changes.py::"
+        "test_answer_that_overtakes_a_new_minimum_commits_nothing",
     ),
     Mutation(
         name="fenced-follower-holds-the-high-watermark",

@@ -53,6 +53,11 @@ class World:
         self.leader.on_fetched(node, offset=offset, log_start=0, now=now, broker_epoch=node)
         self.changes.on_fetched(self.partition, node)
 
+    def publish(self) -> None:
+        """Let the leader's metadata have its last change of the ISR."""
+        leader = self.leader
+        leader.on_isr_committed(leader.isr, leader.partition_epoch, trio.current_time())
+
 
 def led_partition(
     isr: set[int], replicas: set[int], number: int = 0
@@ -126,7 +131,23 @@ async def test_late_follower_leaves(autojump_clock: trio.testing.MockClock) -> N
             world.fetch(2, 1)
             await trio.sleep(0.1)
         assert world.proposals == [{1, 2}]
+        world.publish()
         assert world.partition.high_watermark == 1
+
+
+async def test_answer_that_overtakes_a_new_minimum_commits_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Invariant 22: by min.insync.replicas=2, the controller makes 2 eligible as it leaves."""
+    async with leading({1, 2}, {1, 2}) as world:
+        world.answer = lambda: commit_of([1], 6)
+        append(world)
+        await trio.sleep(60)
+        assert world.leader.isr == {1}
+        assert world.partition.high_watermark == 0
+        world.leader.min_isr = 2
+        world.publish()
+        assert world.partition.high_watermark == 0
 
 
 @pytest.mark.parametrize(
@@ -145,6 +166,7 @@ async def test_refused_proposal_does_not_freeze_the_isr(
         append(world)
         await trio.sleep(60)
         assert world.leader.isr == {1}
+        world.publish()
         assert world.partition.high_watermark == 1
 
 

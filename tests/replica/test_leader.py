@@ -161,6 +161,21 @@ def test_isr_of_an_older_partition_epoch_is_ignored():
     assert subject.isr == {1, 2, 3}
 
 
+def test_member_that_leaves_by_an_answer_counts_until_the_metadata_have_that():
+    """Invariants 22 and 39: it may be eligible, by metadata that the answer has overtaken."""
+    subject = leader(log_end=10, isr=(1, 2))
+    subject.on_fetched(2, offset=5, log_start=4, now=0.0)
+    subject.is_eligible = lambda node, epoch: False
+    proposal = subject.propose(leaves=[2])
+    assert proposal is not None
+    assert subject.on_isr_answered(proposal.isr, 12, 100.0) is None
+    assert subject.on_isr_committed([1, 2], 11, 100.0) is None
+    assert subject.isr == {1}
+    assert subject.low_watermark(7) == 4
+    assert subject.on_isr_committed([1], 12, 100.0) == HighWatermarkChange(5, 10)
+    assert subject.low_watermark(7) == 7
+
+
 def test_follower_that_is_behind_for_too_long_is_a_laggard():
     subject = leader(isr=(1, 2, 3))
     fetch(subject, 2, 10, now=50.0)
@@ -258,6 +273,7 @@ def test_follower_with_too_many_records_missing_leaves_until_it_is_back_within_t
     proposal = subject.propose(leaves=subject.laggards(1.0))
     assert proposal is not None
     subject.on_isr_answered(proposal.isr, 10, 1.0)
+    subject.on_isr_committed(proposal.isr, 10, 1.0)
     subject.on_fetched(2, offset=6, log_start=0, now=1.1)
     assert subject.log.high_watermark == 6
     subject.on_appended(12, 1.2)
