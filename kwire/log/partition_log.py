@@ -313,6 +313,9 @@ class PartitionLog:
         restart.
         """
         paths: list[str] = []
+        if count and len(self.producers):  # A kill must not lose them with their batches.
+            with storage_errors(self.changes):
+                self.snapshots.write_now(self.segments[count].base_offset)
         for segment in self.segments[:count]:
             with storage_errors(self.changes):
                 paths += _mark_deleted(self, segment)

@@ -73,6 +73,18 @@ class ProducerSnapshots:
                     return
         self._flush_state.unsynced.files[_name(offset)] = producers.to_bytes
 
+    def write_now(self, offset: int) -> None:
+        """Write a snapshot that waits for the next flush, because its batches are being removed.
+
+        If the disk has no room, it goes on waiting.
+        """
+        files = self._flush_state.unsynced.files
+        encode = files.get(_name(offset))
+        if encode is not None:
+            with ignore_no_room():
+                self._segments.disk.write(self._path(offset), encode())
+                files[_name(offset)] = None
+
     def read(self, offset: int) -> bytes:
         """Return a snapshot file's content, even if no flush has written it yet."""
         encode = self._flush_state.unwritten(_name(offset))

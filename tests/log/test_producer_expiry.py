@@ -170,3 +170,18 @@ def test_copy_that_begins_at_a_marker_refuses_the_batch_after_deleted_ones() -> 
     assert not send(log, 3, transactional=True)
     append(copy, [b"v"], producer_id=7, producer_epoch=1, base_sequence=0, transactional=True)
     assert copy.end_offset == 5
+
+
+def test_duplicates_of_removed_segments_are_still_known_after_a_kill() -> None:
+    """Invariant 51: retention may remove a segment before any flush has covered its roll."""
+    disk, log = make_log()
+    for sequence in range(6):
+        send(log, sequence)
+    log.roll(TIME_MS)
+    for path in log.drop_segments(len(log.segments) - 1):
+        disk.remove(path)
+    again = restart(disk, log, TIME_MS, clean=False)
+    assert again.log_start == again.end_offset == 6
+    assert send(again, 5)
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        send(again, 7)
