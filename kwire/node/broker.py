@@ -246,9 +246,13 @@ class BrokerHalf:
         raise KafkaStorageError(f"all log directories have failed: {failures}")
 
     def log_config(self, topic: str) -> LogConfig:
-        """Return a topic's settings in the newest metadata."""
-        overrides = self.core.publisher.image.config(TOPIC, topic)
-        return log_config(overrides, self.core.current.config)
+        """Return a topic's settings in the metadata that its partitions follow.
+
+        Newer settings must not overtake changes of roles.
+        """
+        followed = self.replicas.partitions.image
+        image = self.core.publisher.image if followed is None else followed
+        return log_config(image.config(TOPIC, topic), self.core.current.config)
 
     def _make_lifecycle(self) -> BrokerLifecycle:
         core = self.core

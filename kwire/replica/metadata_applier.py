@@ -7,6 +7,8 @@ Rules:
   the partition, or in the background. So a topic of a thousand partitions exists and is usable at
   once.
 * A partition whose log lacked room or a descriptor is retried every second in the background.
+* Settings change before roles, except that min.insync.replicas is lowered after them: a publication
+  may have several changes, and a leader that it replaces must not commit by a later setting.
 """
 
 import logging
@@ -22,6 +24,7 @@ from kwire.drive import Slices, give_way
 from kwire.log.disk_health import RETRY_SECONDS
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN
 from kwire.replica.hosted_partitions import HostedPartitions
+from kwire.replica.partition import Partition
 from kwire.replica.ports import Delta, Metadata, TopicState
 from kwire.types import INTERNAL_TOPICS
 from kwire.waits import Signal
@@ -82,7 +85,7 @@ class MetadataApplier:
         slices = Slices(self.now)
         await self._delete_topics(delta.deleted_topics, image, slices)
         await self._warn_of_outdated_settings(delta.configs, image, slices)
-        await self._configure(delta.configs, slices)
+        await self._configure(delta.configs, self.partitions.configure, slices)
         created_count = 0
         for topic_id, indexes in delta.partitions.items():
             topic = image.topics.get(topic_id)
@@ -94,6 +97,7 @@ class MetadataApplier:
                         created_count += self.partitions.find_by_id(topic_id, index) is None
                         self._update(topic, index)
                     await slices.pause()
+        await self._configure(delta.configs, self.partitions.lower_minimum, slices)
         if delta.brokers:
             self.on_brokers_changed(delta.brokers)
 
@@ -118,7 +122,12 @@ class MetadataApplier:
                     logger.warning("stored topic setting not used topic=%s reason=%s", name, why)
                 await slices.pause()
 
-    async def _configure(self, resources: Set[tuple[int, str]], slices: Slices) -> None:
+    async def _configure(
+        self,
+        resources: Set[tuple[int, str]],
+        configure: Callable[[Partition], None],
+        slices: Slices,
+    ) -> None:
         """Apply changed settings of topics, or of brokers, which affect all topics."""
         topics = {name for kind, name in resources if kind == TOPIC}
         is_for_all = any(kind == BROKER for kind, _ in resources)
@@ -126,7 +135,7 @@ class MetadataApplier:
             return
         for partition in list(self.partitions):
             if is_for_all or partition.topic in topics:
-                self.partitions.configure(partition)
+                configure(partition)
             await slices.pause()
 
     def _update(self, topic: TopicState, index: int) -> None:

@@ -277,10 +277,10 @@ class Partition:
         return log.writer.written_offset
 
     def configure(self, config: LogConfig) -> None:
-        """Apply changed settings."""
+        """Apply changed settings; a leader keeps a higher min.insync.replicas for now."""
         self.log.configure(config)
         if self.leader is not None:
-            self.leader.min_isr = config.min_insync_replicas
+            self.leader.min_isr = max(self.leader.min_isr, config.min_insync_replicas)
 
     def lead(self, leader: PartitionLeader, now: float) -> None:
         """Become the leader."""

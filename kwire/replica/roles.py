@@ -64,12 +64,21 @@ class Roles:
         self._follow(partition, NO_LEADER, partition.leader_epoch)
 
     def configure(self, partition: Partition, config: LogConfig) -> None:
-        """Apply changed settings, which may allow the high watermark to move."""
+        """Apply changed settings, but no lower min.insync.replicas (:meth:`lower_minimum`)."""
         partition.configure(config)
         leader = partition.leader
         if leader is not None:
             self.syncs.start(partition)
             self.completion.on_stored(partition)
+            change = leader.advance(self.now())
+            if change is not None:
+                self.completion.on_committed(partition, change)
+
+    def lower_minimum(self, partition: Partition) -> None:
+        """Let a leader commit by a lower min.insync.replicas."""
+        leader, minimum = partition.leader, partition.config.min_insync_replicas
+        if leader is not None and leader.min_isr > minimum:
+            leader.min_isr = minimum
             change = leader.advance(self.now())
             if change is not None:
                 self.completion.on_committed(partition, change)

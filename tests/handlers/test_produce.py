@@ -8,9 +8,12 @@ import trio
 from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.resource_types import TOPIC
 from kwire.handlers.dispatch import Dispatcher
+from kwire.log.config import LogConfig
 from kwire.net.framing import Disconnect
 from kwire.net.waiting_answers import Unfinished
 from kwire.records import build, compression, control, header, iterate
@@ -429,6 +432,30 @@ class TestSeveralReplicas:
         assert partition.log.end_offset == 0
         (answer,) = await produce(subject, ("t", 0, one_batch()), acks=1)
         assert answer.error_code == 0
+
+    async def test_lower_minimum_commits_nothing_on_a_leader_that_the_same_metadata_replace(self):
+        """Invariants 22 and 29: the next leader was elected before the minimum was lowered."""
+        subject, partition = await self.both(isr=(1,), min_insync_replicas=2)
+        await produce(subject, ("t", 0, one_batch()), acks=1)
+        subject.configs["t"] = LogConfig(min_insync_replicas=1)
+        await subject.publish(
+            r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), leader=2, isr=[2]),
+            r.ConfigRecord(
+                resource_type=TOPIC, resource_name="t", name="min.insync.replicas", value="1"
+            ),
+        )
+        assert (partition.log.end_offset, partition.high_watermark) == (1, 0)
+
+    async def test_lower_minimum_commits_what_waited_for_more_replicas(self):
+        subject, partition = await self.both(isr=(1,), min_insync_replicas=2)
+        await produce(subject, ("t", 0, one_batch()), acks=1)
+        subject.configs["t"] = LogConfig(min_insync_replicas=1)
+        await subject.publish(
+            r.ConfigRecord(
+                resource_type=TOPIC, resource_name="t", name="min.insync.replicas", value="1"
+            )
+        )
+        assert partition.high_watermark == 1
 
     async def test_too_few_in_sync_replicas_after_the_append_are_an_error(
         self, autojump_clock: Any

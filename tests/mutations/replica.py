@@ -440,6 +440,24 @@ MUTATIONS = (
         "test_answer_that_overtakes_a_new_minimum_commits_nothing",
     ),
     Mutation(
+        name="lower-minimum-overtakes-the-next-leader",
+        invariants=(22, 29),
+        path="kwire/replica/partition.py",
+        old="self.leader.min_isr = max(self.leader.min_isr, config.min_insync_replicas)",
+        new="self.leader.min_isr = config.min_insync_replicas",
+        test="tests/handlers/test_produce.py::TestSeveralReplicas::"
+        "test_lower_minimum_commits_nothing_on_a_leader_that_the_same_metadata_replace",
+    ),
+    Mutation(
+        name="settings-overtake-roles",
+        invariants=(22, 29),
+        path="kwire/node/broker.py",
+        old="image = self.core.publisher.image if followed is None else followed",
+        new="image = self.core.publisher.image",
+        test="tests/server/test_server.py::"
+        "test_partitions_follow_no_setting_that_overtakes_their_roles",
+    ),
+    Mutation(
         name="fenced-follower-holds-the-high-watermark",
         invariants=(31,),
         path="kwire/replica/leader.py",

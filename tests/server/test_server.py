@@ -10,18 +10,21 @@ import trio
 
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.configs.resource_types import TOPIC
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.manager import LogManager
 from kwire.net.server import NetServer
-from kwire.node.server import format_node
+from kwire.node.server import Server, format_node
 from kwire.raftmeta.controller.partitions import UNCLEAN
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.storage_format.directories import CannotOpenError
 from kwire.testing.wire import TrioWireClient
 from kwire.types import NO_LEADER, uuid_text
 from tests.support.log.batches import old_format_segment
-from tests.support.server.nodes import config, create, new_node, running, topics
+from tests.support.server.nodes import config, create, new_node, parts_of, running, topics
 
 pytestmark = pytest.mark.slow
 
@@ -272,3 +275,39 @@ async def test_node_starts_from_its_metadata_snapshot(tmp_path: Path) -> None:
     async with running(tmp_path, **small) as node:
         assert await topics(node) == names
     assert not (metadata / "00000000000000000000.log").exists()
+
+
+async def test_partitions_follow_no_setting_that_overtakes_their_roles(tmp_path: Path) -> None:
+    """Invariants 22 and 29: an earlier publication may replace a leader before that."""
+    async with running(tmp_path) as server, trio.open_nursery() as nursery:
+        assert await create(server, "t") == 0
+        publisher, partitions = server.core.publisher, parts_of(server).replicas.partitions
+        held, released = trio.Event(), trio.Event()
+
+        async def hold(delta: MetadataDelta) -> None:
+            held.set()
+            await released.wait()
+
+        publisher.add_applier(hold)
+        nursery.start_soon(create, server, "u")
+        await held.wait()
+        nursery.start_soon(set_minimum, server, "t", 2)
+        with trio.fail_after(300):
+            while not publisher.image.config(TOPIC, "t"):  # noqa: ASYNC110 - nothing notifies
+                await trio.sleep(0.01)
+        assert partitions.configs("t").min_insync_replicas == 1
+        released.set()
+        await publisher.wait_applied(publisher.image.applied.offset)
+        assert partitions.configs("t").min_insync_replicas == 2
+
+
+async def set_minimum(server: Server, topic: str, minimum: int) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    setting = resource.AlterableConfig(
+        name="min.insync.replicas", config_operation=0, value=str(minimum)
+    )
+    change = resource(resource_type=TOPIC, resource_name=topic, configs=[setting])
+    request = IncrementalAlterConfigsRequest(resources=[change], validate_only=False)
+    async with await TrioWireClient.connect(*server.address) as client:
+        (answer,) = (await client.call(request, 1)).responses
+    assert answer.error_code == 0, answer.error_message
