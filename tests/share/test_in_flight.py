@@ -59,3 +59,15 @@ def test_acknowledgement_takes_no_records_that_another_member_has_got_meanwhile(
         run_steps(steps)
     run = Acknowledgement(2, 3, [ACCEPT])
     run_steps(share.acknowledging("b", [run], LIMITS.max_deliveries, LOCK_END))
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_batch_size_that_is_not_positive_separates_the_batches_of_the_log(batch_size: int) -> None:
+    share = InFlight(0, 0, 0, 0)
+    limits = LIMITS._replace(batch_size=batch_size)
+    acquired = share.acquire("a", Fetched(1, batches(0, 4)), limits, LOCK_END)
+    assert acquired == [(0, 1, 1), (2, 3, 1)]
+    accepted = [Acknowledgement(0, 3, [ACCEPT])]
+    change = run_steps(share.acknowledging("a", accepted, LIMITS.max_deliveries, LOCK_END))
+    share.complete(change, is_stored=True)
+    assert (share.start, share.next_fetch_offset) == (4, 4)
