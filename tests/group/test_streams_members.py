@@ -232,6 +232,8 @@ def test_invalid_topology_is_refused(sim: Sim) -> None:
     broken = Subtopology(subtopology_id="0", repartition_source_topics=[negative])
     with pytest.raises(StreamsInvalidTopology):
         beat(sim, "a", topology=Topology(epoch=0, subtopologies=[broken]))
+    with pytest.raises(StreamsInvalidTopology, match="non-negative"):
+        beat(sim, "a", topology=Topology(epoch=-1, subtopologies=STATELESS.subtopologies))
 
 
 def test_long_chain_of_repartition_topics_gets_the_count_of_its_source(sim: Sim) -> None:

@@ -12,7 +12,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.streams_group_describe import StreamsGroupDescribeRequest
-from kwire.codec.messages.streams_group_heartbeat import TopicInfo
+from kwire.codec.messages.streams_group_heartbeat import KeyValue, TopicInfo
 from kwire.errors import (
     BY_CODE,
     GroupIdNotFound,
@@ -149,6 +149,7 @@ async def test_topologies_with_forbidden_topics_are_refused() -> None:
 
 async def test_invalid_heartbeats_are_refused() -> None:
     changelog = TopicInfo(name="c", partitions=3, replication_factor=0)
+    zones = [KeyValue(key="zone", value=zone) for zone in ("a", "b")]
     async with streams_node() as node:
         for sent, text in (
             (request(""), "MemberId"),
@@ -162,6 +163,7 @@ async def test_invalid_heartbeats_are_refused() -> None:
             (request("m", 2, active_tasks=[]), "all must be non-null"),
             (request("m", -2), "InstanceId"),
             (request("m", -3), "MemberEpoch is -3"),
+            (request("m", client_tags=zones), "two client tags with"),
         ):
             answer = await node.ask(sent)
             assert kafka_name(BY_CODE[answer.error_code]) == kafka_name(InvalidRequest), text

@@ -28,6 +28,10 @@ def check_heartbeat(request: Request) -> None:
         raise InvalidRequest("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != JOIN_EPOCH and request.topology is not None:
         raise InvalidRequest("Topology can only be provided when (re-)joining.")
+    tags = request.client_tags or ()
+    if len({tag.key for tag in tags}) < len(tags):
+        # Apache Kafka's coordinator could not load the record of such a member.
+        raise InvalidRequest("There are two client tags with the same name.")
 
 
 def _check_supported(request: Request) -> None:

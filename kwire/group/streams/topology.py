@@ -65,6 +65,9 @@ def source_names(subtopology: Subtopology) -> list[str]:
 
 def topology_from(requested: StreamsGroupHeartbeatRequest.Topology) -> Topology:
     """Return the topology that a member sends; raises StreamsInvalidTopology."""
+    if requested.epoch < 0:
+        # Apache Kafka's coordinator could not load the record of such a topology.
+        raise StreamsInvalidTopology("Topology epoch must be non-negative.")
     subtopologies = []
     for each in requested.subtopologies:
         groups = [
