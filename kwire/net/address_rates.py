@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from kwire.raftmeta.metadata.quota_lookup import Quotas
+from kwire.raftmeta.metadata.quota_lookup import Quotas, client_address
 from kwire.replica.throttles import RateLimit
 
 CREATED: Final = "connection_creation_rate"
@@ -25,14 +25,27 @@ class AddressRates:
 
     window_count: int = 11
     window_s: float = 1.0
-    quotas: Quotas = attrs.field(init=False, factory=dict)
+    _quotas: dict[str | None, float] = attrs.field(init=False, factory=dict)
+    """The quotas by address, in the form of the addresses of clients; None is the default."""
     _rates: dict[str, RateLimit] = attrs.field(init=False, factory=dict)
+
+    def follow(self, quotas: Quotas) -> None:
+        """Replace the quotas; those of host names, which nothing resolves here, are left out."""
+        self._quotas = {}
+        for entity, values in quotas.items():
+            names = dict(entity)
+            if "ip" not in names or CREATED not in values:
+                continue
+            name = names["ip"]
+            address = None if name is None else client_address(name)
+            if name is None or address is not None:
+                self._quotas[address] = values[CREATED]
 
     def throttle_s(self, address: str, now: float) -> float:
         """Count a new connection; return 0, or the seconds until it is to be closed."""
-        if not self.quotas:
+        if not self._quotas:
             return 0.0
-        allowed = self._find_quota(address)
+        allowed = self._quotas.get(address, self._quotas.get(None))
         if allowed is None:
             return 0.0
         rate = self._rates.get(address)
@@ -47,10 +60,3 @@ class AddressRates:
         if excess_ms:
             rate.record(-1, now)
         return min(excess_ms / 1000, self.window_s)
-
-    def _find_quota(self, address: str) -> float | None:
-        for name in (address, None):
-            quota = self.quotas.get((("ip", name),), {}).get(CREATED)
-            if quota is not None:
-                return quota
-        return None

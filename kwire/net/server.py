@@ -132,7 +132,7 @@ class NetServer:
 
     def limit_addresses(self, quotas: Quotas) -> None:
         """Limit the rates at which addresses open connections, according to the quotas."""
-        self.acceptor.rates.quotas = quotas
+        self.acceptor.rates.follow(quotas)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, then close every socket."""

@@ -118,7 +118,7 @@ class Server:
 
     def _on_image_published(self, delta: MetadataDelta) -> None:
         self.core.current.image = delta.after
-        if delta.quotas:
+        if any(kind == "ip" for entity in delta.quotas for kind, _ in entity):
             self.core.net.limit_addresses(delta.after.quotas)
         if self.core.controller.has_decided(delta.after.applied.offset):
             for line in feature_lines(delta):

@@ -1,12 +1,14 @@
 """The rates at which addresses may open connections (KIP-612)."""
 
+import pytest
+
 from kwire.net.address_rates import ADDRESSES_MAX, CREATED, AddressRates
 from kwire.raftmeta.metadata.quota_lookup import Quotas
 
 
 def rates(quotas: Quotas) -> AddressRates:
     subject = AddressRates(window_count=3, window_s=1.0)
-    subject.quotas = quotas
+    subject.follow(quotas)
     return subject
 
 
@@ -32,8 +34,28 @@ def test_quota_of_an_address_comes_before_the_default() -> None:
     subject = rates(quotas)
     assert count_allowed(subject, "10.0.0.1", 0.0) == 6
     assert count_allowed(subject, "10.0.0.2", 0.0) == 2
-    subject.quotas = {(("ip", None),): {CREATED: 4.0}}
+    subject.follow({(("ip", None),): {CREATED: 4.0}})
     assert count_allowed(subject, "10.0.0.1", 0.0) == 2, "a new quota counts what was before"
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::0:1", "2001:db8::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.1", "10.0.0.1"),
+    ],
+)
+def test_quota_applies_however_its_address_is_written(name: str, address: str) -> None:
+    subject = rates({(("ip", name),): {CREATED: 1.0}})
+    assert count_allowed(subject, address, 0.0) == 2
+
+
+def test_quota_of_a_host_name_limits_nobody() -> None:
+    subject = rates({(("ip", "localhost"),): {CREATED: 1.0}, (("user", "u"),): {"rate": 1.0}})
+    assert count_allowed(subject, "127.0.0.1", 0.0) == 100
 
 
 def test_connection_over_the_rate_waits_for_one_window_at_the_most() -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Final
 
 from kwire import errors
@@ -21,6 +20,7 @@ from kwire.raftmeta.controller.state import (
 )
 from kwire.raftmeta.metadata.image import QuotaEntity
 from kwire.raftmeta.metadata.image_loader import Steps
+from kwire.raftmeta.metadata.quota_lookup import client_address
 
 _QUOTA_KEYS: Final = {
     "user": ("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
@@ -37,8 +37,6 @@ _FRACTION_MAX: Final = 1e-6
 """The fraction that Kafka allows in a whole number, because clients may compute quotas."""
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 """The form of a host name; Kafka also asks the resolver whether the host exists."""
-_IPV4_LENGTH: Final = 15
-"""The number of characters of the longest IPv4 address that Java reads."""
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
@@ -122,22 +120,8 @@ def _check_entity(names: Mapping[str, str | None]) -> None:
             "ClientId"
         )
     name = names["ip"]
-    if name is not None and not (_is_address(name) or _is_host(name)):
+    if name is not None and client_address(name) is None and not _is_host(name):
         raise errors.InvalidRequest(f"{name} is not a valid IP or resolvable host.")
-
-
-def _is_address(name: str) -> bool:
-    """Return whether Java reads the name as an address: an IPv4 address may have fewer parts."""
-    try:
-        ip_address(name)
-    except ValueError:
-        parts = name.split(".")
-        is_numeric = name.isascii() and all(map(str.isdecimal, parts))
-        if len(name) > _IPV4_LENGTH or not is_numeric:
-            return False
-        *first, last = map(int, parts)
-        return len(parts) <= 4 and max(first, default=0) < 256 and last < 256 ** (5 - len(parts))
-    return True
 
 
 def _is_host(name: str) -> bool:

@@ -1,7 +1,11 @@
-"""Finds the quota of a client: the most specific quota for its user and client id (KIP-55)."""
+"""Finds the quota of a client: the most specific quota for its user and client id (KIP-55).
+
+It also reads the addresses of quotas, which may be written in several ways.
+"""
 
 from collections.abc import Mapping
 from hashlib import sha256
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from kwire.raftmeta.metadata.image import QuotaEntity
@@ -10,6 +14,8 @@ Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 """The quotas of a cluster: their values by name, for each entity."""
 CLIENT_ID_LENGTH: Final = 255
 """The longest client id that is stored unchanged: clients may send 32 KB."""
+_IPV4_LENGTH: Final = 15
+"""The number of characters of the longest IPv4 address that Java reads."""
 
 
 class ClientQuota(NamedTuple):
@@ -63,3 +69,30 @@ def _entities(user: str, client_id: str) -> list[QuotaEntity]:
         (("client-id", client_id),),
         (("client-id", None),),
     ]
+
+
+def client_address(name: str) -> str | None:
+    """Return the address that a quota names, in the form of the addresses of clients.
+
+    Addresses are those that Java reads: an IPv4 address may have fewer parts. Return None for any
+    other name, such as that of a host.
+    """
+    try:
+        address = ip_address(name)
+    except ValueError:
+        number = _short_ipv4(name)
+        return None if number is None else str(IPv4Address(number))
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address).partition("%")[0]  # As in Java, the scope does not matter.
+
+
+def _short_ipv4(name: str) -> int | None:
+    """Return the number of an IPv4 address whose last part stands for several bytes."""
+    parts = name.split(".")
+    is_numeric = name.isascii() and all(map(str.isdecimal, parts))
+    if len(name) > _IPV4_LENGTH or not is_numeric or len(parts) > 4:
+        return None
+    *first, last = map(int, parts)
+    if max(first, default=0) >= 256 or last >= 256 ** (5 - len(parts)):
+        return None
+    return sum(part << 24 - 8 * place for place, part in enumerate(first)) + last
