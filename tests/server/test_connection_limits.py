@@ -8,12 +8,13 @@ from typing import Final
 import pytest
 import trio
 
+from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.configs.resource_types import BROKER
 from kwire.errors import InvalidRequest
 from kwire.node.server import Server
-from kwire.testing.wire import TrioWireClient
+from kwire.testing.wire import Closed, TrioWireClient
 from tests.support.server.nodes import running
 
 pytestmark = pytest.mark.slow
@@ -90,3 +91,24 @@ async def test_listener_has_limits_of_its_own_that_change_while_the_node_runs(
             await second.read_frame()
         with pytest.raises(trio.TooSlowError), trio.fail_after(0.2):
             await ask(third)
+
+
+async def test_quota_of_an_address_limits_the_connections_of_a_running_node(
+    tmp_path: Path,
+) -> None:
+    entry = AlterClientQuotasRequest.EntryData
+    quota = entry(
+        entity=[entry.EntityData(entity_type="ip", entity_name="127.1")],
+        ops=[entry.OpData(key="connection_creation_rate", value=1, remove=False)],
+    )
+    async with (
+        running(tmp_path, **{"quota.window.num": "2"}, **LISTENERS) as server,
+        clients(server, "CLIENTS", 1) as (admin,),
+    ):
+        request = AlterClientQuotasRequest(entries=[quota], validate_only=False)
+        (answer,) = (await admin.call(request, 1)).entries
+        assert answer.error_code == 0
+        async with clients(server, "CLIENTS", 2) as (first, second):
+            assert await ask(first) == 0
+            with pytest.raises(Closed):
+                await ask(second)
