@@ -322,6 +322,7 @@ async def test_write_of_a_replaced_leader_is_fenced(autojump_clock: Any) -> None
         assert await member.acknowledge({(0, 0): [ACCEPT]}) == NotLeaderOrFollower.code
         (row,) = await member.fetch()
         assert row.error_code == NotLeaderOrFollower.code
+        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize(("reset", "start"), [("earliest", 0), ("latest", 2)])

@@ -43,6 +43,8 @@ def add_leader_hint(
     """
     if not isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
         return
+    # Share groups' rows have a leader in any case: 0 would be a broker.
+    answer.current_leader = type(answer).LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
     image = context.image
     topic_image = image.topic(topic) if topic else image.topics.get(topic_id)
     state = None if topic_image is None else topic_image.partitions.get(partition)
