@@ -322,6 +322,14 @@ async def test_offsets_are_altered_while_the_group_is_empty() -> None:
         assert (await described_offsets(node))["t"][0] == (5, -5)
 
 
+async def test_offset_that_is_altered_to_none_is_reset_with_the_next_member() -> None:
+    async with share_node() as node:
+        await node.ask(alter({"t": {0: 5, 1: 6}}))
+        answer = await node.ask(alter({"t": {0: -1, 1: 7}}))
+        assert errors_of(answer.responses) == {"t": {0: "", 1: ""}}
+        assert await described_offsets(node) == {"t": {0: (-1, -1), 1: (7, -7)}}
+
+
 async def test_altered_offsets_stay_though_those_of_other_partitions_fail() -> None:
     async with share_node() as node:
         fenced = ("g", topic_id("t"), 1)

@@ -196,7 +196,7 @@ class ShareGroups:
         initialization = self._initializations.begin(Initialization(group_id, begun.epoch, numbers))
         try:
             for topic_id, of_topic in begun.offsets.items():
-                codes[topic_id] = await state_calls.initialize(
+                codes[topic_id] = await state_calls.replace(
                     self._persister, group_id, topic_id, begun.epoch, of_topic
                 )
             done = {

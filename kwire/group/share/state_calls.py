@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from kwire.drive import give_way
-from kwire.share.persister import InitialState, Persister, Summary
+from kwire.share.persister import UNINITIALIZED, InitialState, Persister, Summary
 
 CALL_PARTITIONS: Final = 200
 """The largest number of partitions in one call, about 2 ms of work."""
@@ -23,6 +23,20 @@ async def initialize(
         codes |= await persister.initialize(group_id, topic_id, states)
         await give_way()
     return codes
+
+
+async def replace(
+    persister: Persister, group_id: str, topic_id: bytes, epoch: int, offsets: Mapping[int, int]
+) -> dict[int, int]:
+    """Replace states by initial ones, also by those of the same epoch without a start offset.
+
+    The latter are usually repetitions, which the persister ignores; so it deletes the states first.
+    """
+    unset = [number for number, offset in offsets.items() if offset == UNINITIALIZED]
+    code = await delete(persister, group_id, topic_id, unset)
+    if code:
+        return dict.fromkeys(offsets, code)
+    return await initialize(persister, group_id, topic_id, epoch, offsets)
 
 
 async def delete(
