@@ -171,7 +171,7 @@ class ShareFetch:
                     return self.answers
                 self._release()
                 if wait is None:
-                    wait = self._begin_wait()
+                    wait = self._begin_wait(self.options.min_bytes - size)
                     continue
                 wait.waiter.begin(deadline)
                 await wait.waiter.wait()
@@ -193,9 +193,9 @@ class ShareFetch:
 
     # Waiting.
 
-    def _begin_wait(self) -> FetchWait:
+    def _begin_wait(self, missing_bytes: int) -> FetchWait:
         waits = self.service.replicas.fetch_waits
-        wait = waits.begin(max(1, self.options.min_bytes), self._isolation)
+        wait = waits.begin(missing_bytes, self._isolation)
         for led in self._led.values():
             waits.add(wait, (led.partition,))
             led.waits[wait] = None
