@@ -6,8 +6,8 @@ Rules:
   acquire them.
 * Record bytes are not read: an answer refers to the region of the file with the acquired batches.
 * A fetch waits like a consumer's (:mod:`kwire.replica.fetch_waits`); released records, a new start
-  offset and the end of the leadership also wake it. The wait begins before the last read, so that
-  no change in between is missed.
+  offset, the end of the leadership and the end of a load also wake it. The wait begins before the
+  last read, so that no change in between is missed.
 * A partition succeeds or fails on its own; an error answers the whole fetch at once.
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 import attrs
-import trio
 
 from kwire.drive import give_way, run_in_slices, run_steps
 from kwire.errors import (
@@ -36,6 +35,7 @@ from kwire.replica.partition import FetchIsolation, Partition
 from kwire.share.in_flight import Acquired, Fetched, Limits
 from kwire.share.keys import SharePartition
 from kwire.share.led_share import LedShare
+from kwire.share.loads import Load
 from kwire.share.settings import ShareSettings
 from kwire.share.share_partitions import ShareService
 
@@ -43,6 +43,12 @@ AT_ONCE_BYTES: Final = 16 << 10
 """The largest region whose headers are read without pauses."""
 _NOT_URGENT: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
 """The errors for which a fetch still waits, because clients would repeat it at once."""
+LOAD_S: Final = 0.1
+"""The time for which a fetch waits for loads even if it does not wait for records, so that the
+first fetch of a client that does not wait gets records if the share coordinator answers soon."""
+LOAD_GRAIN_S: Final = 0.02
+"""The pause of a fetch after a load, so that loads that end at about the same time do not have it
+read all other partitions again for each."""
 TURN_PARTITIONS: Final = 32
 """The number of partitions read before other tasks get a turn."""
 
@@ -104,7 +110,7 @@ async def fetch(service: ShareService, targets: Sequence[Target], options: Optio
     if not answers or options.max_records <= 0 or options.max_bytes <= 0:
         return answers
     fetching = ShareFetch(service, options, service.settings(options.group_id), answers)
-    await fetching.load()
+    fetching.load()
     return await fetching.run()
 
 
@@ -125,6 +131,8 @@ class ShareFetch:
     answers: list[Answer]
     _led: dict[int, LedShare] = attrs.field(factory=dict)
     """The share partitions without an error, by the positions of their answers."""
+    _loads: dict[int, Load] = attrs.field(factory=dict)
+    """The loads in progress, by the positions of their answers."""
     _reads: dict[int, _Read] = attrs.field(factory=dict)
 
     @property
@@ -134,9 +142,8 @@ class ShareFetch:
 
     # Loading.
 
-    async def load(self) -> None:
-        """Load the share partitions that no member has fetched from yet."""
-        missing: list[tuple[int, SharePartition, Partition]] = []
+    def load(self) -> None:
+        """Find the share partitions; begin to load those that no member has fetched from yet."""
         for position, answer in enumerate(self.answers):
             target, replica = answer.target, answer.target.replica
             if replica is None:
@@ -144,34 +151,41 @@ class ShareFetch:
             key = SharePartition(self.options.group_id, target.topic_id, target.partition)
             led = self.service.find(key)
             if led is None:
-                missing.append((position, key, replica))
+                self._loads[position] = self.service.load(key, replica)
             else:
                 self._led[position] = led
-        if missing:
-            async with trio.open_nursery() as nursery:
-                for each in missing:
-                    nursery.start_soon(self._load, *each)
 
-    async def _load(self, position: int, key: SharePartition, replica: Partition) -> None:
-        try:
-            self._led[position] = await self.service.load(key, replica)
-        except KafkaError as error:
-            self.answers[position].error = error
+    def _take_loaded(self) -> bool:
+        """Take over the results of loads; return whether there were any."""
+        over = [position for position, load in self._loads.items() if load.is_over]
+        for position in over:
+            load = self._loads.pop(position)
+            self.answers[position].error = load.error
+            if load.led is not None:
+                self._led[position] = load.led
+        return bool(over)
 
     async def run(self) -> list[Answer]:
         """Read, wait if necessary, and acquire."""
         now = self.service.replicas.now
-        deadline = now() + self.options.max_wait_ms / 1000
+        began_at = now()
         wait: FetchWait | None = None
         try:
             while True:
+                has_loaded = self._take_loaded()
+                if has_loaded and wait is not None:
+                    self._end_wait(wait)
+                    wait = None
                 size = await self._read_all()
+                deadline = began_at + self._wait_s
                 if size >= self.options.min_bytes or now() >= deadline or self._is_urgent:
                     await self._acquire_all()
                     return self.answers
                 self._release()
                 if wait is None:
                     wait = self._begin_wait(self.options.min_bytes - size)
+                    if has_loaded and self._loads:
+                        await self.service.sleep(LOAD_GRAIN_S)
                     continue
                 wait.waiter.begin(deadline)
                 await wait.waiter.wait()
@@ -184,6 +198,12 @@ class ShareFetch:
             self._release()
             if wait is not None:
                 self._end_wait(wait)
+
+    @property
+    def _wait_s(self) -> float:
+        """The time for which the fetch may wait in all."""
+        wait_s = self.options.max_wait_ms / 1000
+        return max(wait_s, LOAD_S) if self._loads else wait_s
 
     @property
     def _is_urgent(self) -> bool:
@@ -199,11 +219,15 @@ class ShareFetch:
         for led in self._led.values():
             waits.add(wait, (led.partition,))
             led.waits[wait] = None
+        for load in self._loads.values():
+            load.waits[wait] = None
         return wait
 
     def _end_wait(self, wait: FetchWait) -> None:
         for led in self._led.values():
             led.waits.pop(wait, None)
+        for load in self._loads.values():
+            load.waits.pop(wait, None)
         self.service.replicas.fetch_waits.end(wait)
 
     # Reading.

@@ -5,6 +5,7 @@ this broker stops leading the partition, when the topic is deleted, or when a wr
 task ends all locks that are due; it sleeps until the earliest lock is due.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +19,12 @@ import trio
 from kwire.clock import Clock
 from kwire.configs.group import reset_age_ms
 from kwire.drive import give_way, run_in_slices, run_steps
-from kwire.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from kwire.errors import (
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from kwire.lazy_heap import LazyHeap
 from kwire.metrics import SHARE_ACKNOWLEDGED
 from kwire.replica.partition import EARLIEST, LATEST, FetchIsolation, Partition
@@ -26,11 +32,14 @@ from kwire.replica.replicas import ReplicaService
 from kwire.share.in_flight import TYPE_NAMES, Acknowledgement, InFlight
 from kwire.share.keys import SharePartition
 from kwire.share.led_share import LedShare, error_of
+from kwire.share.loads import Load
 from kwire.share.persister import UNINITIALIZED, Persister
 from kwire.share.runs import Change
 from kwire.share.sessions import Ref, ShareSession, ShareSessions
 from kwire.share.settings import ShareSettings
 from kwire.waits import Signal
+
+logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -57,7 +66,8 @@ class ShareService:
     _led: dict[SharePartition, LedShare] = attrs.field(factory=dict)
     _by_group: dict[str, dict[SharePartition, None]] = attrs.field(factory=dict)
     _by_partition: dict[Ref, dict[SharePartition, None]] = attrs.field(factory=dict)
-    _loading: dict[SharePartition, trio.Event] = attrs.field(factory=dict)
+    _loads: dict[SharePartition, Load] = attrs.field(factory=dict)
+    """The loads in progress."""
     _deadlines: LazyHeap[SharePartition] = attrs.field(factory=LazyHeap)
     _changed: Signal = attrs.field(factory=Signal)
     """Notified when the earliest deadline may have moved."""
@@ -75,28 +85,38 @@ class ShareService:
         """Return a share partition if it is loaded."""
         return self._led.get(key)
 
-    async def load(self, key: SharePartition, partition: Partition) -> LedShare:
-        """Return a share partition, loaded from the persister if necessary; raises KafkaError."""
-        while True:
-            led = self._led.get(key)
-            if led is not None:
-                return led
-            event = self._loading.get(key)
-            if event is None:
-                break
-            await event.wait()
-        event = self._loading[key] = trio.Event()
+    def load(self, key: SharePartition, partition: Partition) -> Load:
+        """Return the load of a share partition, which begins now unless it is in progress."""
+        load = self._loads.get(key)
+        if load is None:
+            load = self._loads[key] = Load()
+            self.start_task(partial(self._run_load, load, key, partition))
+        return load
+
+    async def _run_load(self, load: Load, key: SharePartition, partition: Partition) -> None:
+        led: LedShare | None = None
+        error: KafkaError | None = NotLeaderOrFollower()
         try:
-            led = await self._load(key, partition)
-            if partition.leader is None or partition.leader_epoch != led.leader_epoch:
-                raise NotLeaderOrFollower
-            self._led[key] = led
-            self._by_partition.setdefault(key[1:], {})[key] = None
-            self._by_group.setdefault(key.group_id, {})[key] = None
-            return led
+            loaded = await self._load(key, partition)
+            is_leading = partition.leader is not None
+            if (
+                is_leading
+                and partition.leader_epoch == loaded.leader_epoch
+                and self._loads.get(key) is load
+            ):
+                led, error = loaded, None
+                self._led[key] = led
+                self._by_partition.setdefault(key[1:], {})[key] = None
+                self._by_group.setdefault(key.group_id, {})[key] = None
+        except KafkaError as failure:
+            error = failure
+        except Exception:  # A fault must not end the node.
+            logger.exception("share partition not loaded of=%s", key)
+            error = UnknownServerError()
         finally:
-            del self._loading[key]
-            event.set()
+            if self._loads.get(key) is load:
+                del self._loads[key]
+            load.end(led, error)
 
     async def _load(self, key: SharePartition, partition: Partition) -> LedShare:
         self.replicas.check_lease()
@@ -208,6 +228,8 @@ class ShareService:
         if not self.sessions.has_group(key.group_id):
             for of in list(self._by_group.get(key.group_id, ())):
                 self.drop(self._led[of])
+            for of in [of for of in self._loads if of.group_id == key.group_id]:
+                del self._loads[of]  # The state may be older than a reset.
 
     def on_disconnected(self, session: ShareSession) -> None:
         """End a session whose connection was lost."""
