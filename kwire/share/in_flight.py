@@ -216,7 +216,7 @@ class InFlight:
         first, last = max(self.end, fetched.batches[0][0]), fetched.batches[-1][1]
         if not self._runs:
             self.start = self.end = first  # Compaction has removed everything before these records.
-        count = min(room, limits.max_in_flight - (first - self.start))
+        count = min(room, limits.max_in_flight - self.in_flight_count)
         if count <= 0:
             return []
         if last - first >= count:

@@ -82,7 +82,7 @@ MUTATIONS = (
         name="more-records-in-flight-than-allowed",
         invariants=(75,),
         path="kwire/share/in_flight.py",
-        old="limits.max_in_flight - (first - self.start)",
+        old="limits.max_in_flight - self.in_flight_count",
         new="limits.max_in_flight",
         test="tests/share/test_in_flight.py::"
         "test_new_records_are_acquired_up_to_the_limit_in_flight",
