@@ -10,19 +10,32 @@ from kwire.configs.share import LIMITED
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
 
+_NUMBER: Final = r"([-+]?\d{1,19})"
 _DURATION: Final = re.compile(
-    r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.ASCII
+    rf"([-+]?)P(?=.)(?:{_NUMBER}D)?"
+    rf"(?:T(?=.)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}(?:[.,](\d{{0,9}}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
 )
+_SECOND_NS: Final = 1_000_000_000
+_LONGEST_S: Final = 2**63 - 1
 _BY_DURATION: Final = "by_duration:"
 
 
 def duration_ms(text: str) -> int | None:
-    """Return the milliseconds of a duration such as P3DT4H5M6.5S; None if it is invalid."""
-    match = _DURATION.fullmatch(text.upper())
+    """Return the milliseconds of a duration such as P3DT4H5M6.5S; None if it is invalid.
+
+    It is what Java's `Duration.parse` takes, which Kafka uses, without negative durations.
+    """
+    match = _DURATION.fullmatch(text)
     if match is None:
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    total_s = int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes or 0) * 60
+    total_s += int(seconds or 0)
+    nanos = int((fraction or "").ljust(9, "0"))
+    total_ns = total_s * _SECOND_NS + (-nanos if (seconds or "").startswith("-") else nanos)
+    total_ns = -total_ns if sign == "-" else total_ns
+    return total_ns // 1_000_000 if 0 <= total_ns // _SECOND_NS <= _LONGEST_S else None
 
 
 def reset_age_ms(reset: str) -> int | None:

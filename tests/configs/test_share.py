@@ -26,7 +26,18 @@ from kwire.share.settings import ShareSettings
         ("P1DT", None),
         ("1H", None),
         ("P1Y", None),
+        ("PT1\u017f", None),
         ("PT-1S", None),
+        ("-PT1S", None),
+        ("+P1DT-1H", 82_800_000),
+        ("-PT-1.25S", 1250),
+        ("PT1,5S", 1500),
+        ("PT1.S", 1000),
+        ("PT.5S", None),
+        ("PT0.0009S", 0),
+        ("PT" + "9" * 18 + "S", (10**18 - 1) * 1000),
+        ("P" + "9" * 18 + "D", None),
+        ("P" + "9" * 400 + "D", None),
     ],
 )
 def test_durations(text: str, ms: int | None) -> None:
