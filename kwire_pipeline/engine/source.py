@@ -48,7 +48,8 @@ def options(pipeline: Pipeline, topics: Mapping[str, str], start: Offsets) -> di
     if limits.min_partitions is not None:
         chosen["minPartitions"] = str(limits.min_partitions)
     if source.pattern is not None:
-        chosen["subscribePattern"] = source.pattern
+        # Spark searches a name for the pattern; the pipeline and Kafka's clients compare all of it.
+        chosen["subscribePattern"] = f"^(?:{source.pattern})$"
     else:
         chosen["subscribe"] = ",".join(sorted(topics))
     return {**chosen, **source.options}

@@ -132,9 +132,27 @@ def test_pattern_replaces_the_topics() -> None:
         ORDERS.source, topics=(), pattern="o.*", options={"kafka.group.id": "g"}
     )
     options = source.options(attrs.evolve(ORDERS, source=by_pattern), {"orders": "1"}, {})
-    assert options["subscribePattern"] == "o.*"
     assert options["kafka.group.id"] == "g"
     assert "subscribe" not in options
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_read"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders-dead", False),
+        ("orders", "all-orders", False),
+        ("a|b", "ab", False),
+        ("a|b", "b", True),
+    ],
+)
+def test_spark_reads_only_topics_whose_whole_name_matches(
+    pattern: str, name: str, is_read: bool
+) -> None:
+    """Spark reads each topic in whose name it finds the pattern anywhere."""
+    by_pattern = attrs.evolve(ORDERS.source, topics=(), pattern=pattern)
+    options = source.options(attrs.evolve(ORDERS, source=by_pattern), {"orders": "1"}, {})
+    assert (re.search(options["subscribePattern"], name) is not None) is is_read
 
 
 def test_client_logs_in_with_the_quoted_password() -> None:
