@@ -31,7 +31,10 @@ from kwire_pipeline.many.state import Look, Problem, TableState
 from kwire_pipeline.patience import POLL_S, Outage
 
 SLICE_S: Final = 60.0
-"""The longest turn of a table in a run at an interval, in seconds; its last batch is finished."""
+"""The longest turn of a table in a run at an interval, in seconds; its last batch is finished.
+
+A turn has at least one batch: opening many tables at once can take longer than this.
+"""
 Finished: TypeAlias = tuple[Tally, Place | None]
 
 
@@ -324,7 +327,9 @@ class TableRuns:
             control.report(batch)
 
         def is_stopping() -> bool:
-            has_had_its_time = self._is_endless and self.clock() >= end_s
+            has_had_its_time = (
+                self._is_endless and state.has_written and self.clock() >= end_s
+            )
             return self._is_ending or has_had_its_time or self.outside.is_stopping()
 
         if state.intent is not Intent.CONTINUE:

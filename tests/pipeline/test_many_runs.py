@@ -410,6 +410,23 @@ def test_wait_for_a_turn_is_no_time_in_which_a_table_was_well() -> None:
     assert scene.now_s < 1000
 
 
+def test_turn_of_a_table_that_takes_long_to_open_has_a_batch_all_the_same() -> None:
+    """Otherwise each of its turns would end before the first batch, and nobody would notice."""
+    stops: list[bool] = []
+
+    class Slow(FakeEngine):
+        def run(self, pipeline: Pipeline, intent: Intent, control: Control, *more: Any) -> Tally:
+            scene.now_s += 90
+            stops.append(control.is_stopping())
+            control.report(BATCH)
+            stops.append(control.is_stopping())
+            return super().run(pipeline, intent, control, *more)
+
+    scene = Scene(Slow(ends={"a": 10}), template(MANY, *EVERY), end_s=100)
+    scene.run()
+    assert stops == [False, True]
+
+
 def test_answer_to_a_refusal_is_not_for_topics_that_appear_later() -> None:
     engine = FakeEngine(ends={"a": 10})
     scene = Scene(engine, template(MANY, *EVERY), end_s=40)
