@@ -327,9 +327,7 @@ class TableRuns:
             control.report(batch)
 
         def is_stopping() -> bool:
-            has_had_its_time = (
-                self._is_endless and state.has_written and self.clock() >= end_s
-            )
+            has_had_its_time = self._is_endless and state.has_written and self.clock() >= end_s
             return self._is_ending or has_had_its_time or self.outside.is_stopping()
 
         if state.intent is not Intent.CONTINUE:
