@@ -17,8 +17,11 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 TYPES: Final = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
 FORMATS: Final = {"date-time": "TIMESTAMP", "date": "DATE"}
 CHOICES: Final = ("oneOf", "anyOf")
-UNREAD: Final = ("allOf", "patternProperties", "$dynamicRef", "$recursiveRef")
+OPEN: Final = ("patternProperties", "$dynamicRef", "$recursiveRef")
+UNREAD: Final = ("allOf", *OPEN)
 """The keywords that can declare fields, and that are not understood."""
+PARTS: Final = ("allOf", *CHOICES, "then", "else")
+"""The keywords with further schemas of the same object, which may only restrict its fields."""
 
 
 @attrs.frozen
@@ -120,6 +123,10 @@ class _Translation:
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
             raise ValueError(f"{path}: properties has to be an object, and required a list")
+        for keyword in (*OPEN, *PARTS):
+            more = {keyword: schema[keyword]} if keyword in schema else {}
+            if not self.declared(more, path, inside) <= set(properties):
+                raise ValueError(f"{path}: {keyword} declares fields that are not in properties")
         names: set[str] = set()
         fields = []
         for name, plain in properties.items():
@@ -131,6 +138,20 @@ class _Translation:
             quoted = name.replace("`", "``")
             fields.append(f"`{quoted}`{mark} {kind.ddl}{end}")
         return ", ".join(fields)
+
+    def declared(self, plain: Json, path: str, inside: Sequence[str]) -> set[str]:
+        """Return the names of the fields of an object, and the keywords for fields of any name."""
+        schema = self.resolve(plain, path, inside)
+        if isinstance(plain, dict) and isinstance(target := plain.get("$ref"), str):
+            return self.declared(dict(schema), path, (*inside, target))
+        names = {keyword for keyword in OPEN if keyword in schema}
+        if isinstance(properties := schema.get("properties"), dict):
+            names.update(properties)
+        for each in (schema[keyword] for keyword in PARTS if keyword in schema):
+            for part in each if isinstance(each, list) else [each]:
+                if not isinstance(part, bool):
+                    names |= self.declared(part, path, inside)
+        return names
 
 
 def _types(schema: Mapping[str, Json], path: str) -> tuple[list[str], bool]:

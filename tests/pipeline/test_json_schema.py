@@ -89,3 +89,37 @@ def test_what_is_no_column_is_refused_with_its_path(schema: object, error: str) 
 def test_value_has_to_be_an_object(text: str, error: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(error)}"):
         ddl_of(text)
+
+
+REQUIRES = {"required": ["a"]}
+KNOWN = {"properties": {"a": {"minLength": 3}}}
+OTHER = {"properties": {"b": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf", "then", "else"])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_fields_that_only_a_part_of_an_object_declares_are_no_silent_loss(
+    keyword: str, is_nested: bool
+) -> None:
+    """A part may restrict the fields of the object; a field of its own would be no column."""
+
+    def translate(*parts: object) -> str:
+        value = list(parts) if keyword.endswith("Of") else parts[-1]
+        schema = {"type": "object", "properties": {"a": {"type": "string"}}, keyword: value}
+        if is_nested:
+            return columns({"x": schema})
+        return ddl_of(json.dumps({**schema, "definitions": {"Other": OTHER}}))
+
+    if not (is_nested and keyword.endswith("Of")):
+        assert "`a`" in translate(REQUIRES, KNOWN)
+    for part in (OTHER, {"then": OTHER}, {"allOf": [True, OTHER]}, {"patternProperties": {}}):
+        with pytest.raises(ValueError, match=keyword):
+            translate(KNOWN, part)
+    if not is_nested:
+        with pytest.raises(ValueError, match=f"{keyword} declares fields that are not in prop"):
+            translate({"$ref": "#/definitions/Other"})
+
+
+def test_value_may_not_have_fields_of_any_name() -> None:
+    with pytest.raises(ValueError, match=r"\$: patternProperties declares fields"):
+        columns({"a": {"type": "string"}}, patternProperties={"^x": {"type": "string"}})
