@@ -49,6 +49,8 @@ ONE_PUT: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
 """The schemes of object stores in which a file appears whole, in one request, when it is closed."""
 OBJECT_STORES: Final = {*ONE_PUT, "abfs", "abfss", "wasb", "wasbs", "adl"}
 """The schemes of stores where a rename onto an existing file does not fail."""
+SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
+"""Schemes that name a folder which another scheme names as well."""
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 """The columns that each row has, each prefixed with `table.origin_prefix`."""
 IDENTIFIER: Final = re.compile(r"\w+")
@@ -361,14 +363,36 @@ def _on_failure(pipeline: Pipeline) -> Iterator[Problem]:
 
 def _folders(pipeline: Pipeline) -> Iterator[Problem]:
     """Yield settings that place other files in a table's folder, which `maintain` would remove."""
-    names, checkpoint = _names(pipeline), posixpath.normpath(pipeline.checkpoint)
+    names, checkpoint = _names(pipeline), _location(pipeline.checkpoint)
     for key, name in names.items():
         for other in names.values():
             if is_below(name, other):
                 yield key, f"it lies in the folder of {other}, {ORPHANS}"
-        folder = posixpath.join(pipeline.table.warehouse or "", *name.split("."))
-        if f"{checkpoint}/".startswith(f"{posixpath.normpath(folder)}/"):
+        if any(f"{checkpoint}/".startswith(f"{folder}/") for folder in _homes(pipeline, name)):
             yield "checkpoint", f"it lies in the folder of {name}, {ORPHANS}"
+
+
+def _homes(pipeline: Pipeline, name: str) -> Iterator[str]:
+    """Yield the folders that a table may have; Hive and Glue add a suffix to the namespace."""
+    table = pipeline.table
+    warehouse = table.catalog.options.get("warehouse", table.warehouse) or ""
+    *namespace, own = name.split(".")
+    yield _location(posixpath.join(warehouse, *namespace, own))
+    if table.catalog.type in (CatalogType.HIVE, CatalogType.GLUE):
+        yield _location(posixpath.join(warehouse, f"{'.'.join(namespace)}.db", own))
+
+
+def _location(text: str) -> str:
+    """Return a folder in the form that all ways to write it have in common.
+
+    Iceberg's clients and Hadoop's may name one store by different schemes.
+    """
+    url = urlparse(text)
+    if url.scheme in ("", "file"):
+        return posixpath.abspath(url.path if url.scheme else text)
+    scheme = SAME_STORE.get(url.scheme, url.scheme)  # `urlparse` writes it in lower case.
+    path = posixpath.normpath(url.path).strip("/")
+    return f"{scheme}://{url.netloc}/{path}"
 
 
 # Columns ---------------------------------------------------------------------------------------
