@@ -285,6 +285,33 @@ class Cluster:
         raise Failure(f"the brokers at {self._servers} answered {reason}")
 
 
+def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
+    """Describe the topics of a pipeline; raise Refusal if there are none.
+
+    A topic that matches a pattern may have been created or deleted just now, so that not every
+    broker knows about it: that is a Failure, because the next look will not find it so.
+    """
+    pattern = pipeline.source.pattern
+    if pattern is None:
+        return cluster.topics(pipeline.source.topics)
+    names = cluster.matching(pattern)
+    if not names:
+        raise Refusal(f"source.pattern: no topic matches {pattern}")
+    if pipeline.dead_letters.topic in names:
+        raise Refusal(
+            f"dead_letters.topic: {pipeline.dead_letters.topic} matches source.pattern "
+            f"{pattern}, so letters would be read again: choose another name"
+        )
+    try:
+        return cluster.topics(names)
+    except Denied:
+        raise
+    except Refusal:
+        raise Failure(
+            f"a topic that matches source.pattern {pattern} was created or deleted at this moment"
+        ) from None
+
+
 def _cause(error: JavaObject) -> str:
     while error.getCause() is not None:
         error = error.getCause()

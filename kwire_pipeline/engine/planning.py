@@ -4,12 +4,12 @@ from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import identity, schema
-from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.cluster import Cluster, topics_of
 from kwire_pipeline.engine.following import at_start
 from kwire_pipeline.engine.identity import Begin, Intent
 from kwire_pipeline.engine.offline import check_definition, checkpoint_name, half_done
 from kwire_pipeline.engine.preparation import check_mode
-from kwire_pipeline.engine.query import facts_of, read_identity, topics_of
+from kwire_pipeline.engine.query import facts_of, read_identity
 from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.engine.shape_and_tables import destinations_of, rows_schema, shape_of
 from kwire_pipeline.engine.storage import Folder

@@ -23,7 +23,7 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import following, identity, losses, offsets, source, upkeep
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Result, Tolerance, Writer
-from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.engine.cluster import Cluster, Topic, topics_of
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.following import Adapted, Follower
@@ -114,21 +114,6 @@ class Opened:
     @property
     def spark_checkpoint(self) -> Folder:
         return self.folder.at(checkpoint_name(self.identity.pipeline_id))
-
-
-def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
-    """Describe the topics of a pipeline; raise Refusal if there are none."""
-    names: list[str] | tuple[str, ...] = pipeline.source.topics
-    if pipeline.source.pattern is not None:
-        names = cluster.matching(pipeline.source.pattern)
-        if not names:
-            raise Refusal(f"source.pattern: no topic matches {pipeline.source.pattern}")
-        if pipeline.dead_letters.topic in names:
-            raise Refusal(
-                f"dead_letters.topic: {pipeline.dead_letters.topic} matches source.pattern "
-                f"{pipeline.source.pattern}, so letters would be read again: choose another name"
-            )
-    return cluster.topics(names)
 
 
 def may_lack_topics(pipeline: Pipeline) -> bool:

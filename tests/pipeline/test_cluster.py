@@ -7,7 +7,8 @@ from unittest.mock import MagicMock
 import attrs
 import pytest
 
-from kwire_pipeline.engine.cluster import Cluster, Topic
+from kwire_pipeline.config.model import Pipeline, Source, Table
+from kwire_pipeline.engine.cluster import Cluster, Denied, Topic, topics_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.errors import Failure, Refusal
 
@@ -81,3 +82,24 @@ def test_topic_whose_leader_does_not_answer_has_no_end(error: Exception) -> None
     brokers = Brokers(error)
     assert brokers.known_ends(topics) == {"a": {0: 7}, "c": {0: 7}}
     assert brokers.requests == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "kind"),
+    [
+        (Source(bootstrap="b:1", pattern="orders.*"), Refusal("it does not exist"), Failure),
+        (Source(bootstrap="b:1", pattern="orders.*"), Denied("no right"), Denied),
+        (Source(bootstrap="b:1", topics=("orders",)), Refusal("it does not exist"), Refusal),
+    ],
+)
+def test_topic_that_comes_or_goes_between_two_requests_is_looked_up_again(
+    source: Source, error: Exception, kind: type[Exception]
+) -> None:
+    """A broker that has not heard of a new topic yet says that it does not exist."""
+    cluster = MagicMock()
+    cluster.matching.return_value = ["orders.new"]
+    cluster.topics.side_effect = error
+    table = Table(name="shop.orders")
+    pipeline = Pipeline(name="orders", source=source, table=table, checkpoint="checkpoint")
+    with pytest.raises(kind):
+        topics_of(pipeline, cluster)
