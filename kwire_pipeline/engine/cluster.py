@@ -16,6 +16,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.config.model import Pipeline
+from kwire_pipeline.config.values import Isolation
 from kwire_pipeline.engine.offsets import Offsets, offsets_of
 from kwire_pipeline.engine.source import client
 from kwire_pipeline.engine.storage import jvm_of
@@ -44,6 +45,7 @@ class Classes:
     """The Java classes that each batch needs, looked up in the JVM once."""
 
     jvm: JVMView
+    isolation: Isolation
 
     @cached_property
     def array_list(self) -> JavaClass:
@@ -62,19 +64,28 @@ class Classes:
         return self.jvm.org.apache.kafka.clients.admin.OffsetSpec
 
     @cached_property
-    def committed_offsets(self) -> JavaObject:
-        """The options that return the end offset as a reader of committed records sees it."""
+    def offset_options(self) -> JavaObject:
+        """The options that return the end offset as a reader with the isolation sees it."""
         kafka = self.jvm.org.apache.kafka
-        return kafka.clients.admin.ListOffsetsOptions(kafka.common.IsolationLevel.READ_COMMITTED)
+        level = getattr(kafka.common.IsolationLevel, self.isolation.name)
+        return kafka.clients.admin.ListOffsetsOptions(level)
 
 
 class Cluster:
     """A client of the brokers' Admin API."""
 
-    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
-        """Create a client from the connector's properties, such as ``bootstrap.servers``."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        properties: Mapping[str, str],
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> None:
+        """Create a client from the connector's properties, such as ``bootstrap.servers``.
+
+        A partition ends for it where it ends for a reader with this isolation.
+        """
         self._jvm = jvm_of(spark)
-        self._classes = Classes(self._jvm)
+        self._classes = Classes(self._jvm, isolation)
         self._servers = properties["bootstrap.servers"]
         settings = self._jvm.java.util.HashMap()
         for name, value in {**TIMEOUTS, **properties}.items():
@@ -86,7 +97,7 @@ class Cluster:
     @classmethod
     def of(cls, spark: SparkSession, pipeline: Pipeline) -> "closing[Cluster]":
         """Return a client of a pipeline's brokers for a block."""
-        return closing(cls(spark, client(pipeline.source)))
+        return closing(cls(spark, client(pipeline.source), pipeline.source.isolation))
 
     def close(self) -> None:
         self._admin.close(self._jvm.java.time.Duration.ofSeconds(1))
@@ -175,7 +186,7 @@ class Cluster:
         return self._offsets(topics, self._specs().earliest())
 
     def ends(self, topics: Iterable[Topic]) -> Offsets:
-        """Return the end offsets as a reader of committed records sees them."""
+        """Return the end offsets as a reader with the client's isolation sees them."""
         return self._offsets(topics, self._specs().latest())
 
     def known_ends(self, topics: Iterable[Topic]) -> Offsets:
@@ -249,7 +260,7 @@ class Cluster:
         for part in parts:
             wanted_specs.put(part, spec)
         return self._call(
-            lambda: self._admin.listOffsets(wanted_specs, self._classes.committed_offsets)
+            lambda: self._admin.listOffsets(wanted_specs, self._classes.offset_options)
         )
 
     def _answers(self, request: JavaObject, parts: Mapping[tuple[str, int], JavaObject]) -> Offsets:

@@ -44,7 +44,7 @@ class SparkEngine:
         self._common = template.common
         self._source = template.common.source
         self._folder = Folder(spark, template.common.checkpoint)
-        self._cluster = Cluster(spark, source.client(self._source))
+        self._cluster = Cluster(spark, source.client(self._source), self._source.isolation)
         self._sessions: SimpleQueue[SparkSession] = SimpleQueue()
         for _ in range(template.common.limits.parallel_tables):
             session = spark.newSession()

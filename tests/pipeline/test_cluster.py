@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from kwire_pipeline.config.model import Pipeline, Source, Table
+from kwire_pipeline.config.values import Isolation
 from kwire_pipeline.engine.cluster import Cluster, Denied, Topic, topics_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.errors import Failure, Refusal
@@ -103,3 +104,20 @@ def test_topic_that_comes_or_goes_between_two_requests_is_looked_up_again(
     pipeline = Pipeline(name="orders", source=source, table=table, checkpoint="checkpoint")
     with pytest.raises(kind):
         topics_of(pipeline, cluster)
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_topic_ends_where_a_reader_with_the_isolation_of_the_file_ends(
+    isolation: Isolation,
+) -> None:
+    """Otherwise a quiet topic with an open transaction would look as if it had lost records."""
+    spark = MagicMock()
+    java = spark.sparkContext._jvm.org.apache.kafka
+    source = Source(bootstrap="b:1", topics=("orders",), isolation=isolation)
+    table = Table(name="shop.orders")
+    pipeline = Pipeline(name="orders", source=source, table=table, checkpoint="checkpoint")
+    with Cluster.of(spark, pipeline) as cluster:
+        cluster._answers = MagicMock()  # type: ignore[method-assign]
+        cluster.ends([Topic("orders", "id", (0,))])
+    level = getattr(java.common.IsolationLevel, isolation.value.upper())
+    java.clients.admin.ListOffsetsOptions.assert_called_once_with(level)
