@@ -31,6 +31,24 @@ def parse_given_up(text: str | None) -> Ranges:
         ) from None
 
 
+def check_chosen(chosen: Offsets, ends: Offsets) -> None:
+    """Raise Refusal if a first offset is of no partition, or beyond the end of its partition.
+
+    Spark would fail later, when the offset is stored beside the checkpoint and the file no longer
+    counts.
+    """
+    for topic, partitions in sorted(chosen.items()):
+        for partition, offset in sorted(partitions.items()):
+            end = ends.get(topic, {}).get(partition)
+            if end is None:
+                raise Refusal(f"source.start: topic {topic} has no partition {partition}")
+            if offset > end:
+                raise Refusal(
+                    f"source.start: partition {partition} of {topic} ends at offset {end}, and "
+                    f"{offset} is beyond it"
+                )
+
+
 def wanted_offsets(
     beginnings: Offsets,
     *,

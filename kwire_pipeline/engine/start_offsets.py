@@ -42,6 +42,8 @@ class Beginning:
         chosen = self._choice(beginnings)
         if begin is Begin.ADOPT:
             return self._start_after_rows(chosen, beginnings)
+        if self.pipeline.source.start.offsets is not None:
+            losses.check_chosen(chosen, self.cluster.ends(described))
         start: Offsets = {t: {**p, **chosen.get(t, {})} for t, p in beginnings.items()}
         if begin is Begin.FROM_START:
             self._check_deleted(start, beginnings)

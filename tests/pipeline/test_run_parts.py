@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands import run as run_command
 from kwire_pipeline.config.model import Pipeline, Source, Table
-from kwire_pipeline.config.values import Mode
+from kwire_pipeline.config.values import Mode, Start
 from kwire_pipeline.engine import start_offsets
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity, Intent
@@ -65,6 +65,9 @@ class Brokers:
 
     def beginnings(self, topics: object) -> Offsets:
         return {"orders": {0: 0}}
+
+    def ends(self, topics: object) -> Offsets:
+        return {"orders": {0: 7}}
 
     def topic_settings(self, names: object, key: str) -> Mapping[str, str]:
         return self.policies
@@ -136,6 +139,38 @@ def test_new_start_deletes_no_rows_of_a_topic_that_may_be_compacted(
             beginning.start(Begin.FROM_START)
     else:
         assert beginning.start(Begin.FROM_START) == {"orders": {0: 0}}
+
+
+@pytest.mark.parametrize("begin", [Begin.NEW, Begin.FROM_START])
+@pytest.mark.parametrize(
+    ("chosen", "problem"),
+    [
+        ({0: 7}, None),
+        ({0: 8}, "partition 0 of orders ends at offset 7, and 8 is beyond it"),
+        ({0: 7, 1: 0}, "topic orders has no partition 1"),
+    ],
+)
+def test_first_offset_that_no_record_can_have_is_refused_before_it_is_stored(
+    begin: Begin, chosen: dict[int, int], problem: str | None
+) -> None:
+    """Spark would refuse it in each later run, although the file was corrected."""
+    source = Source(bootstrap="b:1", topics=("orders",), start=Start(offsets={"orders": chosen}))
+    table = MagicMock()
+    table.exists.return_value = False
+    beginning = Beginning(
+        pipeline=attrs.evolve(PIPELINE, source=source),
+        cluster=cast(Cluster, Brokers({"orders": "delete"})),
+        topics=TOPICS,
+        destinations=Destinations(table=table, dead_letters=None),
+        stored=None,
+        facts=Facts(cluster_id="cluster", topics={"orders": "id"}, table_id="table", owners={}),
+        given_up=NOTHING,
+    )
+    if problem is None:
+        assert beginning.start(begin) == {"orders": {0: 7}}
+    else:
+        with pytest.raises(Refusal, match=f"source.start: {problem}"):
+            beginning.start(begin)
 
 
 class Checkpoint(Files):
