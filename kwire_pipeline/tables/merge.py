@@ -43,9 +43,11 @@ def merge_statement(
     change requires that. With columns in ``order``, a row that is not older than its change stays.
     """
     is_newer = f" AND ({is_older(order, 'own', 'change')})" if order else ""
+    # The columns have the names of the table, which may differ in case from those of the rows.
+    may_be_kept = {name.lower() for name in kept_names}
 
     def value(name: str) -> str:
-        if name not in kept_names:
+        if name.lower() not in may_be_kept:
             return f"change.`{name}`"
         return f"CASE WHEN change.`{KEEPS}{name}` THEN own.`{name}` ELSE change.`{name}` END"
 

@@ -117,8 +117,10 @@ def test_merge_deletes_updates_and_inserts_by_all_keys() -> None:
     )
 
 
-def test_merge_keeps_the_values_that_a_change_leaves_out() -> None:
-    statement = merge_statement("shop.orders", "changes", ["id", "text"], ["id"], {"text"})
+@pytest.mark.parametrize("name", ["text", "Text"])
+def test_merge_keeps_the_values_that_a_change_leaves_out(name: str) -> None:
+    """The table may spell the column in another case than the file."""
+    statement = merge_statement("shop.orders", "changes", ["id", "text"], ["id"], {name})
     assert (
         "UPDATE SET own.`id` = change.`id`, "
         "own.`text` = CASE WHEN change.`__keeps_text` THEN own.`text` ELSE change.`text` END "
