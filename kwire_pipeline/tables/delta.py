@@ -22,7 +22,7 @@ from kwire_pipeline.engine.schema import Difference, sql_column
 from kwire_pipeline.engine.storage import Folder, java_class
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.tables.delta_history import PARTS, Version, current, is_enough
-from kwire_pipeline.tables.folder_columns import FolderColumn
+from kwire_pipeline.tables.folder_columns import FolderColumn, without_derived
 from kwire_pipeline.tables.merge import merge_changes
 from kwire_pipeline.tables.table import (
     Entry,
@@ -126,8 +126,7 @@ class DeltaTable(Versioned):
 
     def columns(self) -> StructType:
         """Return the columns of rows, without those that exist only for partitions."""
-        generated = {column.name for column in self._partitions if column.expression}
-        return StructType([f for f in self.read().schema.fields if f.name not in generated])
+        return without_derived(self.read().schema, self._partitions)
 
     def has_batch(self, mark: Mark, *, by_rows: bool) -> bool:
         """Return whether the batch is in the table; its transaction never expires.

@@ -1,6 +1,9 @@
 """The columns by which a Delta or Parquet table is divided into folders."""
 
+from collections.abc import Iterable
+
 import attrs
+from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Partition, Transform
 from kwire_pipeline.errors import Refusal
@@ -35,3 +38,9 @@ class FolderColumn:
             f"table.partition_by: Delta and Parquet do not support {partition}: use a column, or "
             "years(COLUMN), months(COLUMN), days(COLUMN) or hours(COLUMN)"
         )
+
+
+def without_derived(columns: StructType, partitions: Iterable[FolderColumn]) -> StructType:
+    """Return a table's columns without those that are derived; the file may use another case."""
+    derived = {each.name.lower() for each in partitions if each.expression}
+    return StructType([field for field in columns.fields if field.name.lower() not in derived])

@@ -28,7 +28,7 @@ from kwire_pipeline.engine.offsets import Offsets, Ranges, later
 from kwire_pipeline.engine.schema import Difference, with_fields
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.folder_columns import FolderColumn
+from kwire_pipeline.tables.folder_columns import FolderColumn, without_derived
 from kwire_pipeline.tables.table import (
     Atomic,
     Mark,
@@ -140,8 +140,7 @@ class ParquetTable(Atomic):
 
     def columns(self) -> StructType:
         """Return the columns of rows, without those that only name a partition."""
-        derived = {column.name for column in self._partitions if column.expression}
-        return StructType([field for field in self._columns().fields if field.name not in derived])
+        return without_derived(self._columns(), self._partitions)
 
     def owners(self) -> dict[str, str]:
         return self._read().owners

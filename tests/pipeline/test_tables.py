@@ -5,12 +5,12 @@ from typing import cast
 import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from kwire_pipeline.config.values import Partition
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.tables.folder_columns import FolderColumn
+from kwire_pipeline.tables.folder_columns import FolderColumn, without_derived
 from kwire_pipeline.tables.iceberg import IcebergTable, former_ids, is_whole
 from kwire_pipeline.tables.merge import merge_statement
 from kwire_pipeline.tables.table import (
@@ -150,6 +150,13 @@ def test_folders_by_time_have_a_column_of_their_own() -> None:
     assert FolderColumn.of(Partition.parse("country")) == FolderColumn("country")
     with pytest.raises(Refusal, match="Delta and Parquet do not support"):
         FolderColumn.of(Partition.parse("bucket(4, country)"))
+
+
+def test_column_of_a_folder_is_known_in_any_case() -> None:
+    """Delta rejects rows with a null in a column that it derives itself."""
+    fields = [StructField(name, StringType()) for name in ("at", "At_Month", "country")]
+    partitions = [FolderColumn.of(Partition.parse(text)) for text in ("months(at)", "country")]
+    assert without_derived(StructType(fields), partitions).names == ["at", "country"]
 
 
 def test_table_that_was_found_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
