@@ -337,9 +337,11 @@ def _at(place: values.Column, fields: Fields | None, envelope: Column) -> Column
     if fields is not None and not place.path:
         return fields.whole(envelope)
     kind: DataType | None = None if fields is None else fields.kind
-    if fields is None or not isinstance(kind, StructType) or place.path[0] not in kind.names:
+    names = {name.lower(): name for name in kind.names} if isinstance(kind, StructType) else {}
+    own = names.get(place.path[0].lower())
+    if fields is None or own is None:
         raise Refusal(f"the {place.root.value} has no field {'.'.join(place.path)}")
-    column = fields.field(envelope, place.path[0])
+    column = fields.field(envelope, own)
     for name in place.path[1:]:
         column = column.getField(name)
     return column

@@ -1,11 +1,13 @@
 """A record becomes a row or a dead letter with its reason; none is lost, none is guessed."""
 
 import datetime
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from kwire_pipeline.config.values import Action, Column, Format, TimestampUnit
 from kwire_pipeline.engine.schema import parse_ddl
@@ -33,6 +35,17 @@ def shape(spark: SparkSession) -> Shape:
         units={"at": TimestampUnit.MILLIS},
         columns={"key": Column.parse("key"), "city": Column.parse("headers.city")},
     )
+
+
+@pytest.mark.parametrize(("text", "field"), [("value.Buyer", "buyer"), ("value.ID", "Id")])
+def test_place_names_a_field_in_any_case(text: str, field: str) -> None:
+    """The rules of the file accept it, as Spark does."""
+    fields = MagicMock()
+    fields.kind = StructType([StructField(name, LongType()) for name in ("Id", "buyer")])
+    frames._at(Column.parse(text), fields, MagicMock())
+    assert fields.field.call_args.args[1] == field
+    with pytest.raises(Refusal, match=r"the value has no field buyers\.x"):
+        frames._at(Column.parse("value.buyers.x"), fields, MagicMock())
 
 
 GOOD = [
