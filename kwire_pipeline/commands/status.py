@@ -27,7 +27,7 @@ from kwire_pipeline.day.history import read_day
 from kwire_pipeline.day.page import Page, Section
 from kwire_pipeline.engine import offsets
 from kwire_pipeline.engine.batch import by_reason
-from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.cluster import Cluster, topics_left
 from kwire_pipeline.engine.offline import state_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.engine.session import set_session
@@ -178,7 +178,8 @@ def read_status(spark: SparkSession, pipeline: Pipeline) -> Status:
     set_session(spark)
     state = state_of(spark, pipeline)
     with Cluster.of(spark, pipeline) as cluster:
-        ends = cluster.ends(cluster.topics(state.identity.topics).values())
+        topics = topics_left(pipeline, cluster, state.identity.topics)
+        ends = cluster.ends(topics.values())
     letters = state.destinations.dead_letters
     own = None
     if letters is not None and letters.exists():

@@ -18,7 +18,7 @@ from kwire_pipeline.config.values import Action, Mode, Tombstones
 from kwire_pipeline.engine import proof, source
 from kwire_pipeline.engine.by_key.key_proof import KeyProof, Sides, compare_keys
 from kwire_pipeline.engine.by_key.upsert import all_changes
-from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.cluster import Cluster, may_lack_topics, topics_left
 from kwire_pipeline.engine.identity import check_cluster
 from kwire_pipeline.engine.offline import State, state_of
 from kwire_pipeline.engine.offsets import Offsets, later
@@ -65,9 +65,10 @@ def prove(spark: SparkSession, pipeline: Pipeline) -> Proof | KeyProof:
             "ones: let a run finish it first"
         )
     with Cluster.of(spark, pipeline) as cluster:
-        topics = cluster.topics(state.identity.topics)
+        topics = topics_left(pipeline, cluster, state.identity.topics)
         topic_ids = {name: topic.topic_id for name, topic in topics.items()}
-        check_cluster(state.identity, cluster.cluster_id(), topic_ids)
+        may_lack = may_lack_topics(pipeline)
+        check_cluster(state.identity, cluster.cluster_id(), topic_ids, may_lack=may_lack)
         beginnings = cluster.beginnings(topics.values())
         compacted = cluster.topics_with_compaction(topics)
     first = state.identity.verify_from

@@ -29,7 +29,7 @@ from kwire_pipeline.day.figures import (
 )
 from kwire_pipeline.engine import offsets
 from kwire_pipeline.engine.batch import by_reason
-from kwire_pipeline.engine.cluster import Cluster
+from kwire_pipeline.engine.cluster import Cluster, topics_left
 from kwire_pipeline.engine.offline import State, checkpoint_name, read_entry, state_of
 from kwire_pipeline.engine.offsets import Ranges
 from kwire_pipeline.engine.storage import Folder
@@ -132,7 +132,7 @@ def read_lags(
     """Return the lag at some times, the last of which is now."""
     positions = positions_at(times, batches, state.position)
     with Cluster.of(spark, pipeline) as cluster:
-        topics = cluster.topics(state.identity.topics).values()
+        topics = topics_left(pipeline, cluster, state.identity.topics).values()
         lags = {
             time: offsets.lag(
                 positions[time], cluster.at_time(topics, round(time.timestamp() * 1000))

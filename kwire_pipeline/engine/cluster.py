@@ -323,6 +323,19 @@ def topics_of(pipeline: Pipeline, cluster: Cluster) -> dict[str, Topic]:
         ) from None
 
 
+def may_lack_topics(pipeline: Pipeline) -> bool:
+    """Return whether a topic of the pipeline may be deleted without a refusal."""
+    return pipeline.source.pattern is not None and not pipeline.source.fail_on_data_loss
+
+
+def topics_left(pipeline: Pipeline, cluster: Cluster, names: Iterable[str]) -> dict[str, Topic]:
+    """Describe topics that a run has read, without deleted ones if the pipeline may lack them.
+
+    A run notes that a topic is gone with its next batch, and there may be none for long.
+    """
+    return cluster.existing(names) if may_lack_topics(pipeline) else cluster.topics(names)
+
+
 def _cause(error: JavaObject) -> str:
     while error.getCause() is not None:
         error = error.getCause()

@@ -23,7 +23,7 @@ from kwire_pipeline.config.model import Pipeline
 from kwire_pipeline.engine import following, identity, losses, offsets, source, upkeep
 from kwire_pipeline.engine.adoption import Adoption, finish_newest
 from kwire_pipeline.engine.batch import Result, Tolerance, Writer
-from kwire_pipeline.engine.cluster import Cluster, Topic, topics_of
+from kwire_pipeline.engine.cluster import Cluster, Topic, may_lack_topics, topics_of
 from kwire_pipeline.engine.definition import definition_of
 from kwire_pipeline.engine.faults import NO_FAULTS, Faults
 from kwire_pipeline.engine.following import Adapted, Follower
@@ -114,11 +114,6 @@ class Opened:
     @property
     def spark_checkpoint(self) -> Folder:
         return self.folder.at(checkpoint_name(self.identity.pipeline_id))
-
-
-def may_lack_topics(pipeline: Pipeline) -> bool:
-    """Return whether a topic of the pipeline may be deleted without a refusal."""
-    return pipeline.source.pattern is not None and not pipeline.source.fail_on_data_loss
 
 
 def facts_of(

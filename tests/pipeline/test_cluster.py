@@ -9,7 +9,7 @@ import pytest
 
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.values import Isolation
-from kwire_pipeline.engine.cluster import Cluster, Denied, Topic, topics_of
+from kwire_pipeline.engine.cluster import Cluster, Denied, Topic, topics_left, topics_of
 from kwire_pipeline.engine.offsets import Offsets
 from kwire_pipeline.errors import Failure, Refusal
 
@@ -121,3 +121,13 @@ def test_topic_ends_where_a_reader_with_the_isolation_of_the_file_ends(
         cluster.ends([Topic("orders", "id", (0,))])
     level = getattr(java.common.IsolationLevel, isolation.value.upper())
     java.clients.admin.ListOffsetsOptions.assert_called_once_with(level)
+
+
+def test_deleted_topic_is_left_out_of_a_report_if_the_pipeline_may_lack_it() -> None:
+    """`status` would be refused until the next batch, which may be long after the deletion."""
+    table = Table(name="shop.orders")
+    source = Source(bootstrap="b:1", pattern=".*", fail_on_data_loss=False)
+    lossy = Pipeline(name="orders", source=source, table=table, checkpoint="checkpoint")
+    strict = attrs.evolve(lossy, source=attrs.evolve(source, fail_on_data_loss=True))
+    assert list(topics_left(lossy, Brokers(), ["a", "gone"])) == ["a"]
+    assert list(topics_left(strict, Brokers(), ["a", "gone"])) == ["a", "gone"]

@@ -1,6 +1,7 @@
 """Parts of a run that need neither Spark nor brokers: what it asks, commits, notes and refuses."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import cast
 from unittest.mock import MagicMock
 
@@ -10,12 +11,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kwire_pipeline.commands import run as run_command
+from kwire_pipeline.commands import status as status_command
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.values import Mode, Start
 from kwire_pipeline.engine import start_offsets
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.losses import NOTHING
+from kwire_pipeline.engine.offline import State
 from kwire_pipeline.engine.offsets import Offsets, Range
 from kwire_pipeline.engine.query import Control, Run, facts_of
 from kwire_pipeline.engine.start_offsets import Beginning
@@ -23,6 +26,7 @@ from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.errors import Failure, Held, Overtaken, Permanent, Refusal
 from kwire_pipeline.many.notes import PROBLEMS
 from kwire_pipeline.tables.destinations import Destinations
+from kwire_pipeline.tables.table import Size
 from kwire_pipeline.tables.topic import unsent
 from tests.support.pipeline.files import Files
 
@@ -192,6 +196,29 @@ def test_status_shows_no_problem_of_a_run_that_another_one_replaces(
     with pytest.raises(type(error)), run_command.noting(spark, PIPELINE, Control()):
         raise error
     assert (PROBLEMS in folder.texts) == is_noted
+
+
+def test_status_of_a_pattern_goes_on_without_a_deleted_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The identity has it until the next batch, which may be long after the deletion."""
+    table, cluster = MagicMock(), MagicMock()
+    table.size.return_value = Size(rows=1, files=1, bytes=1)
+    cluster.existing.return_value = TOPICS
+    cluster.topics.side_effect = Refusal("a topic of the pipeline does not exist")
+    cluster.ends.side_effect = lambda topics: {each.name: {0: 9} for each in topics}
+    state = State(
+        identity=attrs.evolve(IDENTITY, topics={"orders": "id", "gone": "id of gone"}),
+        position={"orders": {0: 4}, "gone": {0: 7}},
+        batch_id=3,
+        is_half_done=False,
+        destinations=Destinations(table=table, dead_letters=None),
+    )
+    monkeypatch.setattr(status_command, "set_session", MagicMock())
+    monkeypatch.setattr(status_command, "state_of", lambda *_: state)
+    monkeypatch.setattr(Cluster, "of", lambda *_: nullcontext(cluster))
+    found = status_command.read_status(MagicMock(), PIPELINE)
+    assert (found.lag, found.ends) == (5, {"orders": {0: 9}})
 
 
 def test_missing_permission_to_write_dead_letters_is_not_retried() -> None:
