@@ -67,7 +67,8 @@ def holding(
 ) -> Iterator[tuple[Lease, State]]:
     """Hold the lease of a pipeline during a block, in which no run changes its state.
 
-    Raise Refusal if the pipeline has not run yet, while a run writes, or if a batch is half done.
+    Raise Refusal if the pipeline has not run yet, while a run writes, if a batch is half done, or if
+    a new start has rows to delete.
     """
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
     with hold(Folder(spark, pipeline.checkpoint), warn=warn) as lease:
@@ -75,6 +76,11 @@ def holding(
         if state.is_half_done:
             raise Refusal(
                 f"pipeline {pipeline.name} has a batch that is half done: let a run finish it first"
+            )
+        if state.identity.pending_deletion:
+            raise Refusal(
+                f"pipeline {pipeline.name} has rows that a run with --from-start did not get to "
+                "delete: let a run delete them first"
             )
         yield lease, state
 

@@ -14,7 +14,7 @@ from kwire_pipeline.commands import run as run_command
 from kwire_pipeline.commands import status as status_command
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.values import Mode, Start
-from kwire_pipeline.engine import start_offsets
+from kwire_pipeline.engine import offline, start_offsets
 from kwire_pipeline.engine.cluster import Cluster, Topic
 from kwire_pipeline.engine.identity import FILE, Begin, Facts, Identity, Intent
 from kwire_pipeline.engine.losses import NOTHING
@@ -219,6 +219,37 @@ def test_status_of_a_pattern_goes_on_without_a_deleted_topic(
     monkeypatch.setattr(Cluster, "of", lambda *_: nullcontext(cluster))
     found = status_command.read_status(MagicMock(), PIPELINE)
     assert (found.lag, found.ends) == (5, {"orders": {0: 9}})
+
+
+@pytest.mark.parametrize(
+    ("half_done", "topics", "words"),
+    [
+        (True, (), "has a batch that is half done"),
+        (False, ("orders",), "has rows that a run with --from-start did not get to delete"),
+        (False, (), None),
+    ],
+)
+def test_commands_that_write_wait_for_what_a_run_has_left_undone(
+    half_done: bool, topics: tuple[str, ...], words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run would delete what they write as well."""
+    state = State(
+        identity=attrs.evolve(IDENTITY, pending_deletion=topics),
+        position={},
+        batch_id=3,
+        is_half_done=half_done,
+        destinations=Destinations(table=MagicMock(), dead_letters=None),
+    )
+    monkeypatch.setattr(offline, "state_of", lambda *_: state)
+    monkeypatch.setattr(offline, "hold", lambda *_, **__: nullcontext("lease"))
+    monkeypatch.setattr(offline, "Folder", MagicMock())
+    held = offline.holding(MagicMock(), PIPELINE, lambda _: None)
+    if words is None:
+        with held as parts:
+            assert parts == ("lease", state)
+    else:
+        with pytest.raises(Refusal, match=words), held:
+            pass
 
 
 def test_missing_permission_to_write_dead_letters_is_not_retried() -> None:
