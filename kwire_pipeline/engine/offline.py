@@ -67,8 +67,8 @@ def holding(
 ) -> Iterator[tuple[Lease, State]]:
     """Hold the lease of a pipeline during a block, in which no run changes its state.
 
-    Raise Refusal if the pipeline has not run yet, while a run writes, if a batch is half done, or if
-    a new start has rows to delete.
+    Raise Refusal if the pipeline has not run yet, while a run writes, if a batch is half done, or
+    if a new start has rows to delete.
     """
     state_of(spark, pipeline)  # Without a checkpoint there is no folder for the lease.
     with hold(Folder(spark, pipeline.checkpoint), warn=warn) as lease:
