@@ -125,7 +125,7 @@ class _Translation:
             raise ValueError(f"{path}: properties has to be an object, and required a list")
         for keyword in (*OPEN, *PARTS):
             more = {keyword: schema[keyword]} if keyword in schema else {}
-            if not self.declared(more, path, inside) <= set(properties):
+            if not self.field_names(more, path, inside) <= set(properties):
                 raise ValueError(f"{path}: {keyword} declares fields that are not in properties")
         names: set[str] = set()
         fields = []
@@ -139,18 +139,18 @@ class _Translation:
             fields.append(f"`{quoted}`{mark} {kind.ddl}{end}")
         return ", ".join(fields)
 
-    def declared(self, plain: Json, path: str, inside: Sequence[str]) -> set[str]:
+    def field_names(self, plain: Json, path: str, inside: Sequence[str]) -> set[str]:
         """Return the names of the fields of an object, and the keywords for fields of any name."""
         schema = self.resolve(plain, path, inside)
         if isinstance(plain, dict) and isinstance(target := plain.get("$ref"), str):
-            return self.declared(dict(schema), path, (*inside, target))
+            return self.field_names(dict(schema), path, (*inside, target))
         names = {keyword for keyword in OPEN if keyword in schema}
         if isinstance(properties := schema.get("properties"), dict):
             names.update(properties)
         for each in (schema[keyword] for keyword in PARTS if keyword in schema):
             for part in each if isinstance(each, list) else [each]:
                 if not isinstance(part, bool):
-                    names |= self.declared(part, path, inside)
+                    names |= self.field_names(part, path, inside)
         return names
 
 
