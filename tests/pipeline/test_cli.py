@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
-from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -256,22 +255,6 @@ def test_a_pattern_that_matches_no_topic_is_refused(monkeypatch: pytest.MonkeyPa
     assert look_up(Source(bootstrap="b:1", pattern="ord.*")).topics == {"orders": 1}
     with pytest.raises(Refusal, match=r"no topic at b:1 matches 'order'"):
         look_up(Source(bootstrap="b:1", pattern="order"))
-
-
-def test_pattern_matches_no_internal_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark does not read them, so `check` must not say that a run would."""
-    answers = [
-        {"name": name, "partitions": [0], "error_code": 0, "is_internal": name.startswith("__")}
-        for name in ("__consumer_offsets", "orders")
-    ]
-    client = MagicMock()
-    client.describe_topics.return_value = answers
-    client.describe_cluster.return_value = {"cluster_id": "cluster"}
-    monkeypatch.setattr("kafka.KafkaAdminClient", lambda **_: client)
-    monkeypatch.setattr("kwire_pipeline.broker.connect", lambda *_: "b:1")
-    assert look_up(Source(bootstrap="b:1", pattern=".*")).topics == {"orders": 1}
-    named = Source(bootstrap="b:1", topics=("__consumer_offsets",))
-    assert look_up(named).topics == {"__consumer_offsets": 1}
 
 
 def test_topic_of_dead_letters_is_there_and_is_not_read(

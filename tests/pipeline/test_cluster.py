@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 import attrs
 import pytest
 
+from kwire_pipeline.broker import look_up
 from kwire_pipeline.config.model import Pipeline, Source, Table
 from kwire_pipeline.config.values import Isolation
 from kwire_pipeline.engine.cluster import Cluster, Denied, Topic, topics_left, topics_of
@@ -131,3 +132,19 @@ def test_deleted_topic_is_left_out_of_a_report_if_the_pipeline_may_lack_it() -> 
     strict = attrs.evolve(lossy, source=attrs.evolve(source, fail_on_data_loss=True))
     assert list(topics_left(lossy, Brokers(), ["a", "gone"])) == ["a"]
     assert list(topics_left(strict, Brokers(), ["a", "gone"])) == ["a", "gone"]
+
+
+def test_pattern_matches_no_internal_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not read them, so `check` must not say that a run would."""
+    answers = [
+        {"name": name, "partitions": [0], "error_code": 0, "is_internal": name.startswith("__")}
+        for name in ("__consumer_offsets", "orders")
+    ]
+    client = MagicMock()
+    client.describe_topics.return_value = answers
+    client.describe_cluster.return_value = {"cluster_id": "cluster"}
+    monkeypatch.setattr("kafka.KafkaAdminClient", lambda **_: client)
+    monkeypatch.setattr("kwire_pipeline.broker.connect", lambda *_: "b:1")
+    assert look_up(Source(bootstrap="b:1", pattern=".*")).topics == {"orders": 1}
+    named = Source(bootstrap="b:1", topics=("__consumer_offsets",))
+    assert look_up(named).topics == {"__consumer_offsets": 1}

@@ -217,8 +217,8 @@ def test_status_of_a_pattern_goes_on_without_a_deleted_topic(
     monkeypatch.setattr(status_command, "set_session", MagicMock())
     monkeypatch.setattr(status_command, "state_of", lambda *_: state)
     monkeypatch.setattr(Cluster, "of", lambda *_: nullcontext(cluster))
-    found = status_command.read_status(MagicMock(), PIPELINE)
-    assert (found.lag, found.ends) == (5, {"orders": {0: 9}})
+    status = status_command.read_status(MagicMock(), PIPELINE)
+    assert (status.lag, status.ends) == (5, {"orders": {0: 9}})
 
 
 @pytest.mark.parametrize(
@@ -243,12 +243,12 @@ def test_commands_that_write_wait_for_what_a_run_has_left_undone(
     monkeypatch.setattr(offline, "state_of", lambda *_: state)
     monkeypatch.setattr(offline, "hold", lambda *_, **__: nullcontext("lease"))
     monkeypatch.setattr(offline, "Folder", MagicMock())
-    held = offline.holding(MagicMock(), PIPELINE, lambda _: None)
+    block = offline.holding(MagicMock(), PIPELINE, lambda _: None)
     if words is None:
-        with held as parts:
+        with block as parts:
             assert parts == ("lease", state)
     else:
-        with pytest.raises(Refusal, match=words), held:
+        with pytest.raises(Refusal, match=words), block:
             pass
 
 
