@@ -141,7 +141,7 @@ class Months:
         )
         return cls(scene, Course(folder / "figures"), warehouse)
 
-    def produced(self) -> int:
+    def end_of_topic(self) -> int:
         """Return the number of records in the topic, which is created unless it exists."""
         partition = TopicPartition(TOPIC, 0)
         consumer = KafkaConsumer(bootstrap_servers=self.scene.broker.address)
@@ -155,7 +155,7 @@ class Months:
     def work(self, first: int) -> None:
         """Run the next batches, then maintain the tables as a user would each day."""
         end = (first + BETWEEN_MAINTENANCE) * IN_BATCH
-        self.scene.produce(range(self.produced(), end), partition=0)
+        self.scene.produce(range(self.end_of_topic(), end), partition=0)
         times = Times()
         self.scene.run(faults=times)
         later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)

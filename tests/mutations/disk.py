@@ -47,8 +47,8 @@ MUTATIONS = (
         name="recovery-needs-room-for-snapshots",
         invariants=(88,),
         path="kwire/log/producer_snapshots.py",
-        old="        with ignore_no_room():\n",
-        new="        if True:\n",
+        old="        files[_name(offset)] = producers.to_bytes\n        with ignore_no_room():\n",
+        new="        files[_name(offset)] = producers.to_bytes\n        if True:\n",
         test="tests/log/test_full_disk.py",
     ),
     Mutation(
