@@ -223,8 +223,7 @@ class InFlight:
             last = first + count - 1
             if not limits.by_record:
                 last = _batch_end(fetched, last)
-        # A client may leave the size out, which is then 0: each batch of the log is one of its own.
-        batch_size = inf if limits.by_record else max(1, limits.batch_size)
+        batch_size = inf if limits.by_record else max(1, limits.batch_size)  # 0 if left out.
         acquired = []
         for begin, stop in _split(first, last, batch_size, fetched.batches):
             size = stop - begin + 1

@@ -38,7 +38,7 @@ async def slow_node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ShareNode]
         yield node
 
 
-def delivered(rows: list[Row]) -> dict[int, list[tuple[int, int, int]]]:
+def by_partition(rows: list[Row]) -> dict[int, list[tuple[int, int, int]]]:
     return {row.partition_index: deliveries(row) for row in rows if row.acquired_records}
 
 
@@ -48,12 +48,12 @@ async def test_other_partitions_are_delivered_while_a_state_is_loaded(
     async with slow_node(monkeypatch) as node:
         member = node.member("m")
         rows = await member.fetch(0, 1, max_wait_ms=500)
-        assert delivered(rows) == {0: [(0, 0, 1)]}
+        assert by_partition(rows) == {0: [(0, 0, 1)]}
         assert trio.current_time() == 0
         assert await member.fetch(max_wait_ms=500) == []
         assert trio.current_time() == 0.5, "a fetch waits for a load no longer than for records"
         rows = await member.fetch(max_wait_ms=10_000)
-        assert delivered(rows) == {1: [(0, 0, 1)]}
+        assert by_partition(rows) == {1: [(0, 0, 1)]}
         assert trio.current_time() == LOAD_S, "one load serves all fetches"
 
 
@@ -72,7 +72,7 @@ async def test_records_wake_a_fetch_that_waited_for_a_load(
             nursery.start_soon(fetch)
             await trio.sleep(LOAD_S + 1)
             write(node.broker, node.broker.replicas.partitions.get("t", 1), b"1")
-        assert delivered(rows) == {1: [(0, 1, 1)]}
+        assert by_partition(rows) == {1: [(0, 1, 1)]}
         assert trio.current_time() == LOAD_S + 1
 
 
@@ -88,7 +88,7 @@ async def test_failed_load_is_answered_at_once_and_repeated(
         assert trio.current_time() == LOAD_S
         node.persister.error_code = 0
         rows = await member.fetch(max_wait_ms=20_000)
-        assert delivered(rows) == {1: [(0, 0, 1)]}
+        assert by_partition(rows) == {1: [(0, 0, 1)]}
 
 
 async def test_fault_in_a_load_fails_only_its_partition(
@@ -117,4 +117,4 @@ async def test_load_that_outlives_the_group_is_not_used(
         await trio.sleep(LOAD_S - 1)
         await node.initialize(1, partitions=2)
         rows = await node.member("second").fetch(1, max_wait_ms=20_000)
-        assert delivered(rows) == {1: [(1, 1, 1)]}
+        assert by_partition(rows) == {1: [(1, 1, 1)]}
