@@ -246,12 +246,8 @@ class BrokerHalf:
         raise KafkaStorageError(f"all log directories have failed: {failures}")
 
     def log_config(self, topic: str) -> LogConfig:
-        """Return a topic's settings in the metadata that its partitions follow.
-
-        Newer settings must not overtake changes of roles.
-        """
-        followed = self.replicas.partitions.image
-        image = self.core.publisher.image if followed is None else followed
+        """Return a topic's settings in the metadata that its partitions follow, no newer ones."""
+        image = self.replicas.partitions.image or self.core.publisher.image
         return log_config(image.config(TOPIC, topic), self.core.current.config)
 
     def _make_lifecycle(self) -> BrokerLifecycle:

@@ -273,10 +273,6 @@ class HostedPartitions:
         """Apply the current settings of the partition's topic."""
         self.roles.configure(partition, self.configs(partition.topic))
 
-    def lower_minimum(self, partition: Partition) -> None:
-        """Lower min.insync.replicas as the settings of the partition's topic say."""
-        self.roles.lower_minimum(partition)
-
     # Removal.
 
     def unassign(self, topic_id: bytes, index: int) -> None:

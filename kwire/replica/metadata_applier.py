@@ -97,7 +97,7 @@ class MetadataApplier:
                         created_count += self.partitions.find_by_id(topic_id, index) is None
                         self._update(topic, index)
                     await slices.pause()
-        await self._configure(delta.configs, self.partitions.lower_minimum, slices)
+        await self._configure(delta.configs, self.partitions.roles.lower_minimum, slices)
         if delta.brokers:
             self.on_brokers_changed(delta.brokers)
 

@@ -21,6 +21,21 @@ MUTATIONS = (
         "::test_cut_into_a_closed_segment_keeps_the_transactions_before_it",
     ),
     Mutation(
+        name="follower-reports-a-log-start-from-before-a-cut",
+        invariants=(39,),
+        path="kwire/replica/fetcher/log_reconciliation.py",
+        old="""is_current)
+        finally:
+            followed.kept_start = -1
+        if followed.is_current and log.end""",
+        new="""is_current)
+        finally:
+            pass
+        if followed.is_current and log.end""",
+        test="tests/replica/test_leader_fetcher.py::"
+        "test_log_start_that_was_stored_before_a_cut_is_stored_again",
+    ),
+    Mutation(
         name="follower-appends-behind-an-unsynced-cut",
         invariants=(23, 78),
         path="kwire/replica/fetcher/followed_partition.py",

@@ -47,8 +47,9 @@ MUTATIONS = (
         name="recovery-needs-room-for-snapshots",
         invariants=(88,),
         path="kwire/log/producer_snapshots.py",
-        old="        files[_name(offset)] = producers.to_bytes\n        with ignore_no_room():\n",
-        new="        files[_name(offset)] = producers.to_bytes\n        if True:\n",
+        old="        with ignore_no_room():\n            self._segments.disk.write("
+        "self._path(offset), producers",
+        new="        if True:\n            self._segments.disk.write(self._path(offset), producers",
         test="tests/log/test_full_disk.py",
     ),
     Mutation(

@@ -452,7 +452,7 @@ MUTATIONS = (
         name="settings-overtake-roles",
         invariants=(22, 29),
         path="kwire/node/broker.py",
-        old="image = self.core.publisher.image if followed is None else followed",
+        old="image = self.replicas.partitions.image or self.core.publisher.image",
         new="image = self.core.publisher.image",
         test="tests/server/test_server.py::"
         "test_partitions_follow_no_setting_that_overtakes_their_roles",

@@ -278,19 +278,19 @@ async def test_node_starts_from_its_metadata_snapshot(tmp_path: Path) -> None:
 
 
 async def test_partitions_follow_no_setting_that_overtakes_their_roles(tmp_path: Path) -> None:
-    """Invariants 22 and 29: an earlier publication may replace a leader before that."""
+    """Invariants 22 and 29: a leader that is about to be replaced may commit nothing by it."""
     async with running(tmp_path) as server, trio.open_nursery() as nursery:
         assert await create(server, "t") == 0
         publisher, partitions = server.core.publisher, parts_of(server).replicas.partitions
-        held, released = trio.Event(), trio.Event()
+        reached, released = trio.Event(), trio.Event()
 
-        async def hold(delta: MetadataDelta) -> None:
-            held.set()
+        async def wait_released(delta: MetadataDelta) -> None:
+            reached.set()
             await released.wait()
 
-        publisher.add_applier(hold)
+        publisher.add_applier(wait_released)
         nursery.start_soon(create, server, "u")
-        await held.wait()
+        await reached.wait()
         nursery.start_soon(set_minimum, server, "t", 2)
         with trio.fail_after(300):
             while not publisher.image.config(TOPIC, "t"):  # noqa: ASYNC110 - nothing notifies
