@@ -73,6 +73,10 @@ class ProducerSnapshots:
                     return
         self._flush_state.unsynced.files[_name(offset)] = producers.to_bytes
 
+    def is_waiting(self, offset: int) -> bool:
+        """Return whether a snapshot waits for the next flush to write it."""
+        return self._flush_state.unsynced.files.get(_name(offset)) is not None
+
     def write_now(self, offset: int) -> None:
         """Write a snapshot that waits for the next flush, because its batches are being removed.
 

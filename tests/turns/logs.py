@@ -121,6 +121,19 @@ async def restart(logs: Logs, size: int) -> None:
     assert (log.log_start, log.end_offset) == (10 * size, 10 * size)
 
 
+@LOGS.operation("removal of a segment before any flush", "producers", 100_000)
+async def remove_unflushed(logs: Logs, size: int) -> None:
+    """A snapshot of the producers is written before it."""
+    log = logs.create("unflushed", retention_ms=3_600_000)
+    run_steps(log.producers.restoring(producers(size)))
+    append(log, [b"v"], timestamp_ms=TIME_MS - 7_200_000)
+    log.high_watermark = log.end_offset
+    await trio.lowlevel.checkpoint()
+    with logs.meter.measuring():
+        await logs.manager.retain(log)
+    assert log.log_start == log.end_offset
+
+
 @LOGS.operation("roll", "producers", 100_000)
 async def roll(logs: Logs, size: int) -> None:
     """A snapshot of the producers is written with it."""

@@ -11,6 +11,7 @@ compaction is not interrupted but postpones the deletion.
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import attrs
@@ -110,6 +111,7 @@ class LogRetention:
                 log.roll(now_ms)
             removal_count = log.clean_state.removal_count
             for segment in log.segments[: deletion.count]:
+                await self._keep_producers(log)
                 await self.busy.wait_idle(log)
                 if not self.directory.holds(log) or segment is not log.segments[0]:
                     break  # During a pause, the log was deleted or the segment removed.
@@ -130,6 +132,17 @@ class LogRetention:
                 self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, deleted)
             logger.info("deleted segments=%d partition=%s", len(deleted), log.partition)
         return len(deleted)
+
+    async def _keep_producers(self, log: PartitionLog) -> None:
+        """Have a thread write the snapshot of the first segment's producers if it still waits.
+
+        The removal would write it on the event loop, which may take long.
+        """
+        if len(log.segments) == 1 or not len(log.producers):
+            return
+        if log.snapshots.is_waiting(log.segments[1].base_offset):
+            with suppress(KafkaStorageError):  # The removal may make room.
+                await self.flusher.flush(log, log.segments.active.base_offset, indexes=True)
 
     async def _load_ages(self, log: PartitionLog, now_ms: int, slices: Slices) -> None:
         """Load the old segments' largest timestamps in slices, because there may be many."""
