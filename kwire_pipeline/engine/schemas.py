@@ -24,6 +24,7 @@ from kwire_pipeline.engine.lease import Files
 from kwire_pipeline.errors import Refusal
 from kwire_pipeline.records import avro, frames
 from kwire_pipeline.records.avro import AvroFields
+from kwire_pipeline.records.avro_units import reading_of
 from kwire_pipeline.records.fields import Frame
 from kwire_pipeline.records.frames import CLASS, MISFIT, OWN, Shape
 from kwire_pipeline.registry import AVRO, JSON, Client, UnknownSchema
@@ -199,7 +200,18 @@ def with_schemas(
     def avro_of(part: AvroFields | None) -> AvroFields | None:
         if part is None or part.writers is None:
             return part
-        return attrs.evolve(part, writers=dict(schemas), problems={**problems, **is_json})
+        readings = {n: reading_of(writer, part.reader) for n, writer in schemas.items()}
+        misread = {
+            n: f"schema {n}: {'; '.join(reading.problems)}"
+            for n, reading in readings.items()
+            if reading.problems
+        }
+        return attrs.evolve(
+            part,
+            writers={n: writer for n, writer in schemas.items() if n not in misread},
+            readers={n: reading.reader for n, reading in readings.items()},
+            problems={**problems, **is_json, **misread},
+        )
 
     return attrs.evolve(
         shape,

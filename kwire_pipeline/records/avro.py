@@ -39,6 +39,8 @@ class AvroFields:
     """The schema of the rows, as Avro's JSON."""
     writers: Mapping[int, str] | None = None
     """The writers' schemas by id; None if records have no ids and use the reader's schema."""
+    readers: Mapping[int, str] = attrs.field(factory=dict)
+    """The reader's schemas for writers with other units of time."""
     problems: Mapping[int, str] = attrs.field(factory=dict)
     """The reason, as text, why each of these ids has no schema."""
 
@@ -54,7 +56,8 @@ class AvroFields:
         envelope = F.lit(None).cast(kind)
         for schema_id, writer in sorted(self.writers.items(), reverse=True):
             is_own = F.substring(data, 1, HEAD_BYTES) == F.lit(head(schema_id))
-            envelope = F.when(is_own, _decode(data, datum, writer, self.reader)).otherwise(envelope)
+            reader = self.readers.get(schema_id, self.reader)
+            envelope = F.when(is_own, _decode(data, datum, writer, reader)).otherwise(envelope)
         return envelope
 
     def open(self, parsed: Column) -> Column:

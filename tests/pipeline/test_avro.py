@@ -1,14 +1,20 @@
 """Avro values and keys become columns; bytes that are no record are dead letters with a reason."""
 
+import json
+from decimal import Decimal
+
 import attrs
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kwire_pipeline.config.values import Column, Format
 from kwire_pipeline.engine.avro import avro_fields, avro_limits
+from kwire_pipeline.engine.schemas import with_schemas
 from kwire_pipeline.engine.session import set_session
 from kwire_pipeline.errors import Refusal
+from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import Shape, classify, misfits, rows
 from tests.support.avro_bytes import OLDER, ORDER, number, older_order, order, text, with_id
 from tests.support.pipeline.frames import key_frame, plan, topic
@@ -85,6 +91,34 @@ def test_ids_without_a_schema_are_dead_letters(spark: SparkSession, registry: Sh
         "not a record of schema 1 that the file's schema reads",
         "bytes after the Avro record",
         "the value is null",
+    ]
+
+
+def test_numbers_keep_the_meaning_that_their_writer_gave_them(spark: SparkSession) -> None:
+    """Avro would read the microseconds of one writer as milliseconds, and cents as others."""
+
+    def schema(unit: str, scale: int) -> str:
+        at = {"type": "long", "logicalType": f"timestamp-{unit}"}
+        price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": scale}
+        fields = [{"name": "at", "type": at}, {"name": "price", "type": ["null", price]}]
+        return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+    avro = avro_fields(schema("millis", 2), "value.schema", is_plain=False)
+    assert isinstance(avro.kind, StructType)
+    bare = Shape(format=Format.AVRO_REGISTRY, schema=avro.kind, avro=avro)
+    writers = {1: schema("millis", 2), 2: schema("micros", 2), 3: schema("millis", 3)}
+    shape = with_schemas(bare, writers, {})
+    price = number(1) + number(1) + b"\x7b"
+    second = 1_793_527_200
+    values = [with_id(n, number(second * 1000) + price) for n in (1, 3)]
+    values.insert(1, with_id(2, number(second * 1_000_000) + price))
+    batch = classify(topic(spark, list(values)), shape)
+    classified = batch.select(F.unix_seconds("at").alias("second"), "price", frames.CLASS).collect()
+    assert [(row.second, row.price) for row in classified if row[frames.CLASS] == frames.GOOD] == [
+        (second, Decimal("1.23")), (second, Decimal("1.23")),
+    ]  # fmt: skip
+    assert reasons(batch, shape) == [
+        "schema 3: price is decimal(10,3), and decimal(10,2) in the file's schema"
     ]
 
 
