@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, StructType
 from kwire_pipeline.config import values
 from kwire_pipeline.config.values import Action, Envelope, Format, Root, Tombstones
 from kwire_pipeline.errors import Refusal
-from kwire_pipeline.records import changes, json_text, rescue
+from kwire_pipeline.records import changes, json_text, rescue, unavailable
 from kwire_pipeline.records.avro import AvroFields
 from kwire_pipeline.records.changes import Changes
 from kwire_pipeline.records.fields import (
@@ -144,6 +144,16 @@ class Shape:
         every = self.columns.items()
         return {name: c.path[0] for name, c in every if c.root is Root.EXPRESSION}
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the columns that say whether an expression has read a placeholder."""
+        rules = self.changes
+        fixed = {name.lower() for name in (*rules.keys, *rules.sequence)}
+        if not rules.keys or rules.unavailable is None:
+            return ()
+        names = (name for name in self.expressions if name.lower() not in fixed)
+        return tuple(f"{unavailable.READS}{name}" for name in names)
+
     @cached_property
     def classification(self) -> tuple[Step, ...]:
         """The steps of `classify`."""
@@ -234,7 +244,27 @@ def _expression_steps(shape: Shape) -> list[Step]:
         return []
     columns = [F.expr(sql[n]).alias(n) if n in sql else F.col(f"`{n}`") for n in shape.names]
     own = [*(f"{OWN}{name}" for name in (*CARRIED, TIMESTAMP_TYPE)), BYTES, CLASS]
-    return [choose([*columns, *map(F.col, own)])]
+    return [choose([*columns, *map(F.col, own), *_reads(shape)])]
+
+
+def _reads(shape: Shape) -> list[Column]:
+    """Return, for each column that is an expression, whether it reads an unchanged value."""
+    sql, kinds, text = shape.expressions, _value_kinds(shape), shape.changes.unavailable or ""
+    names = ((flag, flag.removeprefix(unavailable.READS)) for flag in shape.reads)
+    return [unavailable.is_read(sql[name], kinds, text).alias(flag) for flag, name in names]
+
+
+def _value_kinds(shape: Shape) -> dict[str, DataType]:
+    """Return the types of the columns that are fields of the value, by name."""
+    fields = [] if shape.schema is None else shape.schema.fields
+    kinds = {field.name.lower(): field.dataType for field in fields}
+    own = dict(kinds)
+    for name, place in shape.columns.items():
+        if place.root is not Root.EXPRESSION:
+            kinds.pop(name.lower(), None)
+        if place.root is Root.VALUE and len(place.path) == 1 and place.path[0].lower() in own:
+            kinds[name.lower()] = own[place.path[0].lower()]
+    return kinds
 
 
 def _change_steps(shape: Shape) -> list[Step]:
@@ -453,7 +483,8 @@ def changes_of(frame: DataFrame, shape: Shape) -> DataFrame:
     """Return the changes by key: rows to write, and deletions, of which only the key matters."""
     columns = [F.col(f"`{name}`") for name in shape.names]
     deletes = (F.col(CLASS) == DELETION).alias(DELETES)
-    return frame.where(F.col(CLASS).isin(GOOD, DELETION)).select(*columns, deletes)
+    reads = [F.col(f"`{name}`") for name in shape.reads]
+    return frame.where(F.col(CLASS).isin(GOOD, DELETION)).select(*columns, *reads, deletes)
 
 
 LETTER: Final = (

@@ -4,12 +4,15 @@ Postgres does not send an unchanged large value (TOAST). Debezium sends a placeh
 text, converted to the type of the column. The row then keeps its value: the last one in the batch,
 otherwise the table's.
 
+A column that is an expression over such a value, such as its hash, keeps the row's value as well.
+
 Rules of this file: pure functions of columns.
 """
 
 import hashlib
+import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pyspark.sql import Column, Window, WindowSpec
@@ -26,8 +29,15 @@ from pyspark.sql.types import (
     StructField,
 )
 
+from kwire_pipeline.records.timestamps import any_of
+
 KEEPS: Final = "__keeps_"
 """The prefix of a column that is true if the table's column with the rest of the name is kept."""
+READS: Final = "__reads_"
+"""The prefix of a column that is true if an expression, which has the rest of the name, has read a
+placeholder.
+"""
+WORD: Final = re.compile(r"`([^`]+)`|(\w+)")
 
 
 def placeholders(kind: DataType, text: str) -> Iterator[Column]:
@@ -64,6 +74,18 @@ def is_unavailable(column: Column, kind: DataType, text: str) -> Column | None:
     return condition
 
 
+def is_read(sql: str, kinds: Mapping[str, DataType], text: str) -> Column:
+    """Return the condition that an expression reads a placeholder.
+
+    ``kinds`` has the types of columns that may have one. A column counts as read if its name is in
+    the expression; at worst, a value is then kept that another column would have changed.
+    """
+    words = {word.lower() for pair in WORD.findall(sql) for word in pair}
+    read = {name: kind for name, kind in kinds.items() if name.lower() in words}
+    conditions = (is_unavailable(F.col(f"`{name}`"), kind, text) for name, kind in read.items())
+    return any_of([condition for condition in conditions if condition is not None])
+
+
 def resolve(
     fields: Iterable[StructField], text: str, latest_first: WindowSpec
 ) -> dict[str, Column]:
@@ -73,10 +95,13 @@ def resolve(
     """
     every = latest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     columns: dict[str, Column] = {}
-    for field in fields:
+    by_name = {field.name: field for field in fields}
+    for field in by_name.values():
         column = F.col(f"`{field.name}`")
         condition = is_unavailable(column, field.dataType, text)
-        if condition is None:
+        if (flag := f"{READS}{field.name}") in by_name:
+            condition = F.col(f"`{flag}`")
+        if condition is None or field.name.startswith(READS):
             continue
         # A struct, because null is a value as well.
         value = F.when(~F.coalesce(condition, F.lit(False)), F.struct(column.alias("value")))

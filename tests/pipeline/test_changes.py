@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+import hashlib
 import json
 from typing import Any
 
@@ -187,6 +188,33 @@ def test_an_envelope_is_parsed_once(
         assert plan(frame).count("from_json(") == 1
         assert plan(frame).count("FileScan") == 1
     batch.unpersist()
+
+
+@pytest.mark.parametrize("is_expression_of_number", [False, True])
+def test_expression_over_an_unchanged_value_keeps_the_value_of_the_row(
+    spark: SparkSession, debezium: Shape, is_expression_of_number: bool
+) -> None:
+    """The hash of the placeholder would replace that of the text, and nobody would notice."""
+    sql = "length(name)" if is_expression_of_number else "sha2(lower(`name`), 256)"
+    shape = attrs.evolve(
+        debezium,
+        columns={"mask": Column.parse(sql), "m": Column.parse("n + 1")},
+        omit=("name",),
+        changes=attrs.evolve(debezium.changes, unavailable=TOAST),
+    )
+    records = [
+        ("k", change("c", None, {"id": 1, "name": "ann", "n": 1})),
+        ("k", change("u", None, {"id": 1, "name": TOAST, "n": 2})),
+        ("k", change("u", None, {"id": 2, "name": TOAST, "n": 3})),
+        ("k", change("d", {"id": 3}, None)),
+    ]
+    changes = last(classify(topic(spark, list(records)), shape), shape)
+    mask = 3 if is_expression_of_number else hashlib.sha256(b"ann").hexdigest()
+    names = ("mask", "__keeps_mask", "m", "__keeps_m")
+    assert {key: tuple(row[name] for name in names) for key, row in changes.items()} == {
+        1: (mask, False, 3, False), 2: (None, True, 4, False), 3: (None, False, None, False),
+    }  # fmt: skip
+    assert not [name for name in changes[1].asDict() if name.startswith("__reads_")]
 
 
 def test_a_transform_sees_rows_and_deletions_pass_it_by(spark: SparkSession, by_key: Shape) -> None:

@@ -31,7 +31,8 @@ def all_changes(
     changes = frames.changes_of(batch, shape)
     if transform is None:
         return changes
-    rows = transform(changes.where(~F.col(DELETES)).drop(DELETES))
+    # A transform gets rows as they are in the table.
+    rows = transform(changes.where(~F.col(DELETES)).drop(DELETES, *shape.reads))
     rows = rows.withColumn(DELETES, F.lit(False))
     if not shape.changes.has_deletions:
         return rows
@@ -53,7 +54,7 @@ def last_changes(changes: DataFrame, shape: Shape) -> DataFrame:
         fixed = {name.lower() for name in (*shape.changes.keys, *shape.origin)}
         fields = [field for field in changes.schema.fields if field.name.lower() not in fixed]
         ranked = ranked.withColumns(unavailable.resolve(fields, text, latest_first))
-    return ranked.where(F.col(RANK) == 1).drop(RANK)
+    return ranked.where(F.col(RANK) == 1).drop(RANK, *shape.reads)
 
 
 def check_no_null(changes: DataFrame, rules: Changes) -> None:
