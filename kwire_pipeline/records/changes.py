@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kwire_pipeline.config.values import Envelope, Tombstones
-from kwire_pipeline.records import avro, json_text
+from kwire_pipeline.records import avro, exponents, json_text
 
 OPERATION: Final = "op"
 BEFORE: Final = "before"
@@ -125,7 +125,7 @@ def deletes(envelope: Column) -> Column:
 def source_field(envelope: Column, name: str) -> Column:
     """Return a field of an envelope's source; null if it is absent or not the expected number."""
     text = envelope.getField(SOURCE).getField(name)
-    return text.cast(NUMBERS[name]) if name in NUMBERS else text
+    return exponents.moderate(text).cast(NUMBERS[name]) if name in NUMBERS else text
 
 
 def row_text(data: Column, envelope: Column) -> Column:

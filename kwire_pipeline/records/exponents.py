@@ -1,4 +1,4 @@
-r"""Numbers in JSON text whose exponents are so large that parsing a DECIMAL would take hours.
+r"""Numbers in text whose exponents are so large that making a DECIMAL of them would take hours.
 
 Java would write out the digits: 1e600000000 keeps a processor busy for hours, also in quotes, which
 Spark accepts for a DECIMAL. No such number fits a DECIMAL, so its text is not parsed at all.
@@ -35,6 +35,15 @@ QUOTED: Final = rf"""["'](?:[0-9.eE+-]*\\u|[+-]?(?:{DIGIT}|\.)*{EXPONENT}{DIGIT}
 def has_decimal(kind: DataType) -> bool:
     """Return whether a type may contain a DECIMAL; a false positive costs only a little time."""
     return "decimal" in kind.simpleString()
+
+
+def moderate(text: Column) -> Column:
+    """Return a text that may be a number; null if its exponent is huge.
+
+    A cast to DECIMAL rejects large numbers by their exponent, but not small ones: it would divide
+    1e-600000000 by a power of ten with as many digits.
+    """
+    return F.when(~text.rlike(EXPONENT), text)
 
 
 def is_huge(text: Column, schema: StructType) -> Column:

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from kwire_pipeline.config.values import TimestampUnit
+from kwire_pipeline.records import exponents
 
 Units = Mapping[str, TimestampUnit]
 """The units by dotted field path from the top; ISO 8601 for all other fields."""
@@ -114,7 +115,8 @@ def moment(text: Column, unit: TimestampUnit) -> Column:
     """Return the time that a text denotes in a unit; null if it denotes none."""
     if unit is TimestampUnit.ISO:
         return F.when(_has_date(text), text.try_cast("timestamp"))
-    micros = (text.try_cast("decimal(28,6)") * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
+    number = exponents.moderate(text).try_cast("decimal(28,6)")
+    micros = (number * F.lit(Decimal(MICROS_PER[unit]))).try_cast("bigint")
     in_range = micros.between(FIRST_MICROS, LAST_MICROS)
     return F.when(in_range, F.timestamp_micros(micros))
 

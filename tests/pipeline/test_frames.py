@@ -81,6 +81,9 @@ MISFITS = [
     (b'{"id": 7, "amount": "much"}', "amount is not double"),
     (b'{"id": 7, "at": "yesterday"}', "at is no timestamp in millis"),
     (b'{"id": 7, "at": 99999999999999999}', "at is no timestamp in millis"),
+    # With millions of digits instead, Java would divide for hours.
+    (b'{"id": 7, "at": "1e-1000"}', "at is no timestamp in millis"),
+    (b'{"id": 7, "at": "0E-0001000"}', "at is no timestamp in millis"),
     (b'{"id": 7, "buyer": {"code": "c", "since": 1763719200}}', "buyer is no timestamp"),
     (b'{"id": 7, "buyer": {"code": "c", "since": "10:00:00-05:00"}}', "buyer is no timestamp"),
     (b'{"id": 7, "buyer": {"code": "c", "since": "T10:00:00-05:00"}}', "buyer is no timestamp"),
