@@ -30,6 +30,7 @@ from kwire_pipeline.engine.shape_and_tables import (
 from kwire_pipeline.engine.storage import Folder
 from kwire_pipeline.records import frames
 from kwire_pipeline.records.frames import DELETES, Shape
+from kwire_pipeline.records.unavailable import KEEPS
 from kwire_pipeline.samples import Field, Json, Results, Sample
 
 _CREATE_TIME: Final = 0
@@ -96,7 +97,8 @@ class Trial:
         changes = last_changes(all_changes(batch, shape, transform), shape)
         if transform is not None:
             check_no_null(changes, shape.changes)
-        return changes.where(~F.col(DELETES)).drop(DELETES)
+        internal = [name for name in changes.columns if name.startswith(KEEPS)]
+        return changes.where(~F.col(DELETES)).drop(DELETES, *internal)
 
 
 def _rows_in_order(rows: DataFrame, shape: Shape) -> list[Mapping[str, Json]]:

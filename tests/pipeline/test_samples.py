@@ -108,6 +108,7 @@ def test_table_changed_by_key_has_the_last_change(spark: SparkSession, tmp_path:
         ],
     )
     assert [(row["id"], row["price"]) for row in results.rows] == [("a", 3)]
+    assert not [name for name in results.rows[0] if name.startswith("__")]
     assert results.letters == []
 
 
