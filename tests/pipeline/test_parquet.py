@@ -124,3 +124,22 @@ def test_partitions_of_a_table_do_not_change(table: ParquetTable, spark: SparkSe
     other = ParquetTable(spark, table.name, LETTERS, partition_by=partition_by)
     with pytest.raises(Refusal, match=r"has the partitions \[\], and this file has \[topic\]"):
         other.check_partitions()
+
+
+def test_creation_of_a_table_that_was_interrupted_is_repeated(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    meta = tmp_path / "orders" / "_kwire"
+    meta.mkdir(parents=True)
+    (meta / ".table.json.1.tmp").write_text('{"tab')
+    origin = Origin("topic", "partition", "offset")
+    table = ParquetTable(spark, str(tmp_path / "orders"), origin, partition_by=())
+    schema = StructType.fromDDL(DDL)
+    assert isinstance(schema, StructType)
+    table.create(schema)
+    assert table.exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.parquet").write_bytes(b"")
+    other = ParquetTable(spark, str(tmp_path / "other"), origin, partition_by=())
+    with pytest.raises(Refusal, match="has files and is not a table of a pipeline"):
+        other.create(schema)
