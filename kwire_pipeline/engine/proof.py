@@ -6,14 +6,13 @@ half-done batch, which lies beyond the position, is left out.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Final
 
 import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kwire_pipeline.engine.offsets import Offsets
+from kwire_pipeline.engine.offsets import Offsets, Ranges
 
 SPOT: Final = ("topic", "partition", "offset")
 
@@ -96,17 +95,15 @@ class Proof:
 
 def within(start: Offsets, end: Offsets, columns: Sequence[str] = SPOT) -> Column:
     """Return the condition that an offset lies in the range of its partition."""
-    topic, partition, offset = (F.col(name) for name in columns)
+    topic, partition, offset = (".".join(f"`{p}`" for p in name.split(".")) for name in columns)
     parts = [
-        (topic == name)
-        & (partition == number)
-        & (offset >= start.get(name, {}).get(number, 0))
-        & (offset < until)
-        for name, partitions in end.items()
-        for number, until in partitions.items()
-        if until > start.get(name, {}).get(number, 0)
+        f"({topic} = '{part.topic}' AND {partition} = {part.partition} AND "
+        f"{offset} >= {part.start} AND {offset} < {part.end})"
+        for part in Ranges.between(start, end).ranges
     ]
-    return reduce(lambda first, second: first | second, parts, F.lit(False))
+    # Spark's parser makes a balanced tree of the parts. A tree of columns would be as deep as there
+    # are partitions, and some hundred overflow the stack of the JVM.
+    return F.expr(" OR ".join(parts) or "false")
 
 
 def with_timestamps_of(written: DataFrame, records: DataFrame) -> tuple[DataFrame, int]:

@@ -4,7 +4,13 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kwire_pipeline.engine.proof import compare, made_of, per_record, with_timestamps_of
+from kwire_pipeline.engine.proof import (
+    compare,
+    made_of,
+    per_record,
+    with_timestamps_of,
+    within,
+)
 
 
 def frame(spark: SparkSession, offsets: list[int], topic: str = "t") -> DataFrame:
@@ -63,3 +69,13 @@ def test_rows_that_a_transform_makes_are_counted_by_record(spark: SparkSession) 
         for r in written.groupBy("topic", "offset").count().collect()
     }
     assert counts == {("t", 0): 1, ("t", 2): 2, ("t", 3): 1, ("t", 5): 2, ("c", 9): 1}
+
+
+def test_topic_may_have_thousands_of_partitions(spark: SparkSession) -> None:
+    """Spark goes through a condition by recursion."""
+    end = {"t": dict.fromkeys(range(3000), 5)}
+    rows = frame(spark, [4, 5]).withColumn("row", F.struct("topic", "partition", "offset"))
+    assert [row.offset for row in rows.where(within({}, end)).collect()] == [4]
+    names = [f"row.{name}" for name in ("topic", "partition", "offset")]
+    assert [row.offset for row in rows.where(within({}, end, names)).collect()] == [4]
+    assert rows.where(within(end, end)).count() == 0
