@@ -1,10 +1,11 @@
-"""JSON fields that Spark would misread without an error: timestamps, DATE and TINYINT.
+"""JSON fields that Spark would misread without an error: times, DATE and TINYINT.
 
 Spark reads a whole number in a TIMESTAMP field as seconds, so milliseconds would end up in the year
 57,000. Here a TIMESTAMP field is first read as text (`parsed_type`) and then converted by its unit
 (`convert`); text that cannot be read in its unit becomes null, and `unread` finds it. Spark reads
-bare digits in a DATE field as days since 1970, so "20261101" would be in the year 57,000; a DATE
-field is therefore also read as text.
+bare digits in a DATE field as days since 1970, so "20261101" would be in the year 57,000, and in a
+TIMESTAMP_NTZ field as a year, so "202611" would be in the year 202,611; these fields are therefore
+also read as text.
 
 Spark's JSON parser reads 128 to 255 in a TINYINT field as unsigned bytes and turns them into -128
 to -1. So such a field is read as SMALLINT, and `unread` finds values that are out of range.
@@ -26,6 +27,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -46,6 +48,10 @@ LAST_MICROS: Final = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z."""
 
 
+LOCAL: Final = r"^\s*[+-]?\d+-\d{1,2}(-\d{1,2}([ T][\d:.]*)?)?\s*$"
+"""The form of a date, perhaps with a time, but without a time zone, which a cast would ignore."""
+
+
 def unit_of(units: Units, path: str) -> TimestampUnit | None:
     """Return the unit that the file sets for a field, if any; names are compared as in Spark."""
     return {name.lower(): unit for name, unit in units.items()}.get(path.lower())
@@ -62,7 +68,7 @@ def parsed_type(kind: DataType) -> DataType:
             return ArrayType(parsed_type(kind.elementType), True)
         case MapType():
             return MapType(parsed_type(kind.keyType), parsed_type(kind.valueType), True)
-        case TimestampType() | DateType():
+        case TimestampType() | TimestampNTZType() | DateType():
             return StringType()
         case ByteType():
             return ShortType()
@@ -70,7 +76,7 @@ def parsed_type(kind: DataType) -> DataType:
 
 
 def has_conversion(kind: DataType) -> bool:
-    """Return whether a type is or contains TIMESTAMP, DATE or TINYINT, ignoring map keys."""
+    """Return whether a type is or contains a type to convert to, ignoring map keys."""
     match kind:
         case StructType():
             return any(has_conversion(field.dataType) for field in kind.fields)
@@ -78,7 +84,7 @@ def has_conversion(kind: DataType) -> bool:
             return has_conversion(kind.elementType)
         case MapType():
             return has_conversion(kind.valueType)
-    return isinstance(kind, TimestampType | DateType | ByteType)
+    return isinstance(kind, TimestampType | TimestampNTZType | DateType | ByteType)
 
 
 def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
@@ -104,6 +110,8 @@ def convert(column: Column, kind: DataType, units: Units, path: str) -> Column:
             return F.when(_is_tiny(column), column.cast("tinyint"))
         case DateType():
             return day(column)
+        case TimestampNTZType():
+            return local_moment(column)
     return moment(column, unit_of(units, path) or TimestampUnit.ISO)
 
 
@@ -136,6 +144,11 @@ def day(text: Column) -> Column:
     return F.when(F.instr(text, "-") > 1, text.try_cast("date"))
 
 
+def local_moment(text: Column) -> Column:
+    """Return the time that a text denotes in no time zone; null if it denotes none."""
+    return F.when(text.rlike(LOCAL), text.try_cast("timestamp_ntz"))
+
+
 def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | None:
     """Return the condition that part of a value cannot be converted; None if nothing needs it."""
     if not has_conversion(kind):
@@ -157,6 +170,8 @@ def unread(column: Column, kind: DataType, units: Units, path: str) -> Column | 
             return ~_is_tiny(column)
         case DateType():
             return column.isNotNull() & day(column).isNull()
+        case TimestampNTZType():
+            return column.isNotNull() & local_moment(column).isNull()
     return column.isNotNull() & moment(column, unit_of(units, path) or TimestampUnit.ISO).isNull()
 
 

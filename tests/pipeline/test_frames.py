@@ -1,6 +1,7 @@
 """A record becomes a row or a dead letter with its reason; none is lost, none is guessed."""
 
 import datetime
+import json
 from unittest.mock import MagicMock
 
 import attrs
@@ -313,3 +314,34 @@ def test_key_that_is_an_expression_may_not_be_null(spark: SparkSession) -> None:
     )
     batch = classify(topic(spark, [b'{"region": "a", "n": 1}', b'{"n": 2}']), shape)
     assert [row[frames.CLASS] for row in batch.collect()] == [frames.GOOD, frames.KEYLESS]
+
+
+LOCAL_TIMES = {
+    "2026-11-01T10:00:00": datetime.datetime(2026, 11, 1, 10),
+    " 2026-11-1 10:00:00.25 ": datetime.datetime(2026, 11, 1, 10, 0, 0, 250_000),
+    "2026-11-01": datetime.datetime(2026, 11, 1),
+    "2026": None,
+    "202611": None,
+    "20261101": None,
+    "10:00:00": None,
+    "2026-11-01T10:00:00Z": None,
+    "2026-11-01T10:00:00+01:00": None,
+    "2026-11-01 10:00:00 UTC": None,
+    "2026-11-31": None,
+}
+
+
+def test_local_time_needs_a_date_and_has_no_zone(spark: SparkSession) -> None:
+    """Spark reads bare digits as a year."""
+    schema = parse_ddl("at TIMESTAMP_NTZ, more ARRAY<TIMESTAMP_NTZ>", "value.schema")
+    shape = Shape(format=Format.JSON, schema=schema)
+    values: list[bytes | None] = [
+        json.dumps({"at": text, "more": [text]}).encode() for text in LOCAL_TIMES
+    ]
+    batch = classify(topic(spark, [*values, b'{"at": 2026}', b'{"at": null}']), shape)
+    expected = {n: time for n, time in enumerate([*LOCAL_TIMES.values(), None]) if time}
+    times = {row.kafka_offset: (row.at, row.more) for row in rows(batch, shape).collect()}
+    assert times.pop(len(values) + 1) == (None, None)
+    assert times == {n: (time, [time]) for n, time in expected.items()}
+    reasons = {row.reason for row in misfits(batch, shape).collect()}
+    assert reasons == {"at is no timestamp; more is no timestamp", "at is no timestamp"}
