@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
+from kwire_pipeline.records.utf8 import has_damaged_text
+
 VALUE: Final = "value"
 END: Final = "end"
 HASH_BYTES: Final = 8
@@ -27,6 +29,7 @@ HEAD_BYTES: Final = 5
 REST: Final = (1 << 31) - 1
 NO_DATUM: Final = "not a record of the schema"
 EXCESS: Final = "bytes after the Avro record"
+NO_TEXT: Final = "a text is not UTF-8"
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +68,9 @@ class AvroFields:
 
     def fits(self, data: Column, envelope: Column) -> Column:
         is_whole = F.equal_null(envelope.getField(END), _hash(data))
+        damage = has_damaged_text(envelope.getField(VALUE), self.kind)
+        if damage is not None:
+            is_whole &= ~F.coalesce(damage, F.lit(False))
         return F.coalesce(data.isNotNull() & is_whole, F.lit(False))
 
     def whole(self, envelope: Column) -> Column:
@@ -74,17 +80,20 @@ class AvroFields:
         return envelope.getField(VALUE).getField(name)
 
     def reason(self, data: Column, envelope: Column) -> Column:
-        excess = envelope.getField(END).isNotNull()
+        end = envelope.getField(END)
+        # A datum whose hash is read back is whole.
+        excess = F.when(F.equal_null(end, _hash(data)), F.lit(NO_TEXT))
+        excess = excess.when(end.isNotNull(), F.lit(EXCESS))
         words = F.when(data.isNull(), F.lit("the value is null"))
         if self.writers is None:
-            return words.when(excess, F.lit(EXCESS)).otherwise(F.lit(NO_DATUM))
+            return F.coalesce(words, excess, F.lit(NO_DATUM))
         no_datum = F.concat(
             F.lit("not a record of schema "),
             id_of(data).cast("string"),
             F.lit(" that the file's schema reads"),
         )
         problem = head_problem(data, list(self.writers), self.problems)
-        return F.coalesce(problem, F.when(excess, F.lit(EXCESS)).otherwise(no_datum))
+        return F.coalesce(problem, excess, no_datum)
 
 
 def head_problem(data: Column, known_ids: Sequence[int], problems: Mapping[int, str]) -> Column:

@@ -65,6 +65,31 @@ def test_other_bytes_are_dead_letters(spark: SparkSession, shape: Shape) -> None
     ]
 
 
+def test_text_that_is_not_utf_8_is_a_dead_letter(spark: SparkSession) -> None:
+    """Avro does not look at the bytes of a text, and Arrow cannot read a column with such a one."""
+    tags, names = {"type": "array", "items": "string"}, {"type": "map", "values": "string"}
+    fields = [
+        {"name": name, "type": kind}
+        for name, kind in {"name": ["null", "string"], "tags": tags, "names": names}.items()
+    ]
+    whole = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    avro = avro_fields(whole, "value.schema")
+    assert isinstance(avro.kind, StructType)
+    shape = Shape(format=Format.AVRO, schema=avro.kind, avro=avro)
+    good, bad = text("\u00fc"), number(2) + b"\xc3\x28"
+
+    def datum(name: bytes, tag: bytes, key: bytes, value: bytes) -> bytes:
+        parts = (number(1), name, number(1), tag, number(0), number(1), key, value, number(0))
+        return b"".join(parts)
+
+    values = [datum(good, good, good, good)]
+    values += [datum(*[bad if at == n else good for at in range(4)]) for n in range(4)]
+    batch = classify(topic(spark, list(values)), shape)
+    (row,) = rows(batch, shape).collect()
+    assert (row.name, row.tags, row.names) == ("\u00fc", ["\u00fc"], {"\u00fc": "\u00fc"})
+    assert reasons(batch, shape) == ["a text is not UTF-8"] * 4
+
+
 def test_each_record_is_read_by_the_schema_of_its_id(spark: SparkSession, registry: Shape) -> None:
     values = [with_id(1, older_order(7)), with_id(70_000, order(8, "b"))]
     batch = classify(topic(spark, list(values)), registry)
