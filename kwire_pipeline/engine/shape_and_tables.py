@@ -176,8 +176,9 @@ def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) 
         plain = frames.classify(raw, attrs.evolve(shape, expectations={}))
         check_expectations(plain, shape)
     frame = frames.rows(frames.classify(raw, shape), shape)
+    before = None
     if transform is not None:
-        frame = transform(frame)
+        before, frame = frame.schema, transform(frame)
     names = {name.lower() for name in frame.columns}
     lost = [
         column
@@ -186,7 +187,7 @@ def rows_schema(spark: SparkSession, shape: Shape, transform: Transform | None) 
     ]
     if lost:
         raise Permanent(f"transform: the frame lacks {', '.join(lost)}: keep these columns")
-    check_keys(frame, shape)
+    check_keys(frame, shape, before)
     return frame.schema
 
 

@@ -233,6 +233,10 @@ def test_a_transform_sees_rows_and_deletions_pass_it_by(spark: SparkSession, by_
     by_double = attrs.evolve(by_key, changes=attrs.evolve(by_key.changes, keys=("double",)))
     with pytest.raises(Refusal, match="double is made by the transform"):
         check_keys(changes, by_double)
+    before = changes.schema
+    check_keys(changes.drop("double"), by_key, before)
+    with pytest.raises(Refusal, match="transform changes the type of id, and deletions do not"):
+        check_keys(changes.withColumn("id", F.lit(1)), by_key, before)
 
 
 @pytest.fixture(scope="module")

@@ -74,13 +74,15 @@ def check_no_null(changes: DataFrame, rules: Changes) -> None:
             )
 
 
-def check_keys(rows: DataFrame, shape: Shape) -> None:
-    """Raise Permanent if the rows or the deletions lack a column of the key.
+def check_keys(rows: DataFrame, shape: Shape, before: StructType | None = None) -> None:
+    """Raise Permanent if the rows or the deletions lack a column of the key, or have other types.
 
-    The same applies to the columns of the sequence.
+    The same applies to the columns of the sequence. ``before`` has the columns before a transform,
+    if there is one.
     """
     names = {name.lower(): name for name in rows.columns}
     own = {name.lower() for name in shape.names}
+    former = {} if before is None else {f.name.lower(): f.dataType for f in before.fields}
     chosen = {"keys": shape.changes.keys, "sequence_by": shape.changes.sequence}
     for option, name in ((option, name) for option, each in chosen.items() for name in each):
         if name.lower() not in names:
@@ -96,6 +98,12 @@ def check_keys(rows: DataFrame, shape: Shape) -> None:
             raise Permanent(
                 f"table.{option}: {name} is made by the transform, which deletions do not pass: "
                 "make it with `columns`"
+            )
+        own_type = rows.schema[names[name.lower()]].dataType
+        if shape.changes.has_deletions and former.get(name.lower(), own_type) != own_type:
+            raise Permanent(
+                f"table.{option}: the transform changes the type of {name}, and deletions do not "
+                "pass it: change the type with `columns`"
             )
     for name in shape.changes.sequence:
         if isinstance(rows.schema[name].dataType, NO_ORDER):
