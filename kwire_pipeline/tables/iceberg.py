@@ -147,7 +147,7 @@ class IcebergTable(Versioned):
         """The last batch that this object has written."""
 
     def _is_there(self) -> bool:
-        return self._spark.catalog.tableExists(self._plain)
+        return self._spark.catalog.tableExists(self.name)
 
     def create(self, schema: StructType) -> None:
         namespace = self.name.rpartition(".")[0]
@@ -355,9 +355,9 @@ class IcebergTable(Versioned):
         return self._spark.sql(self._procedure(procedure, *arguments)).collect()[0]
 
     def _procedure(self, procedure: str, *arguments: str) -> str:
-        catalog, _, table = self._plain.partition(".")
+        catalog, _, table = self.name.partition(".")
         listed = ", ".join((f"table => '{table}'", *arguments))
-        return f"CALL `{catalog}`.system.{procedure}({listed})"
+        return f"CALL {catalog}.system.{procedure}({listed})"
 
     def _metadata(self, name: str) -> DataFrame:
         return self._spark.table(f"{self.name}.{name}")
@@ -376,7 +376,7 @@ class IcebergTable(Versioned):
     def _table(self) -> JavaObject:
         """Return Iceberg's own table object, refreshed."""
         tables = java_class(self._spark, "org.apache.iceberg.spark.Spark3Util")
-        table = tables.loadIcebergTable(self._spark._jsparkSession, self._plain)
+        table = tables.loadIcebergTable(self._spark._jsparkSession, self.name)
         table.refresh()
         return table
 

@@ -1,6 +1,7 @@
 """Marks, their order, and statements of SQL, for tables of every format."""
 
 from typing import cast
+from unittest.mock import MagicMock
 
 import attrs
 import pytest
@@ -157,6 +158,22 @@ def test_column_of_a_folder_is_known_in_any_case() -> None:
     fields = [StructField(name, StringType()) for name in ("at", "At_Month", "country")]
     partitions = [FolderColumn.of(Partition.parse(text)) for text in ("months(at)", "country")]
     assert without_derived(StructType(fields), partitions).names == ["at", "country"]
+
+
+def test_name_of_digits_is_quoted_wherever_spark_parses_it() -> None:
+    """A topic 2026 becomes the table raw.2026, and `.2026` would be a number."""
+    spark = MagicMock()
+    table = IcebergTable(spark, "kwire.raw.2026", LETTERS)
+    table.exists()
+    table._table()
+    loads = spark.sparkContext._jvm.mock_calls
+    assert spark.catalog.tableExists.call_args.args == ("`kwire`.`raw`.`2026`",)
+    assert [call.args[1] for call in loads if "loadIcebergTable" in call[0] and call.args] == [
+        "`kwire`.`raw`.`2026`"
+    ]
+    assert table._procedure("expire_snapshots", "retain_last => 1") == (
+        "CALL `kwire`.system.expire_snapshots(table => '`raw`.`2026`', retain_last => 1)"
+    )
 
 
 def test_table_that_was_found_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
