@@ -112,7 +112,8 @@ def test_fields_that_only_a_part_of_an_object_declares_are_no_silent_loss(
 
     if not (is_nested and keyword.endswith("Of")):
         assert "`a`" in translate(REQUIRES, KNOWN)
-    for part in (OTHER, {"then": OTHER}, {"allOf": [True, OTHER]}, {"patternProperties": {}}):
+    deeper: list[object] = [{"then": OTHER}, {"allOf": [True, OTHER]}, {"patternProperties": {}}]
+    for part in (OTHER, *deeper):
         with pytest.raises(ValueError, match=keyword):
             translate(KNOWN, part)
     if not is_nested:

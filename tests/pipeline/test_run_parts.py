@@ -246,7 +246,7 @@ def test_commands_that_write_wait_for_what_a_run_has_left_undone(
     block = offline.holding(MagicMock(), PIPELINE, lambda _: None)
     if words is None:
         with block as parts:
-            assert parts == ("lease", state)
+            assert parts[1] is state
     else:
         with pytest.raises(Refusal, match=words), block:
             pass
