@@ -263,7 +263,8 @@ def test_command_maintains_a_shared_table_once_however_long_it_takes(
     def state_of(spark: object, pipeline: Pipeline) -> object:
         own = MaintainedTable(pipeline.table.name)
         destinations = Destinations(table=cast(Any, own), dead_letters=cast(Any, letters))
-        return SimpleNamespace(is_half_done=False, destinations=destinations)
+        at_rest = SimpleNamespace(pending_deletion=())
+        return SimpleNamespace(identity=at_rest, is_half_done=False, destinations=destinations)
 
     monkeypatch.setattr(command, "set_session", lambda _: None)
     monkeypatch.setattr(offline, "state_of", state_of)
