@@ -3,8 +3,8 @@
 A client whose producer is fenced gives up its transaction and stops. So the state that fences it
 must be committed before the response: if only the coordinator had the state, it would be lost with
 the coordinator, and the client would have stopped for no reason. Nothing else may stop a producer,
-in particular no leader change and no new leader epoch. The only exception is a gap left by deleted
-records (:func:`_check_gap`).
+in particular no leader change and no new leader epoch. The exceptions are a gap left by deleted
+records (:func:`_check_gap`) and a batch that a former leader has judged (:func:`_former_leaders`).
 """
 
 from collections.abc import Iterator
@@ -82,6 +82,11 @@ def check_refusal(
             f"{name}: {producer} is refused with {code} {age_s:.1f} s after the beginning",
         )
     index = partition_for(name, TRANSACTION_PARTITIONS)
+    if after is not None and (
+        _former_leaders(world, TOPIC, after.partition)
+        & _former_leaders(world, TRANSACTION_STATE, index)
+    ):
+        return
     state = world.books.image.partition(TRANSACTION_STATE, index)
     for node in () if state is None else state.isr:
         machine = world.machines[node]
@@ -121,6 +126,27 @@ def _check_gap(world: World, name: str, producer: tuple[int, int], after: LastBa
         if state is None or (state.epoch == epoch and not state.batches):
             return
     demand(False, f"{name}: all replicas of {after.partition} know of {after} of {producer}")
+
+
+def _former_leaders(world: World, topic: str, partition: int) -> set[int]:
+    """Return the nodes that still lead a partition, because they have not heard of a later leader.
+
+    A former leader that was the coordinator as well asks itself whether a batch belongs to an open
+    transaction. It does not know a producer epoch that the next coordinator has given out, and
+    rejects the batch, as Kafka does. The client then aborts the transaction; real clients do not
+    even return to a leader of an earlier epoch.
+    """
+    state = world.books.image.partition(topic, partition)
+    leading = {
+        node: led.leader
+        for node, machine in world.machines.items()
+        if (led := machine.partition(topic, partition)) is not None and led.leader is not None
+    }
+    return {
+        node
+        for node, leader in leading.items()
+        if state is not None and leader.leader_epoch < state.leader_epoch
+    }
 
 
 def _coordinator_epoch(world: World, name: str) -> int:
