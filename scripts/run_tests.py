@@ -22,7 +22,8 @@ import attrs
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
-PYTEST = [str(BIN / "python"), "-m", "pytest"]
+PYTEST = [str(BIN / "python"), "-m", "pytest", "--durations=60", "--durations-min=5"]
+"""Each run names its slowest tests, so that the whole stays short."""
 PROCESSES = os.cpu_count() or 1
 LEFT_OUT_VARIABLES = {"PYTHONDONTWRITEBYTECODE"}
 """Compiled modules are kept beside their sources, as by `scripts/kwire`. Otherwise every process
