@@ -162,6 +162,8 @@ def decide(
     name: str, checkpoint: str, table: str, stored: Identity | None, facts: Facts, intent: Intent
 ) -> Begin:
     """Return how a run begins; raise Refusal where continuing could lose or repeat records."""
+    if stored is not None:
+        _check_name(name, checkpoint, stored)
     if intent is Intent.FROM_START:
         _check_new_start(name, facts)
     if intent is Intent.ADOPT and facts.table_id is not None:
@@ -186,7 +188,6 @@ def decide(
             f"{table} has rows of pipeline {name}, but there is no checkpoint in {checkpoint}: "
             f"restore the checkpoint, or run with {ADOPT} or {FROM_START}"
         )
-    _check_name(name, checkpoint, stored)
     check_cluster(stored, facts.cluster_id, facts.topics, may_lack=facts.may_lack_topics)
     _check_table(name, checkpoint, table, stored, facts)
     return Begin.CONTINUE

@@ -167,8 +167,9 @@ def test_what_could_lose_or_repeat_records_is_refused_with_the_way_out(case: str
 def test_another_table_or_pipeline_with_the_same_checkpoint_is_refused() -> None:
     with pytest.raises(Refusal, match=r"belongs to table shop\.orders, not shop\.other"):
         decide(table="shop.other")
-    with pytest.raises(Refusal, match="belongs to pipeline orders, not returns"):
-        decide(name="returns")
+    for intent in Intent:
+        with pytest.raises(Refusal, match="belongs to pipeline orders, not returns"):
+            decide(intent=intent, name="returns")
 
 
 @pytest.mark.parametrize("case", REFUSED)
