@@ -443,6 +443,12 @@ def reassign(world: World, process: SimBroker) -> None:
     target: list[int] | None = None
     if brokers and (not before.is_reassigning or world.random.random() < 0.6):
         target = world.random.sample(brokers, world.random.randrange(1, min(len(brokers), 3) + 1))
+    request_reassignment(world, place, target)
+
+
+def request_reassignment(world: World, place: TopicIdPartition, target: list[int] | None) -> None:
+    """Request the replicas of a partition as an administrator; None cancels a reassignment."""
+    before = world.partition(place)
     replicas = [b for b in before.replicas if b not in before.adding] if target is None else target
     targets, previous_target = world.checks.targets, world.checks.targets.get(place)
     targets[place] = tuple(replicas)
