@@ -1,10 +1,11 @@
-"""Run simulations: of the metadata quorum, its controller, a whole cluster, the logs.
+"""Run simulations: of the metadata quorum, its controller, ISR changes, a whole cluster, the logs.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails. The default is the quorum; ``--controller`` simulates the
-controller's decisions, ``--logs`` a broker's logs, their threads and the loss of power,
-``--replication`` a cluster of whole nodes with their replicas, coordinators and clients.
-``--rotate`` begins at a seed that no earlier run had. Exit code 1: a seed failed.
+controller's decisions, ``--isr`` ISR changes that overtake the metadata, ``--logs`` a broker's
+logs, their threads and the loss of power, ``--replication`` a cluster of whole nodes with their
+replicas, coordinators and clients. ``--rotate`` begins at a seed that no earlier run had. Exit code
+1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead, or those that it names, and writes
 to docs/simulation.md after how many seeds and events it was detected. A seed that fails without the
@@ -38,6 +39,23 @@ def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
     seed, steps, _ = task
     try:
         simulate(seed, steps)
+    except SimFailure as failure:
+        return seed, 0, str(failure)
+    return seed, steps, ""
+
+
+def run_isr(task: tuple[int, int, int]) -> tuple[int, int, str]:
+    """Run one seed of the simulation of ISR changes."""
+    import logging
+
+    from simulation.isr.sim import simulate
+    from simulation.raft.sim import SimFailure
+
+    logging.disable(logging.CRITICAL)
+    seed, steps, trace_length = task
+    steps = min(steps, 2_000)  # Short runs, because the faults of each are more or less frequent.
+    try:
+        simulate(seed, steps, trace_length=trace_length)
     except SimFailure as failure:
         return seed, 0, str(failure)
     return seed, steps, ""
@@ -89,6 +107,7 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 RUNS: dict[str, Callable[[tuple[int, int, int]], tuple[int, int, str]]] = {
     "controller": run_controller,
+    "isr": run_isr,
     "logs": run_logs,
     "raft": run,
     "replication": run_replication,
@@ -195,6 +214,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--detect", nargs="*", metavar="NAME", help="make mistakes; write their table"
     )
+    parser.add_argument("--isr", action="store_true", help="simulate changes of one ISR")
     parser.add_argument("--logs", action="store_true", help="simulate a broker's logs")
     parser.add_argument("--replication", action="store_true", help="simulate replication")
     parser.add_argument("--rotate", action="store_true", help="other seeds in each run")
@@ -212,7 +232,9 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     logging.getLogger("kwire").addHandler(logging.NullHandler())  # The faults are intended.
     started = time.monotonic()
-    kinds = [kind for kind in ("controller", "logs", "replication") if getattr(options, kind)]
+    kinds = [
+        kind for kind in ("controller", "isr", "logs", "replication") if getattr(options, kind)
+    ]
     kind = kinds[0] if kinds else "raft"
     if options.detect is not None:
         return detect_all(options, kind)
