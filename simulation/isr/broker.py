@@ -127,6 +127,8 @@ class Replicas:
     deletions: list[Deletion] = attrs.field(factory=list)
     service: ReplicaService = attrs.field(init=False)
     changes: IsrChanges = attrs.field(init=False)
+    _stored_start: tuple[PartitionLog, int] | None = None
+    """The log with the log start that was stored last."""
     in_flight: AlterPartitionRequest | None = None
     """The request with proposals that waits for its answer."""
     _publication: Coroutine[None, None, None] | None = None
@@ -255,7 +257,7 @@ class Replicas:
         partition = self.original
         if partition is not None:
             self.service.delete_before(partition, offset)
-            self.store_checkpoints()
+            self.keep_start(partition.log)
             self.deletions.append(Deletion(offset, partition.leader_epoch))
 
     def settle(self) -> Settled:
@@ -284,6 +286,12 @@ class Replicas:
         return None
 
     # The disk.
+
+    def keep_start(self, log: PartitionLog) -> None:
+        """Let a log start survive a restart, before others rely on it."""
+        if self._stored_start != (log, log.log_start):
+            self.store_checkpoints()
+            self._stored_start = log, log.log_start
 
     def store_checkpoints(self) -> None:
         """Write the high watermark and the log start to the disk, and sync them."""

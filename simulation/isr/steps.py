@@ -1,8 +1,13 @@
 """The steps of the simulation: one function each, chosen by weight, with a machine that they hit.
 
-Rules: a step may come between any two others, in particular between two items of a publication. A
-fetch is one step, whose response may be lost. Requests with proposals are delayed, lost, reordered,
-and decided after their senders have given them up.
+Rules:
+
+* A step may come between any two others, in particular between two items of a publication.
+* A fetch is one step, whose response may be lost. Requests with proposals are delayed, lost,
+  reordered, and decided after their senders have given them up.
+* A broker that is cut off sends nothing to other nodes and gets no metadata; clients still reach
+  it. An answer to what it sent before still arrives.
+* :func:`lower_minimum` takes several steps on purpose that seldom coincide.
 """
 
 from collections.abc import Callable
@@ -59,10 +64,12 @@ def fetch(cluster: Cluster, machine: Machine) -> None:
     original = None if leader is None else leader.partition
     if follower is None or copy is None or leader is None or original is None:
         return
+    if follower.process.silent or leader.process.silent:
+        return
     followed = FollowedPartition(copy, copy.leader_id, copy.leader_epoch)
     if followed.must_sync:
         copy.log.flush_state.flush()
-    follower.store_checkpoints()
+    follower.keep_start(copy.log)
     followed.kept_start = copy.log.log_start
     position = followed.position()
     assert position is not None
@@ -123,7 +130,7 @@ def propose(cluster: Cluster, machine: Machine) -> None:
     """Send a leader's proposals, unless it waits for an answer."""
     del machine
     leader = cluster.draw(lambda replicas: replicas.original is not None)
-    if leader is None or leader.in_flight is not None:
+    if leader is None or leader.in_flight is not None or leader.process.silent:
         return
     request = leader.propose()
     if request is not None:
@@ -183,8 +190,8 @@ def apply_metadata(cluster: Cluster, machine: Machine) -> None:
         replicas.apply_next()
         while replicas.is_applying and random.random() < 0.7:
             replicas.apply_next()
-    elif new_count and random.random() < machine.speed:
-        replicas.publish(random.randint(1, new_count))
+    elif new_count and not machine.process.silent and random.random() < machine.speed:
+        replicas.publish(random.choice((1, new_count)))
 
 
 def heartbeat(cluster: Cluster, machine: Machine) -> None:
@@ -239,8 +246,7 @@ def fail_directory(cluster: Cluster, machine: Machine) -> None:
 def configure(cluster: Cluster, machine: Machine) -> None:
     """Change the topic's min.insync.replicas."""
     del machine
-    value = cluster.random.choice(_MINIMA)
-    controller_steps.alter_config(cluster.world, (TOPIC, NAME), controller_steps.MIN_ISR, value)
+    _set_minimum(cluster, cluster.random.choice(_MINIMA))
 
 
 def reassign(cluster: Cluster, machine: Machine) -> None:
@@ -267,10 +273,58 @@ def fail_over(cluster: Cluster, machine: Machine) -> None:
 
 
 def slow_down(cluster: Cluster, machine: Machine) -> None:
-    """Let a broker lag behind the metadata, or send no heartbeats, from now on or no longer."""
-    random = cluster.random
-    machine.speed, machine.process.silent = random.choice(_SPEEDS), random.random() < 0.3
-    cluster.world.note(machine.id, "has the speed", machine.speed, machine.process.silent)
+    """Let a broker lag behind the metadata from now on, or no longer."""
+    machine.speed = cluster.random.choice(_SPEEDS)
+
+
+def cut_off(cluster: Cluster, machine: Machine) -> None:
+    """Cut a broker off from all other nodes, but not from clients, or reconnect it."""
+    machine.process.silent = cluster.random.random() < 0.4
+    cluster.world.note(machine.id, "is cut off" if machine.process.silent else "is connected")
+
+
+def lower_minimum(cluster: Cluster, machine: Machine) -> None:
+    """Let a leader apply its end and a lower min.insync.replicas in one publication.
+
+    Its followers stop before they have its last record, and come back as eligible replicas while it
+    is cut off. The chain seldom happens by itself.
+    """
+    del machine
+    partition, machines = cluster.partition, cluster.machines
+    leader = cluster.replicas(partition.leader)
+    if leader is None or leader.is_applying or len(partition.isr) < 2:
+        return
+    cluster.world.note(leader.id, "will be replaced")
+    others = [machines[member] for member in partition.isr if member != leader.id]
+    _set_minimum(cluster, "2")
+    cluster.catch_up(machines[leader.id])
+    produce(cluster, machines[leader.id])
+    for other in others:
+        cluster.stop(other)
+    _let_sessions_end(cluster)
+    if cluster.replicas(leader.id) is not leader:
+        return
+    cluster.catch_up(machines[leader.id])
+    leader.process.silent = True
+    for other in others:
+        start(cluster, other)
+    _let_sessions_end(cluster)
+    _set_minimum(cluster, "1")
+    leader.process.silent = False
+    leader.publish(len(cluster.world.log))
+
+
+def _let_sessions_end(cluster: Cluster) -> None:
+    """Let time pass until the brokers without heartbeats are fenced."""
+    for _ in range(4):
+        cluster.world.now += 3
+        for machine in cluster.machines.values():
+            cluster.heartbeat(machine)
+        controller_steps.fence(cluster.world)
+
+
+def _set_minimum(cluster: Cluster, value: str) -> None:
+    controller_steps.alter_config(cluster.world, (TOPIC, NAME), controller_steps.MIN_ISR, value)
 
 
 STEPS: Final[tuple[tuple[int, Step], ...]] = (
@@ -285,7 +339,7 @@ STEPS: Final[tuple[tuple[int, Step], ...]] = (
     (500, apply_metadata),
     (200, heartbeat),
     (20, fence),
-    (30, configure),
+    (40, configure),
     (3, kill),
     (2, lose_power),
     (6, stop),
@@ -295,5 +349,7 @@ STEPS: Final[tuple[tuple[int, Step], ...]] = (
     (5, reassign),
     (10, elect),
     (2, fail_over),
-    (20, slow_down),
+    (5, slow_down),
+    (20, cut_off),
+    (6, lower_minimum),
 )

@@ -1,5 +1,6 @@
 """The simulation of ISR changes that overtake the metadata: the same seeds every day.
 
+`tests/mutations/isr.py` lists mistakes in the product that these seeds detect.
 `scripts/sim.py --isr --rotate` runs other seeds.
 """
 
