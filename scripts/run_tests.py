@@ -86,6 +86,11 @@ STAGES = [
     Stage("long unit", [*PYTEST, *PARALLEL, "tests", *NO_PIPELINE, "-m", "long"], long=True),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "300000"]),
     Stage(
+        "ISR simulation",
+        [*PYTHON, "scripts/sim.py", "--isr", "--rotate", "--seconds", "120"],
+        long=True,
+    ),
+    Stage(
         "log simulation",
         [*PYTHON, "scripts/sim.py", "--logs", "--rotate", "--seconds", "300"],
         long=True,

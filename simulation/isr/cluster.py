@@ -111,10 +111,10 @@ class Cluster:
             if machine.replicas is not None:
                 settled = machine.replicas.settle()
                 self.checks.on_settled(settled)
-                if settled.acknowledged or settled.deleted:
-                    self.world.note(
-                        machine.id, "promises", *map(str, (*settled.acknowledged, *settled.deleted))
-                    )
+                for value, result in settled.acknowledged:
+                    self.world.note(machine.id, "acknowledges", value, "at", result.base_offset)
+                for deletion in settled.deleted:
+                    self.world.note(machine.id, "has deleted up to", deletion.offset)
             machine.look()
         self.world.update_leaders(whole=True)
         self.checks.check(self.partition, self.machines)

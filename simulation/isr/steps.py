@@ -14,6 +14,7 @@ from collections.abc import Callable
 from errno import EIO
 from typing import Final
 
+from kwire.codec.messages.alter_partition import AlterPartitionRequest
 from kwire.configs.resource_types import TOPIC
 from kwire.errors import KafkaError, OffsetOutOfRange, RequestTimedOut
 from kwire.log.partition_log import PartitionLog
@@ -134,7 +135,7 @@ def propose(cluster: Cluster, machine: Machine) -> None:
         return
     request = leader.propose()
     if request is not None:
-        cluster.world.note(leader.id, "proposes", request.topics)
+        cluster.world.note(leader.id, "proposes", *_members(request))
         cluster.requests.append(Proposals(leader, request))
 
 
@@ -145,17 +146,18 @@ def decide(cluster: Cluster, machine: Machine) -> None:
     if not requests:
         return
     proposals = requests.pop(random.randrange(len(requests)))
-    members = {
-        member.broker_id
-        for topic in proposals.request.topics
-        for partition in topic.partitions
-        for member in partition.new_isr_with_epochs
-    }
     response = cluster.world.ask(
-        decide_alter_partition, proposals.request, vouched=frozenset(members)
+        decide_alter_partition, proposals.request, vouched=_members(proposals.request)
     )
     if response is not None and random.random() < 0.9:
         cluster.answers.append(Answer(proposals, response))
+
+
+def _members(request: AlterPartitionRequest) -> frozenset[int]:
+    """Return the members of the proposed ISR."""
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    return frozenset(member.broker_id for member in partition.new_isr_with_epochs)
 
 
 def answer(cluster: Cluster, machine: Machine) -> None:
@@ -167,7 +169,9 @@ def answer(cluster: Cluster, machine: Machine) -> None:
         cluster.random.randrange(len(cluster.answers))
     )
     if sender.in_flight is request and cluster.replicas(sender.id) is sender:
-        cluster.world.note(sender.id, "gets the answer", response.topics)
+        results = [result for topic in response.topics for result in topic.partitions]
+        answers = ((result.isr, "error", result.error_code) for result in results)
+        cluster.world.note(sender.id, "is answered with", *answers)
         sender.on_answer(response)
 
 
