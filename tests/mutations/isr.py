@@ -39,4 +39,12 @@ MUTATIONS = (
         new="self.leader.min_isr = config.min_insync_replicas",
         test=SIMULATION,
     ),
+    Mutation(
+        name="deletion-waits-for-no-eligible-replica",
+        invariants=(39,),
+        path="kwire/replica/leader.py",
+        old="electable = self.maximal_isr | self.elr",
+        new="electable = self.maximal_isr",
+        test=SIMULATION,
+    ),
 )
