@@ -154,6 +154,11 @@ class DebeziumAvroFields:
     def may_be_null(self) -> bool:
         return True
 
+    @property
+    def _row(self) -> AvroFields:
+        """The fields of an opened envelope, whose value is the row."""
+        return attrs.evolve(self.change, kind=self.kind)
+
     def parse(self, data: Column) -> Column:
         return self.change.parse(data)
 
@@ -163,10 +168,10 @@ class DebeziumAvroFields:
 
     def is_deletion(self, data: Column, envelope: Column) -> Column:
         """Return the condition that the value is a change that deletes a row."""
-        return changes.deletes(envelope) & self.change.fits(data, envelope)
+        return changes.deletes(envelope) & self._row.fits(data, envelope)
 
     def fits(self, data: Column, envelope: Column) -> Column:
-        return self.change.fits(data, envelope) & self.whole(envelope).isNotNull()
+        return self._row.fits(data, envelope) & self.whole(envelope).isNotNull()
 
     def whole(self, envelope: Column) -> Column:
         return self.change.whole(envelope)
@@ -175,6 +180,6 @@ class DebeziumAvroFields:
         return self.change.field(envelope, name)
 
     def reason(self, data: Column, envelope: Column) -> Column:
-        is_whole = self.change.fits(data, envelope)
-        other = self.change.reason(data, envelope)
+        is_whole = self._row.fits(data, envelope)
+        other = self._row.reason(data, envelope)
         return F.when(is_whole, changes.envelope_problem(envelope)).otherwise(other)
