@@ -241,7 +241,8 @@ class PartitionLeader:
         follower = self.followers.get(node)
         return (
             follower is not None
-            and node not in self.maximal_isr
+            and node not in self.isr
+            and (self.pending_isr is None or node not in self.pending_isr)
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
             and follower.log_start >= self.log.log_start
