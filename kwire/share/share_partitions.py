@@ -98,9 +98,8 @@ class ShareService:
         error: KafkaError | None = NotLeaderOrFollower()
         try:
             loaded = await self._load(key, partition)
-            is_leading = partition.leader is not None
             if (
-                is_leading
+                partition.leader is not None
                 and partition.leader_epoch == loaded.leader_epoch
                 and self._loads.get(key) is load
             ):
