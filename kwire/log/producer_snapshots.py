@@ -51,11 +51,8 @@ class ProducerSnapshots:
 
         If the disk has no room, it stays in memory until the next flush writes it.
         """
-        files, producers = self._flush_state.unsynced.files, self._producers.freeze()
-        files[_name(offset)] = producers.to_bytes
-        with ignore_no_room():
-            self._segments.disk.write(self._path(offset), producers.to_bytes())
-            files[_name(offset)] = None
+        self._flush_state.unsynced.files[_name(offset)] = self._producers.freeze().to_bytes
+        self.write_now(offset)
         if offset not in self.offsets:
             insort(self.offsets, offset)
 
@@ -78,10 +75,7 @@ class ProducerSnapshots:
         return self._flush_state.unsynced.files.get(_name(offset)) is not None
 
     def write_now(self, offset: int) -> None:
-        """Write a snapshot that waits for the next flush, because its batches are being removed.
-
-        If the disk has no room, it goes on waiting.
-        """
+        """Write a snapshot that waits for the next flush, unless the disk has no room for it."""
         files = self._flush_state.unsynced.files
         encode = files.get(_name(offset))
         if encode is not None:
